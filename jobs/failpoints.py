@@ -1,0 +1,107 @@
+"""Places where a run can be made to fail on purpose: part of the product, off by default, free when off.
+
+Every step of the protocol has one (design.md §3.1). `DRAINMARK_FAILPOINTS="checkpoint.after_commit:kill:2"` arms a
+point for its second passing; several are separated by commas. Actions: `raise`, `kill` (SIGKILL to this process),
+`stop` (SIGSTOP), `lost_reply` (raise where the commit has landed: the caller must find that out), `hang=SECONDS`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+
+ENVIRONMENT = "DRAINMARK_FAILPOINTS"
+
+
+class FailPoint(StrEnum):
+    """The steps of the protocol; commits have a point before and after."""
+
+    CLAIM_BEFORE = "claim.before_commit"
+    CLAIM_AFTER = "claim.after_commit"
+    ROLL_FORWARD = "roll_forward.before"
+    ASSIGN_BEFORE = "assign.before"
+    ASSIGN_AFTER = "assign.after"
+    PROCESS_BEFORE = "process.before"
+    PROCESS_STAGED = "process.staged"
+    DRAIN = "drain.before"
+    CHECKPOINT_BEFORE = "checkpoint.before_commit"
+    CHECKPOINT_AFTER = "checkpoint.after_commit"
+    PUBLISH_BEFORE = "publish.before_commit"
+    PUBLISH_AFTER = "publish.after_commit"
+    RESUME_BEFORE = "resume.before"
+    RESUME_AFTER = "resume.after"
+    REWIND_BEFORE = "rewind.before_commit"
+    REWIND_AFTER = "rewind.after_commit"
+    REWIND_TABLE_BEFORE = "rewind_table.before_commit"
+    REWIND_TABLE_AFTER = "rewind_table.after_commit"
+    RELEASE_BEFORE = "release.before"
+
+
+COMMITS = tuple(point for point in FailPoint if point.value.endswith("_commit"))
+"""Points around a Delta commit; those after one can lose the reply."""
+
+
+class InjectedFailure(RuntimeError):
+    """Raised by an armed fail point."""
+
+
+@dataclass(slots=True)
+class _Armed:
+    action: str
+    passings: int
+
+
+_armed: dict[str, list[_Armed]] = {}
+_lock = threading.Lock()
+
+
+def arm(specification: str) -> None:
+    """Arm points from a text such as `publish.after_commit:kill:2,drain.before:raise`; an empty text disarms all.
+
+    Raises:
+        ValueError: an unknown point.
+    """
+    with _lock:
+        _armed.clear()
+        for item in filter(None, specification.split(",")):
+            name, action, *nth = item.split(":")
+            point = FailPoint(name)
+            _armed.setdefault(point.value, []).append(_Armed(action, int(nth[0]) if nth else 1))
+
+
+def arm_from_environment() -> None:
+    """Arm what the environment asks for; called once by an entry point that owns the process."""
+    arm(os.environ.get(ENVIRONMENT, ""))
+
+
+def reach(point: str) -> None:
+    """Pass a fail point: does nothing unless it is armed and its turn has come."""
+    if not _armed:
+        return
+    with _lock:
+        action = None
+        for armed in _armed.get(str(point), []):
+            armed.passings -= 1
+            if armed.passings == 0:
+                action = armed.action
+    if action is not None:
+        _act(str(point), action)
+
+
+def _act(point: str, action: str) -> None:
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif action.startswith("hang"):
+        time.sleep(float(action.partition("=")[2] or "3600"))
+    elif action in ("raise", "lost_reply"):
+        msg = f"injected {action} at {point}"
+        raise InjectedFailure(msg)
+    else:
+        msg = f"unknown action {action!r} at fail point {point}"
+        raise ValueError(msg)

@@ -1,0 +1,59 @@
+"""`@consistent` and `@autonomous`: the two additions to the language (V13), and the region's parameters (V34–V39)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from enum import StrEnum
+
+DRAIN_TIMEOUT = dt.timedelta(seconds=180)
+RESET_TIMEOUT = dt.timedelta(seconds=180)
+MAX_CONSECUTIVE_RESET_ATTEMPTS = 5
+REWIND_HORIZON = 10_000
+
+
+class Trigger(StrEnum):
+    """Who asks for a consistent state (V34)."""
+
+    PERIODIC = "periodic"
+    OPERATOR_DRIVEN = "operator-driven"
+
+
+class Runs(StrEnum):
+    """How Dagster's sensor turns triggers into runs (design.md §4)."""
+
+    BACKLOG = "backlog"  # one run drains whatever is pending
+    PER_TRIGGER = "per_trigger"  # one run a file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consistent:
+    """Parameters of a region, as its start operator declares them.
+
+    Attributes:
+        trigger: `periodic` or `operator-driven`; no default (V34). Kept as given, the rules judge it.
+        period: between states; required by and only valid with a periodic trigger (V35).
+        drain_timeout: bound on establishing one state (V36, E1: 180 s).
+        reset_timeout: bound on one reset (V37, E1: 180 s).
+        max_consecutive_reset_attempts: resets in a row before the region halts (V38, E1: 5).
+        runs: `backlog` or `per_trigger`.
+        rewind_horizon: how many ids back a rewind can go (design.md §3.4).
+        schedule: cron text; scan and run by Dagster schedule instead of a sensor.
+    """
+
+    trigger: str
+    period: dt.timedelta | None = None
+    drain_timeout: dt.timedelta = DRAIN_TIMEOUT
+    reset_timeout: dt.timedelta = RESET_TIMEOUT
+    max_consecutive_reset_attempts: int = MAX_CONSECUTIVE_RESET_ATTEMPTS
+    runs: str = Runs.BACKLOG.value
+    rewind_horizon: int = REWIND_HORIZON
+    schedule: str | None = None
+
+
+class Control:
+    """Marks a control port: `limits: Annotated[DataFrame, dm.Control]` (V20)."""
+
+
+class Autonomous:
+    """Marks a port as fed from outside the region on purpose: `Annotated[DataFrame, dm.Autonomous]` (V52)."""

@@ -1,0 +1,139 @@
+"""An application: the operators of one Python module, found by name, dotted module or file."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from jobs.errors import UnknownName, UsageError
+from jobs.graph.declarations import MODULE_ATTRIBUTE, Declarations, declaring
+from jobs.graph.operator import Operator
+from jobs.graph.params import Params
+
+_FILE_MODULE = "drainmark_application_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """The declared graph.
+
+    Attributes:
+        name: the module's last name.
+        operators: in the order of declaration.
+        params_class: the application's Params, or the empty base.
+        origin: path of the file that declares it, "" when built by hand.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    params_class: type[Params] = Params
+    origin: str = ""
+
+    def operator(self, name: str) -> Operator:
+        """Return the operator of that name.
+
+        Raises:
+            UnknownName: there is none; the message names the nearest.
+        """
+        for operator in self.operators:
+            if operator.name == name:
+                return operator
+        raise UnknownName(
+            f"application {self.name!r} has no operator {name!r}",
+            remedy=nearest(name, [operator.name for operator in self.operators]),
+        )
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """Return 'did you mean …' with the closest known name, else the list of them."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+
+
+@contextmanager
+def application(name: str) -> Iterator[Declarations]:
+    """Collect declarations by hand: `with dm.application("demo") as declared: …`, then `build_application(declared)`."""
+    with declaring(Declarations(name)) as declarations:
+        yield declarations
+
+
+def build_application(declarations: Declarations, *, origin: str = "") -> Application:
+    """Freeze declarations into an application; its Params are those that a function asks for."""
+    wanted = {
+        params_class
+        for operator in declarations.operators
+        for params_class in getattr(getattr(operator, "function", None), "params", {}).values()
+    }
+    if len(wanted) > 1:
+        names = ", ".join(sorted(cls.__qualname__ for cls in wanted))
+        msg = f"application {declarations.name!r} asks for several parameter classes: {names}"
+        raise UsageError(msg, remedy="derive one class from dm.Params and use it everywhere")
+    return Application(
+        name=declarations.name,
+        operators=tuple(declarations.operators),
+        params_class=wanted.pop() if wanted else Params,
+        origin=origin,
+    )
+
+
+def load_application(reference: str) -> Application:
+    """Import an application.
+
+    Args:
+        reference: the name of a module in `jobs/apps`, a dotted module, or the path of a Python file.
+
+    Raises:
+        UnknownName: there is no such module or file.
+        UsageError: the module declares no operator.
+    """
+    module = _module_of(reference)
+    declarations = getattr(module, MODULE_ATTRIBUTE, None)
+    if not isinstance(declarations, Declarations) or not declarations.operators:
+        msg = f"{reference!r} declares no operators"
+        raise UsageError(msg, remedy="declare at least a @dm.source and a dm.sink in the module")
+    name = module.__name__.rpartition(".")[2].removeprefix(_FILE_MODULE)
+    return build_application(Declarations(name, declarations.operators), origin=module.__file__ or "")
+
+
+def shipped_applications() -> tuple[str, ...]:
+    """Return the names of the modules in `jobs/apps`."""
+    package = importlib.import_module("jobs.apps")
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(package.__path__)))
+
+
+def _module_of(reference: str) -> ModuleType:
+    if reference.endswith(".py") or "/" in reference:
+        return _module_of_file(Path(reference))
+    if reference in shipped_applications():
+        return importlib.import_module(f"jobs.apps.{reference}")
+    try:
+        found = importlib.util.find_spec(reference)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or "." not in reference:
+        raise UnknownName(
+            f"there is no application {reference!r}: not in jobs/apps, no dotted module, no Python file",
+            remedy=nearest(reference, list(shipped_applications())),
+        )
+    return importlib.import_module(reference)
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UnknownName(f"there is no file {str(path)!r}", remedy="give the path of the application's Python file")
+    name = f"{_FILE_MODULE}{path.stem}"  # an application called json must not stand in the way of json
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise UnknownName(f"{str(path)!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

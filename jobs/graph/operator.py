@@ -1,0 +1,174 @@
+"""What every operator declares: name, inputs, annotations, and facts about its kind.
+
+An operator is a frozen value. Declaring touches neither Spark nor disk; what an operator does with rows is in its own
+file under `jobs/operators`, behind the two methods of `Operator` that the runtime calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import textwrap
+from abc import ABC
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import Location, Violation
+from jobs.graph.annotations import Consistent
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+SEQUENCE_ID = "_sequence_id"
+POSITION = "_position"
+SOURCE_FILE = "source_file"
+TAGS = (SEQUENCE_ID, POSITION)
+"""Columns that every tuple of a consistent stream carries: its trigger, and its place in the trigger's file."""
+
+
+class Vectorises(StrEnum):
+    """May one job process many triggers of this operator at once (design.md §3.6)?"""
+
+    YES = "yes"
+    CHECKED = "checked"  # decided on the analysed plan, at dry run and at first use
+    NO = "no"
+
+
+class Guarantee(StrEnum):
+    """What a sink promises."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One input port and the stream connected to it.
+
+    Attributes:
+        upstream: name of the operator that feeds it.
+        output: which of the upstream's outputs, "" if it has one.
+        parameter: how the user's function calls it.
+        control: a control port: its tuples change state only (V20).
+        autonomous: declared as fed from outside the region (V52).
+    """
+
+    upstream: str
+    output: str = ""
+    parameter: str = ""
+    control: bool = False
+    autonomous: bool = False
+
+    @property
+    def stream(self) -> str:
+        return f"{self.upstream}[{self.output}]" if self.output else self.upstream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator(ABC):
+    """A node of the graph. Subclasses are one file each in `jobs/operators`.
+
+    Attributes:
+        name: identity of the operator: state follows it across code changes.
+        inputs: its ports in order.
+        location: where it was declared.
+        consistent: set on the start of a region (V24).
+        autonomous: `@autonomous` was put on it (V49).
+    """
+
+    kind: ClassVar[str]
+    summary: ClassVar[str] = ""
+    is_source: ClassVar[bool] = False
+    is_sink: ClassVar[bool] = False
+    is_stateful: ClassVar[bool] = False
+    may_start: ClassVar[bool] = False
+    supports_consistent: ClassVar[bool] = True
+    vectorises: ClassVar[Vectorises] = Vectorises.YES
+    guarantee: ClassVar[Guarantee | None] = None
+
+    name: str
+    inputs: tuple[Input, ...] = ()
+    location: Location
+    consistent: Consistent | None = None
+    autonomous: bool = False
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the output ports; one unnamed port unless overridden, none for a sink."""
+        return () if self.is_sink else ("",)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Tables below DRAINMARK_HOME/lake that this operator writes."""
+        return ()
+
+    def vectorisation(self) -> Vectorises:
+        """Return what is known before any plan is analysed."""
+        return self.vectorises
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        """Yield what is wrong with this operator's own configuration (V55, V56)."""
+        yield from ()
+
+    def fingerprint(self) -> Any:
+        """Return a JSON-able value that changes when what the operator computes does."""
+        return {"kind": self.kind, "inputs": [port.stream for port in self.inputs]}
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        """Return the operator's output for a group; called once an attempt, in topological order.
+
+        The frames carry `_sequence_id` and `_position`. Must start no Spark job. Raises OperatorFailed.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserFunction:
+    """A function of the author: what it is called with, and where it stands.
+
+    Attributes:
+        function: callable with one frame a stream parameter, and parameters by annotation.
+        streams: parameter names that are streams, in order.
+        params: parameter name to the annotated Params class.
+    """
+
+    function: Callable[..., Any]
+    streams: tuple[str, ...]
+    params: Mapping[str, type] = field(default_factory=dict)
+
+    def source_digest(self) -> str:
+        """Return a hash of what the function computes: its source without decorators and comments, and the constants
+        and functions of the same module that it names."""
+        return hashlib.sha256(repr(_meaning(self.function, set())).encode()).hexdigest()[:16]
+
+
+def _meaning(function: Any, seen: set[str]) -> Any:
+    """Return the function's syntax tree and, recursively, what it names in its own module."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(type(function))
+    seen.add(function.__qualname__)
+    named = []
+    for name in sorted(set(code.co_names)):
+        value = function.__globals__.get(name)
+        if isinstance(value, str | int | float | bytes | tuple | frozenset):
+            named.append((name, repr(value)))
+        elif inspect.isfunction(value) and value.__module__ == function.__module__ and value.__qualname__ not in seen:
+            named.append((name, _meaning(value, seen)))
+    return _tree(function, code), named
+
+
+def _tree(function: Any, code: Any) -> str:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return repr((code.co_code, code.co_consts))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.decorator_list = []
+    return ast.dump(tree)

@@ -1,0 +1,190 @@
+"""`aggregate`: a keyed running aggregate, optionally by tumbling windows of event time; its state is the result.
+
+It emits one row a changed key and id. The state at id N is the last row a key with an id ≤ N, so what is staged for a
+group is at once the state's changelog, the operator's output, and the history of an upsert sink (design.md §3.4).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import SEQUENCE_ID, Operator
+from jobs.lazy import F
+from jobs.state.aggregations import (
+    Aggregation,
+    approx_distinct,
+    collect_set,
+    count,
+    first,
+    last,
+    max,  # noqa: A004 - the field's words, exported to authors as dm.max and so on
+    mean,
+    min,  # noqa: A004
+    state_columns,
+    sum,  # noqa: A004
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = [
+    "Aggregation",
+    "Tumbling",
+    "aggregate",
+    "approx_distinct",
+    "collect_set",
+    "count",
+    "first",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "sum",
+    "tumbling",
+]
+
+WINDOW_START = "window_start"
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tumbling:
+    """Windows of event time, side by side, `size` long, aligned to 1970-01-01 UTC."""
+
+    column: str
+    size: dt.timedelta
+
+
+def tumbling(column: str, **size: float) -> Tumbling:
+    """Return tumbling windows over a timestamp column: `dm.tumbling("logged_at", minutes=5)`.
+
+    Rows without event time belong to no window. Every change of a window is emitted (H20).
+    """
+    return Tumbling(column=column, size=dt.timedelta(**size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate(Operator):
+    """Keyed state as typed columns: keys, values, hidden parts, `_sequence_id` of the last change."""
+
+    kind: ClassVar[str] = "aggregate"
+    summary: ClassVar[str] = "keyed running or tumbling aggregate"
+    is_stateful: ClassVar[bool] = True
+
+    keys: tuple[str, ...]
+    values: Mapping[str, Aggregation]
+    window: Tumbling | None = None
+
+    @property
+    def all_keys(self) -> tuple[str, ...]:
+        """Return the keys of the state, the window's start included."""
+        return (*self.keys, WINDOW_START) if self.window else self.keys
+
+    @property
+    def emitted(self) -> tuple[str, ...]:
+        """Return the columns that downstream operators see besides the tags."""
+        return (*self.all_keys, *self.values)
+
+    def fingerprint(self) -> Any:
+        labels = {name: aggregation.label for name, aggregation in self.values.items()}
+        window = [self.window.column, self.window.size.total_seconds()] if self.window else None
+        return {**super().fingerprint(), "keys": list(self.keys), "values": labels, "window": window}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        taken = {SEQUENCE_ID, *self.all_keys}
+        clashes = sorted(taken & set(self.values)) + sorted(name for name in self.values if name.startswith("_"))
+        if clashes:
+            yield self._violation("AGGREGATE_NAMES", f"values may not be called {', '.join(clashes)}", "rename them")
+        if not self.all_keys:
+            yield self._violation("AGGREGATE_KEYS", "an aggregate needs keys", 'give keys=["…"]')
+        if not self.values:
+            yield self._violation("AGGREGATE_VALUES", "an aggregate needs values", 'give values={"n": dm.count()}')
+        if self.window and self.window.size <= dt.timedelta(0):
+            yield self._violation("WINDOW_SIZE", f"a window of {self.window.size} is none", "give a positive size")
+
+    def _violation(self, rule: str, message: str, remedy: str) -> Violation:
+        return Violation(
+            rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
+        )
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        """Return the changes of a group: keys, values, parts, `_sequence_id`; one row a changed key and id."""
+        partials = self.partials(frames.input(self.inputs[0]))
+        before = frames.state(self, partials)
+        history = partials if before is None else before.unionByName(partials)
+        return self.merged(history, first_id=frames.first_id)
+
+    def partials(self, rows: DataFrame) -> DataFrame:
+        """Return one row a key and id: keys, `_sequence_id`, the state columns."""
+        if self.window:
+            size = int(self.window.size.total_seconds() * _MICROSECONDS)
+            moment = F.unix_micros(F.col(self.window.column).cast("timestamp"))
+            start = F.timestamp_micros(moment - F.pmod(moment, F.lit(size)))
+            rows = rows.where(F.col(self.window.column).isNotNull()).withColumn(WINDOW_START, start)
+        columns = [
+            self.values[value].parts[part].partial().alias(column)
+            for column, (value, part) in state_columns(self.values).items()
+        ]
+        return rows.groupBy(*(f"`{key}`" for key in self.all_keys), SEQUENCE_ID).agg(*columns)
+
+    def merged(self, history: DataFrame, first_id: int) -> DataFrame:
+        """Merge partials in id order, a key's older state being the first of them, and finish the values."""
+        from pyspark.sql import Window
+
+        keys = [f"`{key}`" for key in self.all_keys]
+        until_here = Window.partitionBy(*keys).orderBy(SEQUENCE_ID).rowsBetween(Window.unboundedPreceding, 0)
+        types = {field.name: field.dataType for field in history.schema.fields}
+        states = {}
+        for column, (value, part) in state_columns(self.values).items():
+            aggregation = self.values[value].parts[part]
+            merged = aggregation.merge(F.col(f"`{column}`")).over(until_here)
+            tidied = aggregation.tidy(merged) if aggregation.tidy else merged
+            states[column] = tidied.cast(types[column])
+        running = history.select(*keys, SEQUENCE_ID, *(state.alias(column) for column, state in states.items()))
+        hidden = [f"`{column}`" for column in states if column not in self.values]
+        return running.where(F.col(SEQUENCE_ID) >= first_id).select(
+            *keys, *(self._finished(value) for value in self.values), *hidden, SEQUENCE_ID
+        )
+
+    def _finished(self, value: str) -> Any:
+        aggregation = self.values[value]
+        if aggregation.is_simple:
+            return F.col(f"`{value}`")
+        columns = {part: F.col(f"`{name}`") for name, (of, part) in state_columns(self.values).items() if of == value}
+        finish = aggregation.finish or (lambda parts: F.struct(*(c.alias(n) for n, c in parts.items())))
+        return finish(columns[""] if set(columns) == {""} else columns).alias(value)
+
+
+def aggregate(
+    stream: StreamLike,
+    *,
+    keys: Sequence[str] = (),
+    values: Mapping[str, Aggregation],
+    window: Tumbling | None = None,
+    name: str | None = None,
+) -> Stream:
+    """Declare a keyed aggregate: `dm.aggregate(words, keys=["word"], values={"count": dm.count()})`.
+
+    Args:
+        keys: key columns; null is a key.
+        values: name of the value to its aggregation.
+        window: `dm.tumbling(…)` adds the key `window_start`, a timestamp.
+        name: identity of the state; `<stream>_by_<keys>` by default.
+    """
+    frame = caller()
+    operator = Aggregate(
+        name=name or "_by_".join([stream_name(stream), "_".join([*keys, *(["window"] if window else [])])]),
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        keys=tuple(keys),
+        values=dict(values),
+        window=window,
+    )
+    return declare(operator, frame)

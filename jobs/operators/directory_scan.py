@@ -1,0 +1,190 @@
+"""`DirectoryScan`: one trigger a file of a folder, and the source that reads the files (V42, V144, E24)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import fnmatch
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from jobs.errors import Violation
+from jobs.graph.declarations import Stream, caller, declare, location_of, user_function
+from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator, UserFunction
+from jobs.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["DirectoryScan", "source"]
+
+CORRUPT = "_corrupt_record"
+"""Where Spark's parsers put the text of a row that does not fit the schema; never visible to the author."""
+
+_FORMATS = ("text", "csv", "json", "parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectoryScan:
+    """Scan a folder; each file is one trigger and becomes one consistent state.
+
+    Args:
+        path: the folder; relative paths count from the folder of drainmark.toml. `run --input` overrides it.
+        pattern: glob of file names; with `recursive` matched against the path below the folder as well.
+        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines) or `parquet`.
+        schema: DDL such as `"id bigint, amount double"`; required for all formats but text, since a schema that is
+            inferred anew from each group of files would make the result depend on the grouping.
+        options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
+        recursive: also look into folders below.
+        outputs: several outputs from one start: `{"orders": "orders/*.csv", "payments": "payments/*.csv"}` maps an
+            output to the glob of its files below `path`; then `schema` may be a mapping by output, too (V41).
+        start_from: `"beginning"`, or an ISO time: older files (by modification time) are left to `backfill`.
+        order: `"name"`, `"mtime"` or `"arrival"`: order of the files that one scan finds; ties go by name.
+        settle: seconds for which a file must not have changed before it is taken.
+        on_change: what to do when a committed file changes: `"halt"`, `"ignore"`, or `"reprocess"` as a new trigger.
+        on_missing: what to do when a scanned file is gone before it was read: `"halt"` or `"skip"`.
+    """
+
+    path: str
+    pattern: str = "*"
+    format: Literal["text", "csv", "json", "parquet"] = "text"
+    schema: str | Mapping[str, str] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    recursive: bool = False
+    outputs: Mapping[str, str] | None = None
+    start_from: str = "beginning"
+    order: Literal["name", "mtime", "arrival"] = "name"
+    settle: float = 0.5
+    on_change: Literal["halt", "ignore", "reprocess"] = "halt"
+    on_missing: Literal["halt", "skip"] = "halt"
+
+    def schema_of(self, output: str) -> str | None:
+        """Return the DDL of an output's rows as read, None for text."""
+        if self.format == "text":
+            return None
+        return self.schema.get(output) if isinstance(self.schema, Mapping) else self.schema
+
+    def output_of(self, relative: str) -> str | None:
+        """Return which output a file belongs to, by its path below the folder; None if it is not ours."""
+        name = PurePosixPath(relative).name
+        if self.outputs is None:
+            nested = "/" in relative
+            if nested and not self.recursive:
+                return None
+            return "" if fnmatch.fnmatchcase(name, self.pattern) or fnmatch.fnmatchcase(relative, self.pattern) else None
+        for output, glob in self.outputs.items():
+            if fnmatch.fnmatchcase(relative, glob) and (self.recursive or relative.count("/") == glob.count("/")):
+                return output
+        return None
+
+    def oldest(self) -> float | None:
+        """Return the modification time (seconds since 1970) below which files are not taken, None for none."""
+        if self.start_from == "beginning":
+            return None
+        moment = dt.datetime.fromisoformat(self.start_from)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (rule, sentence, remedy) for every argument that does not fit."""
+        if self.format not in _FORMATS:
+            yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(_FORMATS)}"
+        for output in self.outputs or ("",):
+            if self.format in _FORMATS[1:] and not self.schema_of(output):
+                label = f" for output {output!r}" if output else ""
+                yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", 'add schema="id bigint, …"'
+        for name, known in (("order", ("name", "mtime", "arrival")), ("on_missing", ("halt", "skip"))):
+            if getattr(self, name) not in known:
+                yield "UNKNOWN_POLICY", f"{name}={getattr(self, name)!r} is not known", f"one of {', '.join(known)}"
+        if self.on_change not in ("halt", "ignore", "reprocess"):
+            yield "UNKNOWN_POLICY", f"on_change={self.on_change!r} is not known", "one of halt, ignore, reprocess"
+        if self.settle < 0:
+            yield "NEGATIVE_SETTLE", f"settle={self.settle} is below zero", "give seconds, 0 for none"
+        try:
+            self.oldest()
+        except ValueError:
+            yield "START_FROM", f"start_from={self.start_from!r} is no time", '"beginning" or an ISO time'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Operator):
+    """The start of an operator-driven region: files in, rows out."""
+
+    kind: ClassVar[str] = "source"
+    summary: ClassVar[str] = "one trigger a file of a folder"
+    is_source: ClassVar[bool] = True
+    may_start: ClassVar[bool] = True
+
+    scan: DirectoryScan
+    function: UserFunction
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.scan.outputs) if self.scan.outputs else ("",)
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        for rule, message, remedy in self.scan.problems():
+            yield Violation(
+                rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
+            )
+
+    def fingerprint(self) -> Any:
+        scan = self.scan
+        schemas = {output: scan.schema_of(output) for output in self.outputs}
+        read = {"format": scan.format, "schema": schemas, "options": dict(scan.options)}
+        return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
+
+    def read(self, session: SparkSession, paths: Sequence[str], output: str) -> DataFrame:
+        """Define the read of a group's files: names are zero-padded ids (H22), position is block and row (H21).
+
+        Returns:
+            `_sequence_id` bigint, `_position` struct<block, row>, the declared columns, and for parsed formats
+            `_corrupt_record`.
+        """
+        reader = session.read.options(**dict(self.scan.options))
+        ddl = self.scan.schema_of(output)
+        if ddl is not None:
+            parsed = self.scan.format in ("csv", "json")
+            reader = reader.schema(f"{ddl}, {CORRUPT} string" if parsed else ddl)
+            if parsed:
+                reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
+        frame = reader.format(self.scan.format).load(list(paths))
+        file_name = F.col("_metadata.file_name")
+        block = F.col("_metadata.file_block_start")
+        return frame.select(
+            F.substring(file_name, 1, 19).cast("bigint").alias(SEQUENCE_ID),
+            F.struct(block.alias("block"), F.monotonically_increasing_id().alias("row")).alias(POSITION),
+            *(F.col(f"`{name}`") for name in frame.columns),
+        )
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        return self.apply_output(frames, "")
+
+    def apply_output(self, frames: GroupFrames, output: str) -> DataFrame:
+        """Return one output: the author's function over the scanned rows."""
+        return frames.call(self, self.function, [frames.scanned(output)])
+
+
+def source(scan: DirectoryScan) -> Callable[[Callable[..., Any]], Stream]:
+    """Declare a source: the function gets the scanned rows and returns them, or a row-wise change of them.
+
+    The frame carries the format's columns, `source_file` (the file's path as scanned) and `_sequence_id`.
+    """
+    frame = caller()
+
+    def wrap(function: Callable[..., Any]) -> Stream:
+        read, _ = user_function(function, first_free=1)
+        operator = Source(
+            name=getattr(function, "__name__", "source"),
+            location=location_of(frame, function),
+            scan=scan,
+            function=read,
+        )
+        return declare(operator, frame, function)
+
+    return wrap
+
+
+SCANNED_TAGS = (SEQUENCE_ID, POSITION, SOURCE_FILE)

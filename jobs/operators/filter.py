@@ -1,0 +1,54 @@
+"""`@filter`: keep the rows for which a condition holds (V149)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from jobs.graph.operator import Operator, UserFunction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["filter"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter(Operator):
+    """A condition over one stream. A condition is a Column, so it always vectorises."""
+
+    kind: ClassVar[str] = "filter"
+    summary: ClassVar[str] = "rows for which a condition holds"
+
+    function: UserFunction
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "function": self.function.source_digest()}
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        rows = frames.input(self.inputs[0])
+        return rows.where(frames.call(self, self.function, [rows]))
+
+
+def filter(  # noqa: A001 - the field's word; users write dm.filter
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    inputs: Sequence[StreamLike] | None = None,
+) -> Any:
+    """Declare a filter: the function gets the upstream frame and returns the condition as a Column."""
+    frame = caller()
+
+    def wrap(wrapped: Callable[..., Any]) -> Stream:
+        called, ports = user_function(wrapped, inputs)
+        operator = Filter(
+            name=name or wrapped.__name__, inputs=ports, location=location_of(frame, wrapped), function=called
+        )
+        return declare(operator, frame, wrapped)
+
+    return wrap if function is None else wrap(function)

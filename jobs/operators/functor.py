@@ -1,0 +1,90 @@
+"""`@functor`: a row-wise function; an output row depends on one input row (V149)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from jobs.graph.operator import TAGS, Operator, UserFunction, Vectorises
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["functor", "select"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Functor(Operator):
+    """A function of one or more frames; the analysed plan decides whether it vectorises (design.md §3.6)."""
+
+    kind: ClassVar[str] = "functor"
+    summary: ClassVar[str] = "row-wise function"
+    vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
+
+    function: UserFunction
+    vectorised: bool = False
+
+    def vectorisation(self) -> Vectorises:
+        return Vectorises.YES if self.vectorised else Vectorises.CHECKED
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "function": self.function.source_digest()}
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        return frames.call(self, self.function, [frames.input(port) for port in self.inputs])
+
+
+@overload
+def functor(function: Callable[..., Any], /) -> Stream: ...
+@overload
+def functor(
+    function: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    inputs: Sequence[StreamLike] | None = None,
+    vectorised: bool = False,
+) -> Stream: ...
+@overload
+def functor(
+    *, name: str | None = None, inputs: Sequence[StreamLike] | None = None, vectorised: bool = False
+) -> Callable[[Callable[..., Any]], Stream]: ...
+def functor(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    inputs: Sequence[StreamLike] | None = None,
+    vectorised: bool = False,
+) -> Stream | Callable[[Callable[..., Any]], Stream]:
+    """Declare a row-wise function; its parameter names are the upstream operators.
+
+    Args:
+        name: the operator's name; the function's by default.
+        inputs: the streams in the order of the parameters, instead of their names.
+        vectorised: the author's word that the function may see many triggers at once, whatever its plan looks like.
+    """
+    frame = caller()
+
+    def wrap(wrapped: Callable[..., Any]) -> Stream:
+        called, ports = user_function(wrapped, inputs)
+        operator = Functor(
+            name=name or wrapped.__name__,
+            inputs=ports,
+            location=location_of(frame, wrapped),
+            function=called,
+            vectorised=vectorised,
+        )
+        return declare(operator, frame, wrapped)
+
+    return wrap if function is None else wrap(function)
+
+
+def select(frame: DataFrame, *columns: Column | str) -> DataFrame:
+    """Select columns and keep the tags that every tuple of a consistent stream carries."""
+    tags = [tag for tag in TAGS if tag in frame.columns]
+    return frame.select(*tags, *columns)

@@ -1,0 +1,45 @@
+"""`lookup`: a Delta table read as it is when a group starts; an autonomous port of the operator that joins it (V53)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.graph.declarations import Stream, caller, declare, location_of
+from jobs.graph.operator import Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["lookup"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup(Operator):
+    """Autonomous: nobody waits for it; the version that a group read is noted in its checkpoint row."""
+
+    kind: ClassVar[str] = "lookup"
+    summary: ClassVar[str] = "Delta table, read at one version a group"
+    is_source: ClassVar[bool] = True
+
+    table: str
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "table": self.table}
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        return frames.lookup(self)
+
+
+def lookup(table: str, *, name: str | None = None) -> Stream:
+    """Declare a lookup.
+
+    Args:
+        table: a Delta table below `DRAINMARK_HOME/lake`, an absolute path, or a URI.
+        name: the operator's name; the table's last part by default.
+    """
+    frame = caller()
+    operator = Lookup(name=name or table.rstrip("/").rpartition("/")[2].replace("-", "_"), location=location_of(frame), table=table)
+    return declare(operator, frame)

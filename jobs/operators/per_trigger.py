@@ -1,0 +1,54 @@
+"""`@per_trigger`: a function that sees the rows of one trigger, called once a sequence id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from jobs.graph.operator import Operator, UserFunction, Vectorises
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["per_trigger"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerTrigger(Operator):
+    """Forces groups of one; `_sequence_id` may be lost in the result, the runtime puts it back."""
+
+    kind: ClassVar[str] = "per-trigger"
+    summary: ClassVar[str] = "function of all rows of one trigger"
+    vectorises: ClassVar[Vectorises] = Vectorises.NO
+
+    function: UserFunction
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "function": self.function.source_digest()}
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        return frames.call(self, self.function, [frames.input(port) for port in self.inputs])
+
+
+def per_trigger(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    inputs: Sequence[StreamLike] | None = None,
+) -> Any:
+    """Declare a function of one trigger's rows: windows, limits, sorts and joins among them are all allowed."""
+    frame = caller()
+
+    def wrap(wrapped: Callable[..., Any]) -> Stream:
+        called, ports = user_function(wrapped, inputs)
+        operator = PerTrigger(
+            name=name or wrapped.__name__, inputs=ports, location=location_of(frame, wrapped), function=called
+        )
+        return declare(operator, frame, wrapped)
+
+    return wrap if function is None else wrap(function)

@@ -1,0 +1,71 @@
+"""`sql`: a statement in `sql/<app>/<name>.sql`, its streams bound by name as in `spark.sql(text, lines=df)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import Operator, Vectorises
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["sql"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlOperator(Operator):
+    """A SELECT over its input streams; the analysed plan decides whether it vectorises (H14)."""
+
+    kind: ClassVar[str] = "sql"
+    summary: ClassVar[str] = "statement of the folder sql/"
+    vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
+
+    statement: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    vectorised: bool = False
+
+    def vectorisation(self) -> Vectorises:
+        return Vectorises.YES if self.vectorised else Vectorises.CHECKED
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "statement": self.statement, "arguments": dict(self.arguments)}
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        streams = {port.parameter: frames.input(port) for port in self.inputs}
+        text = frames.statement(self)
+        arguments = dict(self.arguments) or None
+        return frames.guard(self, lambda: frames.session.sql(text, args=arguments, **streams))
+
+
+def sql(
+    statement: str,
+    *,
+    inputs: Sequence[StreamLike],
+    name: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    vectorised: bool = False,
+) -> Stream:
+    """Declare a SQL operator.
+
+    Args:
+        statement: the file `sql/<app>/<statement>.sql`; streams stand in it as `{lines}`, arguments as `:year`.
+        inputs: the streams that the statement names.
+        name: the operator's name; the statement's by default.
+        arguments: named parameters of the statement, bound and never pasted into the text.
+        vectorised: the author's word that it may see many triggers at once. It must select `_sequence_id` then.
+    """
+    frame = caller()
+    operator = SqlOperator(
+        name=name or statement,
+        inputs=tuple(port_to(stream, stream_name(stream)) for stream in inputs),
+        location=location_of(frame),
+        statement=statement,
+        arguments=arguments or {},
+        vectorised=vectorised,
+    )
+    return declare(operator, frame)

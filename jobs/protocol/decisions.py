@@ -1,0 +1,96 @@
+"""What follows from a claim and from a failure; every outcome a named type, no I/O (design.md §3.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jobs.errors import Retry
+from jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """Process pending triggers, in groups of `first_group` at first."""
+
+    first_group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Halt the region: trying again cannot help, or was tried often enough."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Try again at once in groups of one: the poison trigger ends up alone (H31)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndRun:
+    """End this run as failed; the next claim counts an attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End without counting an attempt: interrupted, or the store does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Somebody else owns the region: write nothing more, anywhere (H26)."""
+
+
+AfterClaim = Proceed | Halt
+AfterFailure = Split | EndRun | Halt | Stop | Leave
+
+
+def attempts_after(history: RegionHistory, outcome: Outcome) -> int:
+    """Return the consecutive reset attempts once an owner with this outcome is followed by a claim."""
+    return history.attempts + (1 if outcome in UNCLEAN else 0)
+
+
+def after_claim(history: RegionHistory, *, max_attempts: int, max_group: int) -> AfterClaim:
+    """Decide what a new owner does, its claim row being part of the history (E14).
+
+    With 5 attempts allowed the sixth reset wanted without a good state between halts the region.
+    """
+    if history.attempts > max_attempts:
+        return Halt(f"{history.attempts} consecutive resets, {max_attempts} allowed")
+    return Proceed(1 if history.attempts else max_group)
+
+
+def after_failure(retry: Retry, *, group_size: int, attempts: int, max_attempts: int) -> AfterFailure:
+    """Decide what follows a failed group.
+
+    Args:
+        retry: class of the error.
+        group_size: triggers in the failed group.
+        attempts: consecutive reset attempts before this failure.
+    """
+    if retry is Retry.QUIET:
+        return Leave()
+    if retry in (Retry.WAIT, Retry.REFUSE):
+        return Stop()
+    if group_size > 1:
+        return Split()
+    if retry is Retry.PERMANENT:
+        return Halt("the same input gives the same error again")
+    if attempts + 1 > max_attempts:
+        return Halt(f"{attempts + 1} consecutive resets wanted, {max_attempts} allowed")
+    return EndRun()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSize:
+    """How many triggers the next group may hold: doubles on success up to `limit`, one after a failure."""
+
+    current: int
+    limit: int
+
+    def after_success(self) -> GroupSize:
+        return GroupSize(min(self.limit, self.current * 2), self.limit)
+
+    def after_failure(self) -> GroupSize:
+        return GroupSize(1, self.limit)

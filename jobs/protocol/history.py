@@ -1,0 +1,226 @@
+"""What the rows of a checkpoint table mean: the region's facts, folded in commit order (design.md §3.3).
+
+Pure: rows in, facts out. Everything that must survive the loss of the registry is answered from here (H27).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from jobs.errors import RewindRefused
+from jobs.protocol.ids import INITIAL_ID
+from jobs.protocol.manifest import Image, Manifest, RegionTable
+from jobs.protocol.rows import CheckpointRow, RowKind
+
+
+class Outcome(StrEnum):
+    """How an owner ended; CRASHED is what the next owner concludes when there is no word."""
+
+    NONE = "none"  # there was no owner yet
+    CLEAN = "clean"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    CRASHED = "crashed"
+
+
+UNCLEAN = frozenset({Outcome.FAILED, Outcome.CRASHED})
+_STATES = frozenset({RowKind.STATE, RowKind.SKIP})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionHistory:
+    """The facts of a region after a number of rows.
+
+    Attributes:
+        epoch: the highest; 0 before the first claim.
+        next_id: the smallest id that was surely never given away.
+        states: effective states and skips by id, oldest first: what rewinds withdrew is not in here.
+        withdrawn: states that a rewind withdrew and that were not processed again, in their input order.
+        attempts: unclean claims since the last state, resume or rewind (E14, E18).
+        halt: the halt row in force.
+        unpublished: state and rewind rows (the last of each group) committed and not yet noted as published.
+        tables: the region's tables as the last claim or rewind knew them.
+        versions: Delta version by table of the last published note.
+        last_claim, last_outcome, last_error: of the newest owner.
+    """
+
+    epoch: int = 0
+    next_id: int = 1
+    states: Mapping[int, CheckpointRow] = dataclasses.field(default_factory=dict)
+    withdrawn: tuple[CheckpointRow, ...] = ()
+    attempts: int = 0
+    halt: CheckpointRow | None = None
+    unpublished: tuple[CheckpointRow, ...] = ()
+    tables: tuple[RegionTable, ...] = ()
+    versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    last_claim: CheckpointRow | None = None
+    last_outcome: Outcome = Outcome.NONE
+    last_error: Mapping[str, Any] | None = None
+    refused: tuple[CheckpointRow, ...] = ()
+    published_id: int = INITIAL_ID
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[CheckpointRow]) -> RegionHistory:
+        """Fold rows given in commit order."""
+        return cls().with_rows(rows)
+
+    def with_rows(self, rows: Iterable[CheckpointRow]) -> RegionHistory:
+        """Return the facts after further rows."""
+        fold = _Fold(self)
+        for row in rows:
+            fold.add(row)
+        return fold.result()
+
+    @property
+    def committed_id(self) -> int:
+        """Return the newest effective committed id, 0 for the initial state."""
+        return next(reversed(self.states), INITIAL_ID) if self.states else INITIAL_ID
+
+    @property
+    def is_rewinding(self) -> bool:
+        """Is a rewind committed whose tables are not all done?"""
+        return any(row.kind is RowKind.REWIND for row in self.unpublished)
+
+    def last_outcome_seen(self) -> Outcome:
+        """Return how the newest owner ended, as a new owner must judge it."""
+        return self.last_outcome
+
+    def image_of(self, table: str) -> Image | None:
+        """Return the newest effective image of a keyed state."""
+        for row in reversed(list(self.states.values())):
+            manifest = manifest_of(row)
+            for image in manifest.images if manifest else ():
+                if image.table == table:
+                    return image
+        return None
+
+    def triggers_above(self, sequence_id: int) -> tuple[CheckpointRow, ...]:
+        """Return the effective states above an id, in input order: what a rewind to it would make pending."""
+        above = [row for number, row in self.states.items() if number > sequence_id]
+        return tuple(sorted(above, key=lambda row: (row.trigger_order or 0, row.sequence_id)))
+
+    def check_rewind(self, to: int, horizon: int) -> None:
+        """Refuse a target that is no effective committed id within the horizon, nor 0 (H4).
+
+        Raises:
+            RewindRefused: names the nearest id that would do.
+        """
+        oldest = max(INITIAL_ID, self.committed_id - horizon)
+        allowed = [INITIAL_ID, *(n for n, row in self.states.items() if row.kind is RowKind.STATE and n >= oldest)]
+        if to in allowed and (to != INITIAL_ID or oldest == INITIAL_ID):
+            return
+        nearest = min((n for n in allowed if n >= oldest), key=lambda n: abs(n - to), default=INITIAL_ID)
+        if to > self.committed_id:
+            why = f"the last committed id is {self.committed_id}"
+        elif to < oldest:
+            why = f"the rewind horizon reaches back to {oldest}"
+        elif to in self.states:
+            why = "it belongs to a skipped trigger"
+        else:
+            why = "no state of that number is in force: its attempt failed or a rewind withdrew it"
+        msg = f"cannot rewind to {to}: {why}"
+        raise RewindRefused(msg, remedy=f"the nearest id is {nearest}: reset --to {nearest}", nearest=nearest)
+
+
+def manifest_of(row: CheckpointRow) -> Manifest | None:
+    """Return the manifest that the last row of a group carries."""
+    value = row.detail.get("manifest")
+    return Manifest.from_json(value) if value is not None else None
+
+
+class _Fold:
+    """The fold's working copy; one method a kind."""
+
+    def __init__(self, start: RegionHistory) -> None:
+        self.facts = {field.name: getattr(start, field.name) for field in dataclasses.fields(RegionHistory)}
+        self.states: dict[int, CheckpointRow] = dict(start.states)
+        self.withdrawn: dict[tuple[Any, ...], CheckpointRow] = {_identity(row): row for row in start.withdrawn}
+        self.unpublished: list[CheckpointRow] = list(start.unpublished)
+        self.refused: list[CheckpointRow] = list(start.refused)
+
+    def add(self, row: CheckpointRow) -> None:
+        self.facts["epoch"] = max(self.facts["epoch"], row.epoch)
+        getattr(self, f"_{row.kind.value}")(row)
+
+    def result(self) -> RegionHistory:
+        withdrawn = sorted(self.withdrawn.values(), key=lambda row: (row.trigger_order or 0, row.sequence_id))
+        self.facts.update(
+            states=self.states,
+            withdrawn=tuple(withdrawn),
+            unpublished=tuple(self.unpublished),
+            refused=tuple(self.refused),
+        )
+        return RegionHistory(**self.facts)
+
+    def _burn(self, next_id: int) -> None:
+        self.facts["next_id"] = max(self.facts["next_id"], next_id)
+
+    def _claim(self, row: CheckpointRow) -> None:
+        self._burn(row.sequence_id)
+        previous = Outcome(row.detail.get("previous", Outcome.NONE))
+        if previous in UNCLEAN:
+            self.facts["attempts"] += 1
+        if row.detail.get("error"):
+            self.facts["last_error"] = row.detail["error"]
+        self._tables(row)
+        self.facts.update(last_claim=row, last_outcome=Outcome.CRASHED)
+
+    def _tables(self, row: CheckpointRow) -> None:
+        if row.detail.get("tables"):
+            self.facts["tables"] = tuple(RegionTable.from_json(table) for table in row.detail["tables"])
+
+    def _state(self, row: CheckpointRow) -> None:
+        self._burn(row.sequence_id + 1)
+        self.states[row.sequence_id] = row
+        self.withdrawn.pop(_identity(row), None)
+        self.facts["attempts"] = 0
+        self.facts["last_error"] = None
+        if row.sequence_id == row.group_last:
+            self.unpublished.append(row)
+
+    def _skip(self, row: CheckpointRow) -> None:
+        self._burn(row.sequence_id + 1)
+        self.states[row.sequence_id] = row
+        self.withdrawn.pop(_identity(row), None)
+
+    def _published(self, row: CheckpointRow) -> None:
+        self.facts["versions"] = {**self.facts["versions"], **row.detail.get("versions", {})}
+        self.facts["published_id"] = row.sequence_id
+        done = row.detail.get("through", row.sequence_id)
+        self.unpublished = [open_ for open_ in self.unpublished if open_.sequence_id > done]
+        outcome = row.detail.get("outcome")
+        if outcome:
+            self.facts["last_outcome"] = Outcome(outcome)
+        if row.detail.get("error"):
+            self.facts["last_error"] = row.detail["error"]
+
+    def _rewind(self, row: CheckpointRow) -> None:
+        self._burn(row.sequence_id + 1)
+        to = row.detail["to"]
+        for number in [number for number in self.states if number > to]:
+            withdrawn = self.states.pop(number)
+            self.withdrawn[_identity(withdrawn)] = withdrawn
+        self._tables(row)
+        self.facts.update(attempts=0, halt=None, last_error=None)
+        self.unpublished.append(row)
+
+    def _halt(self, row: CheckpointRow) -> None:
+        self.facts["halt"] = row
+        if row.detail.get("error"):
+            self.facts["last_error"] = row.detail["error"]
+
+    def _resume(self, row: CheckpointRow) -> None:
+        self.facts.update(halt=None, attempts=0)
+
+    def _refused(self, row: CheckpointRow) -> None:
+        self.refused.append(row)
+        self.withdrawn.pop(_identity(row), None)
+
+
+def _identity(row: CheckpointRow) -> tuple[Any, ...]:
+    identity: Sequence[tuple[str, Any]] = sorted((row.trigger_identity or {}).items())
+    return (row.trigger_uri, *identity)

@@ -1,0 +1,142 @@
+"""What a group leaves behind, by name: staged files a table, and the tables of a region.
+
+A checkpoint refers, it does not copy (design.md §1.4): publishing, rolling forward and rewinding need these values
+and the files they name, never the application's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class TableRole(StrEnum):
+    """What publishing does with a table's staged files."""
+
+    APPEND = "append"  # a sink of rows: files are added
+    CHANGES = "changes"  # state or history: one row a changed key and id; files are added
+    UPSERT = "upsert"  # visible table of one row a key: merged from the staged rows of its history
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """One Parquet file below a table's root, with exact facts from its footer (H18).
+
+    Attributes:
+        path: relative to the table's root, with forward slashes.
+        size: bytes.
+        rows: number of rows.
+        first_id: smallest `_sequence_id`, None without rows.
+        last_id: largest `_sequence_id`, None without rows.
+    """
+
+    path: str
+    size: int
+    rows: int
+    first_id: int | None
+    last_id: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StagedFile:
+        return cls(**value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionTable:
+    """One table of a region, as its claim rows describe it.
+
+    Attributes:
+        name: path below DRAINMARK_HOME, e.g. `lake/word_counts` or `state/word_count/words_by_word`.
+        role: see `TableRole`.
+        operator: who writes it.
+        schema_json: Spark's (and Delta's) JSON of the schema, all nullable (H17).
+        keys: key columns (CHANGES and UPSERT).
+        history: for UPSERT: name of the CHANGES table it is merged from.
+        columns: for UPSERT: the columns of the history that are visible, keys first, `_sequence_id` last.
+    """
+
+    name: str
+    role: TableRole
+    operator: str
+    schema_json: str
+    keys: tuple[str, ...] = ()
+    history: str | None = None
+    columns: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RegionTable:
+        fields = dict(value)
+        fields["role"] = TableRole(fields["role"])
+        fields["keys"] = tuple(fields["keys"])
+        fields["columns"] = tuple(fields["columns"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A keyed state written whole at id `at`: one row a key (H29).
+
+    Attributes:
+        table: name of the CHANGES table whose state it is.
+        at: the sequence id of the state.
+        files: below that table's root, never part of its Delta log.
+    """
+
+    table: str
+    at: int
+    files: tuple[StagedFile, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"table": self.table, "at": self.at, "files": [file.to_json() for file in self.files]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Image:
+        return cls(
+            table=value["table"],
+            at=value["at"],
+            files=tuple(StagedFile.from_json(file) for file in value["files"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """All staged files of one group, by table name; in the checkpoint row of the group's last id.
+
+    Attributes:
+        files: CHANGES and APPEND tables with their staged files, possibly none.
+        upserts: names of the UPSERT tables to be merged from their history's files.
+        images: states written whole with this group.
+        lookups: Delta version read, by autonomous lookup table.
+    """
+
+    files: Mapping[str, tuple[StagedFile, ...]]
+    upserts: tuple[str, ...] = ()
+    images: tuple[Image, ...] = ()
+    lookups: Mapping[str, int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "files": {name: [file.to_json() for file in files] for name, files in self.files.items()},
+            "upserts": list(self.upserts),
+            "images": [image.to_json() for image in self.images],
+            "lookups": dict(self.lookups or {}),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Manifest:
+        return cls(
+            files={
+                name: tuple(StagedFile.from_json(file) for file in files) for name, files in value["files"].items()
+            },
+            upserts=tuple(value["upserts"]),
+            images=tuple(Image.from_json(image) for image in value["images"]),
+            lookups=value["lookups"],
+        )

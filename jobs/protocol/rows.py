@@ -1,0 +1,75 @@
+"""One row of a region's checkpoint table (design.md §3.3).
+
+The table is the truth: claims, states, rewinds, halts. What only some kinds have is in `detail`, a JSON object:
+
+| kind | sequence_id | detail |
+|---|---|---|
+| claim | next free id | `owner`, `previous` (clean, failed, interrupted, crashed, none), `error`, `tables` |
+| state | the state's id | on the last id of a group: `manifest` |
+| published | last published id | `versions` {table: Delta version}, `outcome` (null, clean, failed, interrupted), `error` |
+| rewind | the rewind's own id r | `to`, `tables` |
+| halt | last committed id | `reason`, `trigger`, `operator`, `error` |
+| resume | last committed id | `reason` |
+| skip | the id given to the skipped trigger | `reason` |
+| refused | last committed id | `reason` |
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+FORMAT_VERSION = 1
+"""Raised when an older Drainmark could not read the table rightly any more."""
+
+
+class RowKind(StrEnum):
+    """What a row of the checkpoint table says."""
+
+    CLAIM = "claim"
+    STATE = "state"
+    PUBLISHED = "published"
+    REWIND = "rewind"
+    HALT = "halt"
+    RESUME = "resume"
+    SKIP = "skip"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRow:
+    """One row; the columns of the table are these fields in this order, `detail` and `trigger_identity` as JSON text.
+
+    Attributes:
+        recorded_at: UTC, of the process that wrote it; no decision rests on it.
+        attempt: uuid of the attempt that wrote the row: how a commit is read back (H1).
+        trigger_order: place of the trigger in the region's input order; kept across rewinds.
+        rows_in, bytes_in: of this trigger (state rows).
+        drain_seconds, checkpoint_seconds: of the group, the same on each of its ids (H39).
+    """
+
+    kind: RowKind
+    region: str
+    epoch: int
+    sequence_id: int
+    attempt: str
+    recorded_at: dt.datetime
+    run_id: str
+    drainmark_version: str
+    graph_fingerprint: str
+    params_hash: str
+    format_version: int = FORMAT_VERSION
+    trigger_uri: str | None = None
+    trigger_kind: str | None = None
+    trigger_identity: Mapping[str, Any] | None = None
+    trigger_order: int | None = None
+    group_first: int | None = None
+    group_last: int | None = None
+    rows_in: int | None = None
+    bytes_in: int | None = None
+    drain_seconds: float | None = None
+    checkpoint_seconds: float | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,68 @@
+"""Which operators are in which region: reachability from each start, less the carve-outs, merged where they overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jobs.graph.annotations import Consistent
+from jobs.graph.operator import Operator
+from jobs.regions.reachability import Graph, reachable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """One region before any rule has judged it.
+
+    Attributes:
+        starts: names, sorted. The first names the region: moving code around must not lose its state.
+        members: names of all its operators, the starts among them.
+    """
+
+    starts: tuple[str, ...]
+    members: frozenset[str]
+
+
+def memberships(graph: Graph) -> tuple[Membership, ...]:
+    """Return the regions in the order in which their first starts are declared.
+
+    From a start everything downstream belongs (V24), up to another start or an operator that itself carries
+    `@autonomous` (E4, V49, V50); regions that share an operator are one (V30).
+    """
+    stops = graph.carved_out | frozenset(graph.starts)
+    merged: list[tuple[set[str], set[str]]] = []
+    for start in graph.starts:
+        starts, members = {start}, set(reachable([start], graph.downstream, stops))
+        apart = []
+        for other_starts, other_members in merged:
+            if members.isdisjoint(other_members):
+                apart.append((other_starts, other_members))
+            else:
+                starts |= other_starts
+                members |= other_members
+        merged = [*apart, (starts, members)]
+    declared = {name: index for index, name in enumerate(graph.operators)}
+    regions = [Membership(starts=tuple(sorted(starts)), members=frozenset(members)) for starts, members in merged]
+    return tuple(sorted(regions, key=lambda region: min(declared[name] for name in region.starts)))
+
+
+def starts_of(graph: Graph, region: Membership) -> tuple[tuple[Operator, Consistent], ...]:
+    """Return the start operators of a region with their annotations."""
+    starts = [graph.operators[name] for name in region.starts]
+    return tuple((start, start.consistent) for start in starts if start.consistent is not None)
+
+
+def merged_parameters(annotations: Sequence[Consistent]) -> Consistent:
+    """Return one region's parameters: the maximum of each number (E3).
+
+    What is no number is equal in all of them; the rules have seen to that.
+    """
+    periods = [annotation.period for annotation in annotations if annotation.period is not None]
+    return replace(
+        annotations[0],
+        period=max(periods, default=None),
+        drain_timeout=max(annotation.drain_timeout for annotation in annotations),
+        reset_timeout=max(annotation.reset_timeout for annotation in annotations),
+        max_consecutive_reset_attempts=max(annotation.max_consecutive_reset_attempts for annotation in annotations),
+        rewind_horizon=max(annotation.rewind_horizon for annotation in annotations),
+    )

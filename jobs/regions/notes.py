@@ -1,0 +1,47 @@
+"""What is legal in a compiled application and yet may not be meant; errors are the business of `rules`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan
+
+
+def notes(plan: ApplicationPlan) -> tuple[str, ...]:
+    """Return a sentence for everything that an author may have overlooked."""
+    found = [] if plan.regions else ["no region: nothing here is consistent; put @dm.consistent on a source"]
+    for region in plan.regions:
+        found += [*_undeclared_autonomous_ports(region), *_ends_without_sink(region)]
+    for outside in plan.autonomous:
+        found += [*_sources_without_region(outside), *_rows_twice(outside)]
+    return tuple(found)
+
+
+def _undeclared_autonomous_ports(region: RegionPlan) -> Iterator[str]:
+    """V47: what comes from outside may be lost. A lookup needs no word of the author: it is read, not sent."""
+    lookups = {operator.name for operator in region.feeds if operator.is_source and not operator.may_start}
+    for port in region.ports:
+        declared = region.operator(port.operator).inputs[port.index].autonomous
+        if not port.port_class.is_consistent and not declared and port.upstream not in lookups:
+            yield (
+                f"{port.operator} reads {port.stream} from outside {region.name}, at most once;"
+                " if that is meant, annotate the parameter dm.Autonomous"
+            )
+
+
+def _ends_without_sink(region: RegionPlan) -> Iterator[str]:
+    for end in region.ends:
+        if not end.is_sink:
+            yield f"{end.name} ends {region.name} and is no sink: nothing keeps its rows"
+
+
+def _sources_without_region(outside: AutonomousPlan) -> Iterator[str]:
+    for operator in outside.operators:
+        if operator.may_start:
+            yield f"{operator.name} is in no region: nothing replays it; put @dm.consistent on it"
+
+
+def _rows_twice(outside: AutonomousPlan) -> Iterator[str]:
+    """V48: starts replay."""
+    if outside.reads and outside.tables:
+        yield f"{', '.join(outside.tables)} may get rows twice: written outside {', '.join(outside.reads)}"

@@ -1,0 +1,259 @@
+"""The compiled application: what `compile_application` returns and everything after it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jobs.errors import DeclarationError, UnknownName
+from jobs.graph.annotations import Consistent
+from jobs.graph.application import Application, nearest
+from jobs.graph.operator import Guarantee, Operator, Vectorises
+from jobs.graph.params import digest_of
+from jobs.regions.merging import Membership, merged_parameters, starts_of
+from jobs.regions.ports import PortClass, PortPlan, port_plans
+from jobs.regions.reachability import Graph, components, reachable
+from jobs.regions.rules import broken_rules
+from jobs.regions.rules.draft import draft_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlan:
+    """A table below DRAINMARK_HOME/lake, who writes it, and what it promises."""
+
+    name: str
+    operator: str
+    guarantee: Guarantee | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionPlan:
+    """One consistent region.
+
+    Attributes:
+        name: `APP/START`; of several starts the first by name.
+        starts: operators that carry `@consistent`, in topological order (V24).
+        ends: operators with no downstream operator in the region (V25, E4).
+        operators: all of the region, in topological order.
+        feeds: autonomous operators that the region reads, directly or not, in topological order (V53). What feeds
+            them from a region, this one or another, is not among them.
+        run_order: `operators` and `feeds` together, in topological order.
+        parameters: of the region; merged, where it has several starts (E3).
+        ports: every connection of every operator, in the order of `operators`.
+        vectorisation: by name of operator or feed, what is known before any plan is analysed.
+        tables: what its sinks write.
+        fingerprints: by name of operator or feed, of each alone.
+        fingerprint: changes when what the region computes does, not when code is moved around.
+    """
+
+    name: str
+    starts: tuple[Operator, ...]
+    ends: tuple[Operator, ...]
+    operators: tuple[Operator, ...]
+    feeds: tuple[Operator, ...]
+    run_order: tuple[Operator, ...]
+    parameters: Consistent
+    ports: tuple[PortPlan, ...]
+    vectorisation: Mapping[str, Vectorises]
+    tables: tuple[TablePlan, ...]
+    fingerprints: Mapping[str, str]
+    fingerprint: str
+
+    @property
+    def stateful(self) -> tuple[Operator, ...]:
+        """Operators that keep state from id to id."""
+        return tuple(operator for operator in self.operators if operator.is_stateful)
+
+    @property
+    def sinks(self) -> tuple[Operator, ...]:
+        """Operators that write tables."""
+        return tuple(operator for operator in self.operators if operator.is_sink)
+
+    @property
+    def forced_single(self) -> tuple[str, ...]:
+        """Names of the operators because of which groups hold one trigger (design.md §3.6); feeds have no triggers."""
+        names = (operator.name for operator in self.operators)
+        return tuple(name for name in names if self.vectorisation[name] is Vectorises.NO)
+
+    def operator(self, name: str) -> Operator:
+        """Return an operator or feed of the region.
+
+        Raises:
+            UnknownName: there is none; the remedy names the nearest.
+        """
+        for operator in self.run_order:
+            if operator.name == name:
+                return operator
+        raise UnknownName(
+            f"region {self.name!r} has no operator {name!r}",
+            remedy=nearest(name, [operator.name for operator in self.run_order]),
+        )
+
+    def consumers(self, name: str, output: str = "") -> int:
+        """Return how many connections of the region and its feeds read an output of an operator."""
+        return sum(
+            connection.upstream == name and connection.output == output
+            for operator in self.run_order
+            for connection in operator.inputs
+        )
+
+    def connections(self, operator: str, port_class: PortClass) -> int:
+        """Return how many connections of this class an operator has.
+
+        It drains after a marker on each that is consistent data, checkpoints after one on each that is consistent
+        control, and autonomous ports never bring any (V88, V90, V93).
+        """
+        return sum(port.operator == operator and port.port_class is port_class for port in self.ports)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutonomousPlan:
+    """Connected autonomous operators: coordinated with nobody (V45).
+
+    Attributes:
+        name: `APP/OPERATOR`, the first operator in topological order.
+        operators: in topological order.
+        reads: names of the regions whose streams it reads, perhaps twice (V48).
+        feeds: names of the regions that read its streams, at most once (V47).
+        tables: what it writes; promised is nothing.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    reads: tuple[str, ...]
+    feeds: tuple[str, ...]
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationPlan:
+    """A compiled application.
+
+    Attributes:
+        application: what was declared.
+        regions: in the order in which their starts are declared; every one is established on its own (V28).
+        autonomous: all operators that are in no region, by connection.
+        fingerprint: changes when what the application computes does.
+    """
+
+    application: Application
+    regions: tuple[RegionPlan, ...]
+    autonomous: tuple[AutonomousPlan, ...]
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        return self.application.name
+
+    def region(self, name: str) -> RegionPlan:
+        """Return a region by `APP/START`, by `APP` where there is one region, or by `START`, any of its starts.
+
+        Raises:
+            UnknownName: none or several; the remedy names the nearest, or all.
+        """
+        if name == self.name and len(self.regions) == 1:
+            return self.regions[0]
+        application, slash, start = name.rpartition("/")
+        if not slash or application == self.name:
+            for region in self.regions:
+                if any(operator.name == start for operator in region.starts):
+                    return region
+        known = [region.name for region in self.regions]
+        if name == self.name and known:
+            msg = f"application {self.name!r} has {len(known)} regions"
+            raise UnknownName(msg, remedy=f"name one: {', '.join(known)}")
+        if not known:
+            msg = f"application {self.name!r} has no region"
+            raise UnknownName(msg, remedy="put @dm.consistent on a source")
+        msg = f"application {self.name!r} has no region {name!r}"
+        raise UnknownName(msg, remedy=nearest(name if slash else f"{self.name}/{name}", known))
+
+
+def compile_application(application: Application) -> ApplicationPlan:
+    """Compile a declared graph. Pure, and the same for the same declarations.
+
+    Raises:
+        DeclarationError: the graph breaks rules; it lists all violations.
+    """
+    draft = draft_of(application)
+    violations = broken_rules(draft)
+    if violations:
+        raise DeclarationError(application.name, violations)
+    graph, drafts = draft.graph, draft.regions
+    regions = tuple(_region_plan(application.name, graph, draft, drafts) for draft in drafts)
+    return ApplicationPlan(
+        application=application,
+        regions=regions,
+        autonomous=_autonomous_plans(application.name, graph, drafts),
+        fingerprint=digest_of(
+            {
+                "regions": {region.name: region.fingerprint for region in regions},
+                "operators": {name: _fingerprint(operator) for name, operator in graph.operators.items()},
+            }
+        ),
+    )
+
+
+def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tuple[Membership, ...]) -> RegionPlan:
+    operators = graph.ordered(draft.members)
+    feeds = _feeds(graph, draft, drafts)
+    run_order = graph.ordered(draft.members | feeds)
+    fingerprints = {operator.name: _fingerprint(operator) for operator in run_order}
+    return RegionPlan(
+        name=_region_name(application, draft),
+        starts=graph.ordered(draft.starts),
+        ends=tuple(operator for operator in operators if draft.members.isdisjoint(graph.downstream[operator.name])),
+        operators=operators,
+        feeds=graph.ordered(feeds),
+        run_order=run_order,
+        parameters=merged_parameters([annotation for _, annotation in starts_of(graph, draft)]),
+        ports=tuple(port for operator in operators for port in port_plans(operator, draft.members)),
+        vectorisation={operator.name: operator.vectorisation() for operator in run_order},
+        tables=tuple(
+            TablePlan(name=table, operator=operator.name, guarantee=operator.guarantee)
+            for operator in operators
+            for table in operator.tables
+        ),
+        fingerprints=fingerprints,
+        fingerprint=digest_of({"starts": draft.starts, "operators": fingerprints}),
+    )
+
+
+def _feeds(graph: Graph, draft: Membership, drafts: tuple[Membership, ...]) -> frozenset[str]:
+    """Return the autonomous operators upstream of a region, as far as the next region."""
+    consistent = frozenset().union(*(other.members for other in drafts))
+    directly = {name for member in draft.members for name in graph.upstream[member] if name not in consistent}
+    return reachable(directly, graph.upstream, consistent)
+
+
+def _autonomous_plans(application: str, graph: Graph, drafts: tuple[Membership, ...]) -> tuple[AutonomousPlan, ...]:
+    region_of = {name: _region_name(application, draft) for draft in drafts for name in draft.members}
+    outside = [name for name in graph.operators if name not in region_of]
+    plans = []
+    for names in components(outside, graph.downstream):
+        operators = graph.ordered(names)
+        plans.append(
+            AutonomousPlan(
+                name=f"{application}/{operators[0].name}",
+                operators=operators,
+                reads=_regions_next_to(names, graph.upstream, region_of),
+                feeds=_regions_next_to(names, graph.downstream, region_of),
+                tables=tuple(table for operator in operators for table in operator.tables),
+            )
+        )
+    return tuple(plans)
+
+
+def _regions_next_to(
+    names: frozenset[str], edges: Mapping[str, tuple[str, ...]], region_of: Mapping[str, str]
+) -> tuple[str, ...]:
+    return tuple(sorted({region_of[other] for name in names for other in edges[name] if other in region_of}))
+
+
+def _region_name(application: str, draft: Membership) -> str:
+    return f"{application}/{draft.starts[0]}"
+
+
+def _fingerprint(operator: Operator) -> str:
+    connections = [[port.upstream, port.output, port.parameter, port.control] for port in operator.inputs]
+    return digest_of([operator.name, operator.fingerprint(), connections])

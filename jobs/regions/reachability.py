@@ -1,0 +1,199 @@
+"""The declared graph as names and edges: who reaches whom, in which order, and where it loops.
+
+Judges nothing: unknown upstreams and second operators of a name are left out here and reported by the rules.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from jobs.graph.application import Application
+from jobs.graph.operator import Operator
+
+Edges = Mapping[str, tuple[str, ...]]
+"""Operator name to the names one connection away, each once, in the order of declaration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """Operators joined by streams (V17).
+
+    Attributes:
+        operators: by name, in the order of declaration; the first of each name.
+        downstream: every connection, from upstream to downstream.
+        upstream: the same, reversed.
+        data_downstream: the connections that do not end in a control port (V20).
+        order: all names, upstream first. Connections that close a loop on a control port do not count (V21); ties go
+            by declaration. Where a loop is not closed on a control port, its operators come last.
+    """
+
+    operators: Mapping[str, Operator]
+    downstream: Edges
+    upstream: Edges
+    data_downstream: Edges
+    order: tuple[str, ...]
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """Names of the operators that carry `@consistent`, in the order of declaration (V24)."""
+        return tuple(name for name, operator in self.operators.items() if operator.consistent is not None)
+
+    @property
+    def carved_out(self) -> frozenset[str]:
+        """Names of the operators that carry `@autonomous` and no `@consistent` (V49, E5)."""
+        return frozenset(
+            name for name, operator in self.operators.items() if operator.autonomous and operator.consistent is None
+        )
+
+    def ordered(self, names: Collection[str]) -> tuple[Operator, ...]:
+        """Return the operators of these names in topological order."""
+        return tuple(self.operators[name] for name in self.order if name in names)
+
+
+def graph_of(application: Application) -> Graph:
+    """Read an application's connections."""
+    operators: dict[str, Operator] = {}
+    for operator in application.operators:
+        operators.setdefault(operator.name, operator)
+    links = [
+        (port.upstream, name, port.control)
+        for name, operator in operators.items()
+        for port in operator.inputs
+        if port.upstream in operators
+    ]
+    downstream = _edges(operators, ((source, target) for source, target, _ in links))
+    data_downstream = _edges(operators, ((source, target) for source, target, control in links if not control))
+    return Graph(
+        operators=operators,
+        downstream=downstream,
+        upstream=_edges(operators, ((target, source) for source, target, _ in links)),
+        data_downstream=data_downstream,
+        order=_topological_order(downstream, data_downstream),
+    )
+
+
+def reachable(origins: Iterable[str], edges: Edges, stops: Collection[str] = ()) -> frozenset[str]:
+    """Return the origins and all that the edges lead to, never entering a stop; an origin may be one."""
+    found = set(origins)
+    waiting = list(found)
+    while waiting:
+        for name in edges[waiting.pop()]:
+            if name not in found and name not in stops:
+                found.add(name)
+                waiting.append(name)
+    return frozenset(found)
+
+
+def components(names: Iterable[str], edges: Edges) -> tuple[frozenset[str], ...]:
+    """Return the sets of these names that are connected among themselves, whatever the direction (V45)."""
+    left = dict.fromkeys(names)
+    joined: dict[str, list[str]] = {name: [] for name in left}
+    for name in left:
+        for other in edges[name]:
+            if other in left:
+                joined[name].append(other)
+                joined[other].append(name)
+    both_ways = {name: tuple(others) for name, others in joined.items()}
+    found: list[frozenset[str]] = []
+    while left:
+        component = reachable([next(iter(left))], both_ways)
+        found.append(component)
+        left = {name: None for name in left if name not in component}
+    return tuple(found)
+
+
+def loops(edges: Edges) -> tuple[tuple[str, ...], ...]:
+    """Return one shortest loop for every knot of operators that reach each other, as the names along it."""
+    declared = {name: index for index, name in enumerate(edges)}
+    found = (_loop_through(min(knot, key=declared.__getitem__), knot, edges) for knot in _knots(edges))
+    return tuple(loop for loop in found if loop)
+
+
+def loop_through(name: str, edges: Edges) -> tuple[str, ...]:
+    """Return the names along a shortest loop that begins at an operator, empty if it is in none."""
+    return _loop_through(name, edges.keys(), edges)
+
+
+def _edges(names: Iterable[str], links: Iterable[tuple[str, str]]) -> Edges:
+    found: dict[str, dict[str, None]] = {name: {} for name in names}
+    for source, target in links:
+        found[source][target] = None
+    return {name: tuple(targets) for name, targets in found.items()}
+
+
+def _topological_order(downstream: Edges, data_downstream: Edges) -> tuple[str, ...]:
+    """Order by Kahn, the first declared of what is ready first."""
+    knot_of = {name: number for number, knot in enumerate(_knots(downstream)) for name in knot}
+    counted = {
+        name: tuple(other for other in others if other in data_downstream[name] or knot_of[other] != knot_of[name])
+        for name, others in downstream.items()
+    }
+    names = list(counted)
+    position = {name: index for index, name in enumerate(names)}
+    missing = dict.fromkeys(names, 0)
+    for others in counted.values():
+        for other in others:
+            missing[other] += 1
+    ready = [position[name] for name in names if not missing[name]]
+    order: list[str] = []
+    while ready:
+        name = names[heapq.heappop(ready)]
+        order.append(name)
+        for other in counted[name]:
+            missing[other] -= 1
+            if not missing[other]:
+                heapq.heappush(ready, position[other])
+    done = set(order)
+    return (*order, *(name for name in names if name not in done))
+
+
+def _knots(edges: Edges) -> list[frozenset[str]]:
+    """Return the strongly connected components: finish times forwards, then reachability backwards (Kosaraju)."""
+    backwards = _edges(edges, ((target, source) for source, targets in edges.items() for target in targets))
+    taken: set[str] = set()
+    knots: list[frozenset[str]] = []
+    for name in reversed(_finished(edges)):
+        if name not in taken:
+            knot = reachable([name], backwards, taken)
+            taken |= knot
+            knots.append(knot)
+    return knots
+
+
+def _finished(edges: Edges) -> list[str]:
+    """Return the names in the order in which a depth-first search leaves them; iterative, graphs may be deep."""
+    seen: set[str] = set()
+    finished: list[str] = []
+    for root in edges:
+        if root in seen:
+            continue
+        seen.add(root)
+        stack = [(root, iter(edges[root]))]
+        while stack:
+            name, rest = stack[-1]
+            following = next((other for other in rest if other not in seen), None)
+            if following is None:
+                finished.append(name)
+                stack.pop()
+            else:
+                seen.add(following)
+                stack.append((following, iter(edges[following])))
+    return finished
+
+
+def _loop_through(name: str, within: Collection[str], edges: Edges) -> tuple[str, ...]:
+    came_from: dict[str, str] = {}
+    waiting = [name]
+    for here in waiting:
+        for other in edges[here]:
+            if other == name:
+                path = [here]
+                while path[-1] != name:
+                    path.append(came_from[path[-1]])
+                return tuple(reversed(path))
+            if other in within and other not in came_from:
+                came_from[other] = here
+                waiting.append(other)
+    return ()

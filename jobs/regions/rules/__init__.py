@@ -1,0 +1,87 @@
+"""The rules of the graph: one function each, named after the property that is violated; its id is the name in capitals.
+
+Every rule judges the whole draft and yields all it finds, so that an author sees everything at once. Adding a rule is
+one function and its place in RULES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from jobs.errors import Violation
+from jobs.regions.rules.annotations import (
+    both_annotations,
+    merged_parameters_differ,
+    second_start_in_operator_driven,
+    start_kind,
+    unsupported_in_region,
+)
+from jobs.regions.rules.connections import (
+    autonomous_port_fed_by_region,
+    control_ports_only,
+    cycle_not_on_control_port,
+    loop_through_start,
+    mixed_port,
+    no_input,
+    unknown_output,
+    unknown_upstream,
+)
+from jobs.regions.rules.draft import Draft
+from jobs.regions.rules.names import bad_application_name, bad_name, duplicate_name
+from jobs.regions.rules.parameters import (
+    negative_limit,
+    nonpositive_timeout,
+    period_forbidden,
+    period_missing,
+    runs_unknown,
+    schedule_forbidden,
+    schedule_malformed,
+    trigger_unknown,
+)
+from jobs.regions.rules.tables import reserved_table, table_inside_table, two_writers_of_a_table
+
+Rule = Callable[[Draft], Iterator[Violation]]
+
+
+def operators_own(draft: Draft) -> Iterator[Violation]:
+    """Ask every operator about its own configuration, telling it whether it is in a region (V55, V56)."""
+    for operator in draft.application.operators:
+        yield from operator.violations(draft.region_of(operator.name) is not None)
+
+
+RULES: tuple[Rule, ...] = (
+    bad_application_name,
+    bad_name,
+    duplicate_name,
+    unknown_upstream,
+    unknown_output,
+    no_input,
+    cycle_not_on_control_port,
+    loop_through_start,
+    both_annotations,
+    start_kind,
+    unsupported_in_region,
+    second_start_in_operator_driven,
+    merged_parameters_differ,
+    trigger_unknown,
+    period_missing,
+    period_forbidden,
+    nonpositive_timeout,
+    negative_limit,
+    runs_unknown,
+    schedule_forbidden,
+    schedule_malformed,
+    mixed_port,
+    control_ports_only,
+    autonomous_port_fed_by_region,
+    two_writers_of_a_table,
+    table_inside_table,
+    reserved_table,
+)
+
+
+def broken_rules(draft: Draft) -> tuple[Violation, ...]:
+    """Return every violation, sorted by place of declaration as the author reads the file."""
+    found = [violation for rule in (*RULES, operators_own) for violation in rule(draft)]
+    declared = {operator.name: index for index, operator in enumerate(draft.application.operators)}
+    return tuple(sorted(found, key=lambda violation: declared.get(violation.operator or "", -1)))

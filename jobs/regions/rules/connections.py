@@ -1,0 +1,160 @@
+"""Rules on connections, ports and loops (V19–V21, V51, V52, E6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.errors import Violation
+from jobs.graph.application import nearest
+from jobs.graph.operator import Input, Operator
+from jobs.regions.ports import ports_of
+from jobs.regions.reachability import loop_through, loops
+from jobs.regions.rules.draft import Draft, broken
+
+
+def unknown_upstream(draft: Draft) -> Iterator[Violation]:
+    """A port reads a stream that no operator declares."""
+    known = [stream for operator in draft.graph.operators.values() for stream in _streams(operator)]
+    for operator, connection in _connections(draft):
+        if connection.upstream not in draft.graph.operators:
+            wanted = _label(connection.upstream, connection.output)
+            others = [stream for stream in known if stream not in _streams(operator)]
+            yield broken(
+                "UNKNOWN_UPSTREAM",
+                operator,
+                f"{operator.name!r} reads {wanted!r}, which no operator declares",
+                nearest(wanted, others),
+            )
+
+
+def unknown_output(draft: Draft) -> Iterator[Violation]:
+    """A port reads an output that its upstream does not have, or reads from a sink."""
+    for operator, connection in _connections(draft):
+        upstream = draft.graph.operators.get(connection.upstream)
+        if upstream is None or connection.output in upstream.outputs:
+            continue
+        if not upstream.outputs:
+            message = f"{operator.name!r} reads from {upstream.name!r}, which is a {upstream.kind} and has no output"
+            remedy = "read from what feeds it"
+        elif connection.output:
+            message = f"{operator.name!r} reads {connection.stream!r}, but {upstream.name!r} has no such output"
+            remedy = nearest(_label(upstream.name, connection.output), list(_streams(upstream)))
+        else:
+            outputs = ", ".join(map(repr, upstream.outputs))
+            message = f"{operator.name!r} reads {upstream.name!r} without saying which of its outputs {outputs}"
+            remedy = f"name the parameter {_label(upstream.name, upstream.outputs[0])}, or use {upstream.name}[…]"
+        yield broken("UNKNOWN_OUTPUT", operator, message, remedy)
+
+
+def no_input(draft: Draft) -> Iterator[Violation]:
+    """An operator that is no source reads nothing (V17)."""
+    for operator in draft.application.operators:
+        if not operator.inputs and not operator.is_source:
+            yield broken(
+                "NO_INPUT",
+                operator,
+                f"{operator.name!r} is a {operator.kind} and reads no stream",
+                "name a parameter after the operator that feeds it, or give inputs=[…]",
+            )
+
+
+def cycle_not_on_control_port(draft: Draft) -> Iterator[Violation]:
+    """A feedback loop is closed on a data port (V21)."""
+    for loop in loops(draft.graph.data_downstream):
+        yield broken(
+            "CYCLE_NOT_ON_CONTROL_PORT",
+            draft.graph.operators[loop[0]],
+            f"the loop {_arrows(loop)} is not closed on a control port",
+            "mark the parameter that closes it: Annotated[DataFrame, dm.Control]",
+        )
+
+
+def loop_through_start(draft: Draft) -> Iterator[Violation]:
+    """A loop, on whatever port, leads through the start of a region (E6)."""
+    for name in draft.graph.starts:
+        if loop := loop_through(name, draft.graph.downstream):
+            yield broken(
+                "LOOP_THROUGH_START",
+                draft.graph.operators[name],
+                f"the loop {_arrows(loop)} leads through {name!r}, the start of a region",
+                "let the loop end at an operator behind the start",
+            )
+
+
+def mixed_port(draft: Draft) -> Iterator[Violation]:
+    """One port takes streams of the region and from outside, or control and data (V51)."""
+    for operator, key, connections in _region_ports(draft):
+        region = draft.region_of(operator.name)
+        known = [connection for connection in connections if connection.upstream in draft.graph.operators]
+        inside = [c.stream for c in known if region is not None and c.upstream in region.members]
+        outside = [c.stream for c in known if c.stream not in inside]
+        if inside and outside:
+            yield broken(
+                "MIXED_PORT",
+                operator,
+                f"port {key!r} of {operator.name!r} takes {_listed(inside)} of its region"
+                f" and {_listed(outside)} from outside",
+                "give each kind a parameter of its own",
+            )
+        elif len({connection.control for connection in connections}) > 1:
+            yield broken(
+                "MIXED_PORT",
+                operator,
+                f"port {key!r} of {operator.name!r} is a control port for some of its streams only",
+                "give each kind a parameter of its own",
+            )
+
+
+def control_ports_only(draft: Draft) -> Iterator[Violation]:
+    """An operator in a region that submits tuples has no data port, though tuples on control ports submit none (E6)."""
+    for operator in draft.application.operators:
+        in_region = draft.region_of(operator.name) is not None and operator.consistent is None
+        if in_region and operator.outputs and all(connection.control for connection in operator.inputs):
+            yield broken(
+                "CONTROL_PORTS_ONLY",
+                operator,
+                f"{operator.name!r} has an output, but only control ports, which change state and submit nothing",
+                "drop dm.Control from one parameter",
+            )
+
+
+def autonomous_port_fed_by_region(draft: Draft) -> Iterator[Violation]:
+    """A port declared `Autonomous` takes a stream of its own region (V52)."""
+    for operator, connection in _connections(draft):
+        region = draft.region_of(operator.name)
+        if connection.autonomous and region is not None and connection.upstream in region.members:
+            yield broken(
+                "AUTONOMOUS_PORT_FED_BY_REGION",
+                operator,
+                f"{operator.name!r} declares {connection.stream!r} autonomous, but it is in the same region",
+                f"drop dm.Autonomous, or put @dm.autonomous on {connection.upstream!r}",
+            )
+
+
+def _connections(draft: Draft) -> Iterator[tuple[Operator, Input]]:
+    for operator in draft.application.operators:
+        for connection in operator.inputs:
+            yield operator, connection
+
+
+def _region_ports(draft: Draft) -> Iterator[tuple[Operator, str, tuple[Input, ...]]]:
+    for operator in draft.application.operators:
+        if draft.region_of(operator.name) is not None:
+            for key, connections in ports_of(operator).items():
+                yield operator, key, connections
+
+
+def _streams(operator: Operator) -> tuple[str, ...]:
+    return tuple(_label(operator.name, output) for output in operator.outputs)
+
+
+def _label(name: str, output: str) -> str:
+    return f"{name}__{output}" if output else name
+
+
+def _listed(streams: list[str]) -> str:
+    return " and ".join(map(repr, streams))
+
+
+def _arrows(loop: tuple[str, ...]) -> str:
+    return " → ".join((*loop, loop[0]))

@@ -1,0 +1,244 @@
+"""A region seen with its types: which tables it has, and what vectorises; found over empty frames, before any claim.
+
+This is the dry run's first half and every run's start: a wrong column, an unsupported type or a missing tag is an
+error here, when nothing has been claimed or committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import DeclarationError, SchemaMismatch, Violation
+from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator, Vectorises
+from jobs.graph.params import Params
+from jobs.operators.aggregate import Aggregate
+from jobs.operators.delta_append import DeltaSink
+from jobs.operators.delta_upsert import DeltaUpsertSink
+from jobs.operators.directory_scan import CORRUPT, Source
+from jobs.operators.lookup import Lookup
+from jobs.protocol.manifest import RegionTable, TableRole
+from jobs.regions.plan import RegionPlan
+from jobs.runtime.frames import GroupFrames, empty_like
+from jobs.runtime.ports import Outside
+from jobs.runtime.walking import Verdict, verdict_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_UNSUPPORTED_TYPES = ("void", "interval", "variant", "char", "varchar")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """A region plan with what its analysed plans say.
+
+    Attributes:
+        tables: every table of the region; histories and states before the visible tables that hang on them.
+        verdicts: by name of a checked operator, whether it vectorises and why not.
+        written_by: operator name -> name of the table that it stages.
+    """
+
+    region: RegionPlan
+    application: str
+    params: Params
+    tables: tuple[RegionTable, ...]
+    verdicts: Mapping[str, Verdict]
+    written_by: Mapping[str, str]
+
+    @property
+    def forced_single(self) -> Mapping[str, str]:
+        """Return the operators that force groups of one, with the reason."""
+        declared = {name: "sees one trigger at a time" for name in self.region.forced_single}
+        found = {name: verdict.reason for name, verdict in self.verdicts.items() if not verdict.vectorises}
+        return {**declared, **found}
+
+    def table(self, name: str) -> RegionTable:
+        return next(table for table in self.tables if table.name == name)
+
+    def upserts(self) -> tuple[RegionTable, ...]:
+        return tuple(table for table in self.tables if table.role is TableRole.UPSERT)
+
+
+def analyse(region: RegionPlan, application: str, params: Params, outside: Outside) -> Blueprint:
+    """Apply every operator to empty frames, walk what the author's functions made, and name the tables.
+
+    Raises:
+        OperatorFailed: a function does not accept its columns.
+        DeclarationError: a result cannot be stored.
+    """
+    session = outside.engine.session
+    frames = _empty_frames(region, params, session, outside)
+    verdicts: dict[str, Verdict] = {}
+    tables: list[RegionTable] = []
+    written_by: dict[str, str] = {}
+    for operator in region.run_order:
+        for output in operator.outputs or ("",):
+            result = _apply(operator, frames, output)
+            if operator.vectorisation() is Vectorises.CHECKED:
+                verdicts[operator.name] = verdict_of(result)
+            tagged = frames.tagged(operator, result)
+            _check_types(application, operator, tagged)
+            stream = f"{operator.name}[{output}]" if output else operator.name
+            frames.streams[stream] = empty_like(session, _seen_downstream(operator, tagged))
+        if isinstance(operator, Aggregate | DeltaSink):
+            for table in _tables_of(operator, region, application, frames, tagged):
+                if all(table.name != other.name for other in tables):
+                    tables.append(table)
+                if table.role is not TableRole.UPSERT:
+                    written_by[operator.name] = table.name
+    return Blueprint(
+        region=region,
+        application=application,
+        params=params,
+        tables=tuple(tables),
+        verdicts=verdicts,
+        written_by=written_by,
+    )
+
+
+def seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
+    """Return what downstream operators see of a result: an aggregate hides the parts of its values."""
+    return _seen_downstream(operator, frame)
+
+
+def _seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
+    if isinstance(operator, Aggregate):
+        return frame.select(SEQUENCE_ID, *(f"`{name}`" for name in operator.emitted))
+    return frame
+
+
+def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, outside: Outside) -> GroupFrames:
+    scanned: dict[str, DataFrame] = {}
+    for operator in region.run_order:
+        if isinstance(operator, Source):
+            scanned.update({output: _empty_scan(session, operator, output) for output in operator.outputs})
+    return GroupFrames(
+        session=session,
+        params=params,
+        first_id=1,
+        last_id=1,
+        scanned_frames=scanned,
+        read_state=lambda operator, partials: None,
+        read_lookup=lambda operator: empty_like(session, read_lookup(session, operator, outside, None)),
+        read_statement=outside.statement,
+    )
+
+
+def _empty_scan(session: SparkSession, source: Source, output: str) -> DataFrame:
+    columns = source.scan.schema_of(output) or "value string"
+    tags = f"{SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>"
+    return session.createDataFrame([], f"{tags}, {columns}, {SOURCE_FILE} string").drop(CORRUPT)
+
+
+def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, version: int | None) -> DataFrame:
+    """Return a lookup's table at one version, by delta-spark; its own tags are not tags of the stream."""
+    reader = session.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", str(version))
+    return reader.load(outside.lookup_path(operator.table)).drop(SEQUENCE_ID, POSITION)
+
+
+def _apply(operator: Operator, frames: GroupFrames, output: str) -> DataFrame:
+    if isinstance(operator, Source):
+        return operator.apply_output(frames, output)
+    return frames.guard(operator, lambda: operator.apply(frames))
+
+
+def _tables_of(
+    operator: Aggregate | DeltaSink, region: RegionPlan, application: str, frames: GroupFrames, result: DataFrame
+) -> list[RegionTable]:
+    schema = nullable_schema(result.schema.json())
+    if isinstance(operator, Aggregate):
+        name = state_table(application, operator.name)
+        return [
+            RegionTable(name=name, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
+                        keys=operator.all_keys)
+        ]  # fmt: skip
+    visible = f"lake/{operator.table}"
+    if not isinstance(operator, DeltaUpsertSink):
+        return [RegionTable(name=visible, role=TableRole.APPEND, operator=operator.name, schema_json=schema)]
+    upstream = region.operator(operator.inputs[0].upstream)
+    tables = []
+    if isinstance(upstream, Aggregate) and set(upstream.all_keys) == set(operator.keys):
+        history = state_table(application, upstream.name)
+        columns: tuple[str, ...] = (*upstream.emitted, SEQUENCE_ID)
+        schema = nullable_schema(frames.streams[upstream.name].select(*(f"`{c}`" for c in columns)).schema.json())
+    else:
+        history = state_table(application, operator.name)
+        columns = tuple(result.columns)
+        tables.append(
+            RegionTable(name=history, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
+                        keys=operator.keys)
+        )  # fmt: skip
+    tables.append(
+        RegionTable(name=visible, role=TableRole.UPSERT, operator=operator.name, schema_json=schema,
+                    keys=operator.keys, history=history, columns=columns)
+    )  # fmt: skip
+    return tables
+
+
+def shares_history(operator: Operator, region: RegionPlan) -> bool:
+    """Is an upsert sink's history the state of the aggregate right before it, so that it is written once?"""
+    if not isinstance(operator, DeltaUpsertSink):
+        return False
+    upstream = region.operator(operator.inputs[0].upstream)
+    return isinstance(upstream, Aggregate) and set(upstream.all_keys) == set(operator.keys)
+
+
+def state_table(application: str, operator: str) -> str:
+    return f"state/{application}/{operator}"
+
+
+def nullable_schema(schema_json: str) -> str:
+    """Return a Spark schema's JSON with every level nullable and no metadata (H17)."""
+    return json.dumps(_nullable(json.loads(schema_json)), sort_keys=True)
+
+
+def _nullable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_nullable(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    relaxed = {key: _nullable(item) for key, item in value.items()}
+    for key in ("nullable", "containsNull", "valueContainsNull"):
+        if key in relaxed:
+            relaxed[key] = True
+    if "metadata" in relaxed:
+        relaxed["metadata"] = {}
+    return relaxed
+
+
+def check_schema(table: RegionTable, frame: DataFrame) -> None:
+    """Compare what is about to be staged with the table (H17).
+
+    Raises:
+        SchemaMismatch: names, types or order differ.
+    """
+    found = nullable_schema(frame.schema.json())
+    if found != table.schema_json:
+        msg = f"{table.name}: expected {table.schema_json}, got {found}"
+        raise SchemaMismatch(msg, operator=table.operator)
+
+
+def _check_types(application: str, operator: Operator, frame: DataFrame) -> None:
+    if not isinstance(operator, Aggregate | DeltaSink):
+        return
+    wrong = [
+        f"{field.name}: {field.dataType.simpleString()}"
+        for field in frame.schema.fields
+        if any(kind in field.dataType.simpleString() for kind in _UNSUPPORTED_TYPES)
+    ]
+    doubled = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
+    if wrong or doubled:
+        found = f"columns of types that Delta cannot hold: {', '.join(wrong)}" if wrong else f"twice: {doubled}"
+        violation = Violation(
+            rule="COLUMN_TYPE" if wrong else "COLUMN_TWICE",
+            message=f"{operator.name}: {found}",
+            operator=operator.name,
+            location=operator.location,
+            remedy="cast or rename the columns before the sink",
+        )
+        raise DeclarationError(application, [violation])

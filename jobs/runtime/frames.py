@@ -1,0 +1,138 @@
+"""What an operator's `apply` sees of a group: its input frames, parameters, state, lookups; and the boundary around
+the author's code, which names operator, function and line whatever goes wrong inside (style.md §4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import DrainmarkError, OperatorFailed
+from jobs.failpoints import InjectedFailure
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, Operator, UserFunction
+from jobs.graph.params import Params
+from jobs.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.operators.aggregate import Aggregate
+    from jobs.operators.lookup import Lookup
+    from jobs.operators.sql import SqlOperator
+
+StateReader = Callable[["Aggregate", "DataFrame"], "DataFrame | None"]
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupFrames:
+    """Frames of one attempt at a group, filled in topological order.
+
+    Attributes:
+        scanned_frames: rows as read, by output of the source.
+        read_state: keyed state before the group for an aggregate and its partials, None for the initial state.
+        read_lookup: frame of a lookup's table.
+        read_statement: text of a SQL operator.
+    """
+
+    session: SparkSession
+    params: Params
+    first_id: int
+    last_id: int
+    scanned_frames: Mapping[str, DataFrame]
+    read_state: StateReader
+    read_lookup: Callable[[Lookup], DataFrame]
+    read_statement: Callable[[str], str]
+    streams: dict[str, DataFrame] = field(default_factory=dict)
+
+    def scanned(self, output: str) -> DataFrame:
+        """Return the rows of a source's output as read: columns, `source_file`, the tags."""
+        return self.scanned_frames[output]
+
+    def input(self, port: Input) -> DataFrame:
+        """Return the frame connected to a port."""
+        return self.streams[port.stream]
+
+    def state(self, operator: Aggregate, partials: DataFrame) -> DataFrame | None:
+        """Return the state rows that the partials' keys had before the group, None where there is no state yet."""
+        return self.read_state(operator, partials)
+
+    def lookup(self, operator: Lookup) -> DataFrame:
+        return self.read_lookup(operator)
+
+    def statement(self, operator: SqlOperator) -> str:
+        return self.guard(operator, lambda: self.read_statement(operator.statement))
+
+    def call(self, operator: Operator, function: UserFunction, frames: Sequence[DataFrame]) -> Any:
+        """Call the author's function with its streams and parameters.
+
+        Raises:
+            OperatorFailed: whatever it raised, chained.
+        """
+        arguments = dict(zip(function.streams, frames, strict=True))
+        arguments.update({name: self.params for name in function.params})
+        return self.guard(operator, lambda: function.function(**arguments))
+
+    def guard(self, operator: Operator, action: Callable[[], Any]) -> Any:
+        """Run something of the author's and blame the operator for what it raises."""
+        try:
+            return action()
+        except (DrainmarkError, InjectedFailure):
+            raise
+        except Exception as error:
+            raise failure_of(operator, error) from error
+
+    def tagged(self, operator: Operator, frame: DataFrame) -> DataFrame:
+        """Return an operator's result with `_sequence_id`, put back where a group of one lost it."""
+        if SEQUENCE_ID in frame.columns or operator.is_source:
+            return frame
+        if self.first_id != self.last_id:
+            msg = f"the result of {operator.name!r} has no {SEQUENCE_ID}, and the group has several ids"
+            raise OperatorFailed(msg, operator=operator.name, location=operator.location)
+        return frame.withColumn(SEQUENCE_ID, F.lit(self.first_id).cast("bigint"))
+
+
+def failure_of(operator: Operator, error: Exception) -> OperatorFailed:
+    """Return the error that blames an operator for what its code raised."""
+    return OperatorFailed(
+        f"operator {operator.name!r} failed: {summary_of(error)}",
+        operator=operator.name,
+        location=operator.location,
+        remedy="mend the function or the input, then: drainmark resume REGION (or skip the file)",
+    )
+
+
+def blamed_operator(error: BaseException, operators: Sequence[Operator], default: Operator) -> Operator:
+    """Return the operator whose function stands in the traceback that Spark brought back, else the default."""
+    text = str(error)
+    for operator in reversed(operators):
+        function: UserFunction | None = getattr(operator, "function", None)
+        code = getattr(function.function, "__code__", None) if function else None
+        if code is not None and f'"{code.co_filename}"' in text and f"in {code.co_name}" in text:
+            return operator
+    return default
+
+
+def summary_of(error: BaseException) -> str:
+    """Return the telling line of an error: the last line of a Python traceback inside it, else its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    for line in reversed(lines):
+        head, separator, _ = line.partition(": ")
+        if separator and head.replace(".", "").isidentifier() and head.endswith(("Error", "Exception")):
+            if not head.startswith(("org.", "java.")):
+                return line[:500]
+    return f"{type(error).__name__}: {lines[0][:500]}"
+
+
+def empty_like(session: SparkSession, frame: DataFrame) -> DataFrame:
+    """Return a frame without rows and with the same columns, cut off from the other's plan."""
+    return session.createDataFrame([], frame.schema)
+
+
+def with_source_file(frame: DataFrame, first_id: int, uris: str) -> DataFrame:
+    """Add `source_file`: a function of the id, so it costs no join and no room in what is materialised."""
+    index = (F.col(SEQUENCE_ID) - F.lit(first_id - 1)).cast("int")
+    names = F.split(F.lit(uris), "\\x00")
+    others = [f"`{name}`" for name in frame.columns if name not in (SEQUENCE_ID, POSITION)]
+    return frame.select(SEQUENCE_ID, POSITION, *others, F.element_at(names, index).alias("source_file"))

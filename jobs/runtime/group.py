@@ -1,0 +1,297 @@
+"""Process and drain one group: read, compute, stage; nothing here commits (design.md §3.1).
+
+What it leaves behind is a `StagedGroup`: staged files by table and the number of rows of each id. Until the checkpoint
+commit names them, they are orphans that no reader sees.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import AccountingError, BadInput, DrainmarkError
+from jobs.failpoints import FailPoint, InjectedFailure, reach
+from jobs.graph.operator import Operator
+from jobs.operators.aggregate import Aggregate
+from jobs.operators.directory_scan import CORRUPT, Source
+from jobs.operators.lookup import Lookup
+from jobs.protocol.manifest import Image, Manifest, StagedFile
+from jobs.runtime.blueprint import Blueprint, check_schema, read_lookup, seen_downstream, shares_history
+from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of, with_source_file
+from jobs.runtime.materialising import Materialiser
+from jobs.runtime.ports import Outside
+from jobs.runtime.reading import Group, Inbox, paths_by_id
+from jobs.state.keyed import KeyedState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_LINK_NAME = re.compile(r"(\d{19})\.\w+")
+_UNREADABLE = ("FAILED_READ_FILE", "not in gzip format", "ZipException", "EOFException", "MALFORMED_")
+_WRITERS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedTable:
+    """What one output of a group left in staging."""
+
+    files: tuple[StagedFile, ...]
+    rows: pa.Table | None
+    frame: DataFrame
+    image: Image | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedGroup:
+    """A drained group: everything the checkpoint row names.
+
+    Attributes:
+        rows_in: rows read, by id; 0 for an empty file.
+        tables: by name of APPEND or CHANGES table.
+    """
+
+    group: Group
+    rows_in: Mapping[int, int]
+    tables: Mapping[str, StagedTable]
+    lookups: Mapping[str, int]
+    process_seconds: float
+    drain_seconds: float
+    upserts: tuple[str, ...] = ()
+
+    def manifest(self) -> Manifest:
+        return Manifest(
+            files={name: staged.files for name, staged in self.tables.items()},
+            upserts=self.upserts,
+            images=tuple(staged.image for staged in self.tables.values() if staged.image),
+            lookups=self.lookups,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupWork:
+    """One attempt at a group; used once.
+
+    Attributes:
+        tag: marks the attempt's Spark jobs, so that a time-out can cancel them.
+    """
+
+    blueprint: Blueprint
+    outside: Outside
+    group: Group
+    states: Mapping[str, KeyedState]
+    small: bool
+    tag: str
+    lookups: dict[str, int] = field(default_factory=dict)
+    rows_in: dict[int, int] = field(default_factory=dict)
+    _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
+    _frames: GroupFrames | None = None
+
+    def stage(self) -> StagedGroup:
+        """Read, compute and stage the group.
+
+        Raises:
+            DrainmarkError: with the operator or the file to blame; nothing is left but orphans.
+        """
+        reach(FailPoint.PROCESS_BEFORE)
+        started = time.monotonic()
+        inbox = Inbox(self.outside.store.inbox(self.group.epoch, self.group.attempt), self.group)
+        materialiser = Materialiser(session=self.outside.engine.session, small=self.small)
+        try:
+            inbox.link()
+            with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):
+                self._compute(inbox, materialiser, pool)
+                reach(FailPoint.DRAIN)
+                drained = time.monotonic()
+                tables = {name: future.result() for name, future in self._staged.items()}
+            inbox.check()
+            for name, staged in tables.items():
+                self.outside.store.verify(name, staged.files)
+            reach(FailPoint.PROCESS_STAGED)
+        finally:
+            materialiser.release()
+            inbox.remove()
+        ended = time.monotonic()
+        return StagedGroup(
+            group=self.group,
+            rows_in=self.rows_in,
+            tables=tables,
+            lookups=self.lookups,
+            process_seconds=drained - started,
+            drain_seconds=ended - drained,
+            upserts=tuple(table.name for table in self.blueprint.upserts()),
+        )
+
+    def _compute(self, inbox: Inbox, materialiser: Materialiser, pool: ThreadPoolExecutor) -> None:
+        region = self.blueprint.region
+        frames = self._frames = GroupFrames(
+            session=self.outside.engine.session,
+            params=self.blueprint.params,
+            first_id=self.group.first_id,
+            last_id=self.group.last_id,
+            scanned_frames=self._scan(inbox, materialiser),
+            read_state=self._state_before,
+            read_lookup=self._lookup,
+            read_statement=self.outside.statement,
+        )
+        for operator in region.run_order:
+            self._await_inputs(operator, frames)
+            for output in operator.outputs or ("",):
+                self._run(operator, output, frames, materialiser, pool)
+
+    def _run(
+        self, operator: Operator, output: str, frames: GroupFrames, materialiser: Materialiser, pool: ThreadPoolExecutor
+    ) -> None:
+        if shares_history(operator, self.blueprint.region):
+            return
+        if isinstance(operator, Source):
+            frame = operator.apply_output(frames, output)
+        else:
+            frame = frames.tagged(operator, frames.guard(operator, lambda: operator.apply(frames)))
+        if operator.name in self.blueprint.written_by:
+            self._stage(operator, frame, materialiser, pool)
+            return
+        read_as_is = isinstance(operator, Source) and frame is frames.scanned(output)
+        if self.blueprint.region.consumers(operator.name, output) > 1 and not read_as_is:
+            frame = self._blaming(operator, lambda: materialiser.once(frame))
+        frames.streams[f"{operator.name}[{output}]" if output else operator.name] = frame
+
+    def _scan(self, inbox: Inbox, materialiser: Materialiser) -> dict[str, DataFrame]:
+        """Materialise the parsed input of each output, count its rows, and refuse what does not fit (H16)."""
+        session = self.outside.engine.session
+        scanned: dict[str, DataFrame] = {}
+        self.rows_in.update(dict.fromkeys((m.sequence_id for m in self.group.members), 0))
+        for source in (op for op in self.blueprint.region.run_order if isinstance(op, Source)):
+            for output in source.outputs:
+                inbox.output_folder(output).mkdir(parents=True, exist_ok=True)
+                parsed = source.read(session, [str(inbox.output_folder(output))], output)
+                corrupt = CORRUPT if CORRUPT in parsed.columns else None
+                self._check_files(parsed, inbox.files_of(output), source)
+                rows, counts = self._blaming(source, lambda p=parsed, c=corrupt: materialiser.counted(p, c))
+                self._account(source, rows, counts)
+                rows = rows.drop(CORRUPT) if corrupt else rows
+                scanned[output] = with_source_file(rows, self.group.first_id, paths_by_id(self.group.members))
+        return scanned
+
+    def _check_files(self, parsed: DataFrame, expected: int, source: Source) -> None:
+        found = len(parsed.inputFiles())
+        if found != expected:
+            msg = f"Spark lists {found} of the group's {expected} files"
+            raise AccountingError(msg, operator=source.name, location=source.location)
+
+    def _account(self, source: Source, rows: DataFrame, counts: Mapping[int, tuple[int, int]]) -> None:
+        for number, (read, _) in counts.items():
+            self.rows_in[number] = self.rows_in.get(number, 0) + read
+        wrong = sorted(number for number, (_, bad) in counts.items() if bad)
+        if not wrong:
+            return
+        sample = rows.where(f"{CORRUPT} is not null and _sequence_id = {wrong[0]}").select(CORRUPT).first()
+        trigger = self.group.member(wrong[0]).trigger
+        text = str(sample[0])[:200] if sample else ""
+        msg = f"{trigger.uri}: {counts[wrong[0]][1]} row(s) do not fit the schema of {source.name!r}, e.g. {text!r}"
+        raise BadInput(
+            msg,
+            operator=source.name,
+            location=source.location,
+            remedy=f"mend the file, or: drainmark skip {trigger.region} --file '{trigger.uri}' --reason '…'",
+            triggers=tuple(self.group.member(number).trigger for number in wrong),
+        )
+
+    def _state_before(self, operator: Aggregate, partials: DataFrame) -> DataFrame | None:
+        return self.states[self.blueprint.written_by[operator.name]].before(self.outside.engine.session, partials)
+
+    def _lookup(self, operator: Lookup) -> DataFrame:
+        from deltalake import DeltaTable
+
+        version = DeltaTable(self.outside.lookup_path(operator.table)).version()
+        self.lookups[operator.table] = version
+        return read_lookup(self.outside.engine.session, operator, self.outside, version)
+
+    def _await_inputs(self, operator: Operator, frames: GroupFrames) -> None:
+        for port in operator.inputs:
+            upstream = self.blueprint.region.operator(port.upstream)
+            table = self.blueprint.written_by.get(port.upstream)
+            if table is None or port.stream in frames.streams or shares_history(operator, self.blueprint.region):
+                continue
+            frames.streams[port.stream] = seen_downstream(upstream, self._staged[table].result().frame)
+
+    def _stage(self, operator: Operator, frame: DataFrame, materialiser: Materialiser, pool: ThreadPoolExecutor) -> None:
+        name = self.blueprint.written_by[operator.name]
+        check_schema(self.blueprint.table(name), frame)
+        self._staged[name] = pool.submit(self._write, operator, name, frame, materialiser)
+
+    def _write(self, operator: Operator, name: str, frame: DataFrame, materialiser: Materialiser) -> StagedTable:
+        """Compute one output, once, into staging; runs in a thread of its own, beside the other outputs."""
+        staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)
+
+        def write() -> StagedTable:
+            rows: Any = None
+            if self.small:
+                rows = frame.toArrow()
+                files = staging.write(rows, "rows")
+                staged = materialiser.local(rows) if self._is_read(operator) else frame
+            else:
+                frame.write.parquet(str(staging.path("rows")))
+                files = staging.describe("rows")
+                staged = self._staged_frame(name, staging, files, frame)
+            image = self._image(operator, name, rows, staged, files) if isinstance(operator, Aggregate) else None
+            return StagedTable(files=files, rows=rows, frame=staged, image=image)
+
+        with self.outside.engine.tagged(self.tag):
+            return self._blaming(operator, write)
+
+    def _is_read(self, operator: Operator) -> bool:
+        return self.blueprint.region.consumers(operator.name) > 0
+
+    def _staged_frame(self, name: str, staging: Any, files: tuple[StagedFile, ...], frame: DataFrame) -> DataFrame:
+        session = self.outside.engine.session
+        if not files:
+            return session.createDataFrame([], frame.schema)
+        root = self.outside.store.table(name).root
+        return session.read.schema(frame.schema).parquet(*(str(root / file.path) for file in files))
+
+    def _image(
+        self, operator: Aggregate, name: str, rows: Any, staged: DataFrame, files: tuple[StagedFile, ...]
+    ) -> Image | None:
+        state = self.states[name]
+        if not files or not state.image_due(sum(file.rows for file in files), len(files)):
+            return None
+        staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)
+        whole = state.image_rows(self.outside.engine.session, rows, staged)
+        if hasattr(whole, "num_rows"):
+            return Image(table=name, at=self.group.last_id, files=staging.write(whole, "image"))
+        whole.write.parquet(str(staging.path("image")))
+        return Image(table=name, at=self.group.last_id, files=staging.describe("image"))
+
+    def _blaming(self, operator: Operator, action: Any) -> Any:
+        """Run something that starts Spark jobs; its failure names an operator, a file where the file is to blame."""
+        try:
+            return action()
+        except (DrainmarkError, InjectedFailure):
+            raise
+        except Exception as error:
+            text = str(error)
+            found = _LINK_NAME.search(text)
+            sources = [op for op in self.blueprint.region.run_order if isinstance(op, Source)]
+            if found and sources and any(sign in text for sign in _UNREADABLE):
+                trigger = self.group.member(int(found.group(1))).trigger
+                msg = f"{trigger.uri} cannot be read as {sources[0].scan.format}: {_cause(text)}"
+                raise BadInput(
+                    msg,
+                    operator=sources[0].name,
+                    location=sources[0].location,
+                    remedy=f"mend the file, or: drainmark skip {trigger.region} --file '{trigger.uri}' --reason '…'",
+                    triggers=(trigger,),
+                ) from error
+            raise failure_of(blamed_operator(error, self.blueprint.region.run_order, operator), error) from error
+
+
+def _cause(text: str) -> str:
+    for line in text.splitlines():
+        if "Caused by:" in line:
+            return line.split("Caused by:", 1)[1].strip()[:300]
+    return text.splitlines()[0][:300]

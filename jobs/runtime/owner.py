@@ -1,0 +1,401 @@
+"""The owner of a region: claims it, commits to its checkpoint table, publishes, rewinds, hands it over.
+
+Every verb of design.md §3 that writes stands here, once. An owner whose epoch was passed by another's gets `Fenced`
+from the store and must do nothing more.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.errors import Fenced, Halted, RegistryLost
+from jobs.failpoints import FailPoint, reach
+from jobs.protocol.decisions import attempts_after
+from jobs.protocol.history import Outcome, RegionHistory, manifest_of
+from jobs.protocol.ids import txn_version
+from jobs.protocol.manifest import Manifest, RegionTable, TableRole
+from jobs.protocol.rows import CheckpointRow, RowKind
+from jobs.protocol.transitions import Event, State, move
+from jobs.runtime.group import StagedGroup
+from jobs.runtime.ports import Outside
+from jobs.state.keyed import last_per_key
+
+Report = Callable[[str, Mapping[str, Any]], None]
+"""Called with the name of a step and its numbers, once a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What every row of this owner says about who wrote it."""
+
+    region: str
+    run_id: str
+    drainmark_version: str
+    graph_fingerprint: str = ""
+    params_hash: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class RegionOwner:
+    """Owns a region from `claim` to `release`.
+
+    Attributes:
+        history: the region's facts, with every row that this owner committed.
+        epoch: this owner's; 0 before the claim.
+        state: the controller's state (E9).
+    """
+
+    identity: Identity
+    outside: Outside
+    report: Report = lambda step, numbers: None
+    history: RegionHistory = field(default_factory=RegionHistory)
+    epoch: int = 0
+    state: State = State.STARTED
+    versions: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def region(self) -> str:
+        return self.identity.region
+
+    # --- claim ---------------------------------------------------------------------------------------------------
+
+    def claim(self, tables: Sequence[RegionTable] = ()) -> RegionHistory:
+        """Take the region over: lease, fence, roll forward (design.md §3.1, §3.2).
+
+        Args:
+            tables: the region's tables as this code knows them; those of the last claim by default.
+
+        Raises:
+            Owned: somebody alive owns it.
+            Fenced: somebody claimed at the same moment.
+            RegistryLost: the registry is empty beside a checkpoint table that is not.
+        """
+        self.outside.lease.acquire(self.region, self.identity.run_id)
+        try:
+            self._fence(tables)
+        except BaseException:
+            self.outside.lease.release(clean=False)
+            raise
+        self.roll_forward()
+        return self.history
+
+    def _fence(self, tables: Sequence[RegionTable]) -> None:
+        store, registry = self.outside.store, self.outside.registry
+        store.checkpoint.create()
+        self.history = RegionHistory.from_rows(store.checkpoint.rows())
+        if self.history.epoch > 0 and registry.is_empty(self.region):
+            msg = f"the registry knows nothing of {self.region!r}, its checkpoint table does"
+            raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+        known = tuple(tables) or self.history.tables
+        for table in known:
+            store.table(table.name).create(table.schema_json)
+        previous = self.history.last_outcome
+        self.epoch = max(self.history.epoch, registry.region_info(self.region).epoch) + 1
+        self._move(Event.CLAIMED_UNCLEAN if attempts_after(RegionHistory(), previous) else Event.CLAIMED_CLEAN)
+        row = self._row(
+            RowKind.CLAIM,
+            self.history.next_id,
+            previous=previous.value,
+            error=dict(self.history.last_error) if self.history.last_error and previous is Outcome.FAILED else None,
+            tables=[table.to_json() for table in known],
+        )
+        store.checkpoint.claim(row)
+        self.history = self.history.with_rows([row])
+        registry.set_epoch(self.region, self.epoch)
+        registry.set_next_id(self.region, self.epoch, self.history.next_id)
+        self.report("claim", {"epoch": self.epoch, "previous": previous.value, "attempts": self.history.attempts})
+        if previous is Outcome.CRASHED:
+            self._collect_orphans()
+
+    def _collect_orphans(self) -> None:
+        """Delete staged files of dead epochs that no row names."""
+        named: set[str] = set()
+        for row in self.history.states.values():
+            manifest = manifest_of(row)
+            if manifest is None:
+                continue
+            for files in manifest.files.values():
+                named.update(file.path.rpartition("/")[0] for file in files)
+            for image in manifest.images:
+                named.update(file.path.rpartition("/")[0] for file in image.files)
+        staged = [table.name for table in self.history.tables if table.role is not TableRole.UPSERT]
+        removed = self.outside.store.collect_orphans(staged, self.epoch, named)
+        if removed:
+            self.report("collect", {"folders": removed})
+
+    def roll_forward(self) -> None:
+        """Finish, in commit order, whatever is committed and not published (H3); resets count as done then."""
+        reach(FailPoint.ROLL_FORWARD)
+        for row in self.history.unpublished:
+            if row.kind is RowKind.REWIND:
+                self._apply_rewind(row)
+            else:
+                self._publish(row)
+                self._settle(row)
+        if self.history.unpublished:
+            self.report("roll_forward", {"groups": len(self.history.unpublished)})
+            self._note_published(outcome=None)
+        if self.state is State.RESETTING:
+            self._move(Event.RESET_DONE)
+
+    # --- a group ---------------------------------------------------------------------------------------------------
+
+    def commit(self, staged: StagedGroup, checkpoint_seconds: Callable[[], float]) -> CheckpointRow:
+        """Make a drained group a consistent state: the one commit point.
+
+        Returns:
+            the row of the group's last id.
+
+        Raises:
+            Fenced: another owner claimed; nothing was committed.
+        """
+        group = staged.group
+        rows = []
+        for member in group.members:
+            is_last = member.sequence_id == group.last_id
+            detail = {"manifest": staged.manifest().to_json()} if is_last else {}
+            rows.append(
+                self._row(
+                    RowKind.STATE,
+                    member.sequence_id,
+                    attempt=group.attempt,
+                    trigger_uri=member.trigger.uri,
+                    trigger_kind="file",
+                    trigger_identity={**member.trigger.identity, "output": member.trigger.output,
+                                      "origin": member.trigger.origin},
+                    trigger_order=member.trigger.order_index,
+                    group_first=group.first_id,
+                    group_last=group.last_id,
+                    rows_in=staged.rows_in.get(member.sequence_id, 0),
+                    bytes_in=member.trigger.size_bytes,
+                    drain_seconds=round(staged.process_seconds + staged.drain_seconds, 4),
+                    checkpoint_seconds=round(checkpoint_seconds(), 4),
+                    **detail,
+                )
+            )  # fmt: skip
+        self._append([*self._open_note(), *rows], group.last_id)
+        return rows[-1]
+
+    def publish(self, row: CheckpointRow) -> None:
+        """Publish the group of a row that this owner committed, and tell the registry."""
+        self._publish(row)
+        reach(FailPoint.RESUME_BEFORE)
+        self._settle(row)
+        reach(FailPoint.RESUME_AFTER)
+
+    def _publish(self, row: CheckpointRow) -> None:
+        manifest = manifest_of(row)
+        if manifest is None:
+            return
+        version = txn_version(row.epoch, row.sequence_id)
+        for name, files in manifest.files.items():
+            if files:
+                self.versions[name] = self.outside.store.table(name).publish(version, files).delta_version
+        for name in manifest.upserts:
+            self._merge(name, manifest, version)
+
+    def _merge(self, name: str, manifest: Manifest, version: int) -> None:
+        """Bring a visible table up to a group: the last history row a key (design.md §3.4)."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = next(table for table in self.history.tables if table.name == name)
+        files = manifest.files.get(table.history or "", ())
+        if not files:
+            return
+        root = self.outside.store.table(table.history or "").root
+        changes = pa.concat_tables(
+            [pq.read_table(root / file.path, columns=list(table.columns)) for file in files],
+            promote_options="permissive",
+        )
+        rows = last_per_key(changes, table.keys).select(list(table.columns))
+        self.versions[name] = self.outside.store.table(name).merge(version, rows, table.keys).delta_version
+
+    def _settle(self, row: CheckpointRow) -> None:
+        """Tell the registry which triggers the group committed."""
+        first = row.group_first if row.group_first is not None else row.sequence_id
+        settled = []
+        for number in range(first, row.sequence_id + 1):
+            state = self.history.states.get(number)
+            if state is not None and state.trigger_order is not None:
+                settled.append((state.trigger_order, number))
+        self.outside.registry.settle(self.region, self.epoch, settled)
+
+    # --- rewind ----------------------------------------------------------------------------------------------------
+
+    def rewind(self, to: int, horizon: int) -> int:
+        """Take state and every sink of the region back to a committed id (design.md §3.4).
+
+        Returns:
+            how many triggers became pending again.
+
+        Raises:
+            RewindRefused: see `RegionHistory.check_rewind`; nothing was changed.
+        """
+        self.history.check_rewind(to, horizon)
+        number = self.outside.registry.take_ids(self.region, self.epoch, 1)
+        row = self._row(RowKind.REWIND, number, to=to, tables=[table.to_json() for table in self.history.tables])
+        if self.state is State.STARTED:
+            self._move(Event.CLAIMED_CLEAN)
+        self._move(Event.REWIND_ASKED)
+        reach(FailPoint.REWIND_BEFORE)
+        self.outside.store.checkpoint.append([*self._open_note(), row], sequence_id=number)
+        self.history = self.history.with_rows([row])
+        reach(FailPoint.REWIND_AFTER)
+        pending = self._apply_rewind(row)
+        self._note_published(outcome=None)
+        self._move(Event.RESET_DONE)
+        return pending
+
+    def _apply_rewind(self, row: CheckpointRow) -> int:
+        """Take every table back; visible tables first, while their histories still hold what leaves."""
+        to, version = int(row.detail["to"]), txn_version(row.epoch, row.sequence_id)
+        tables = [RegionTable.from_json(value) for value in row.detail["tables"]]
+        for table in sorted(tables, key=lambda table: table.role is not TableRole.UPSERT):
+            target = self.outside.store.table(table.name)
+            if table.role is TableRole.UPSERT:
+                history = self.outside.store.table(table.history or "")
+                done = target.rewind_upsert(version, to, history, table.keys, table.columns)
+            else:
+                staging = self.outside.store.staging(table.name, self.epoch, uuid.uuid4().hex)
+                done = target.rewind_rows(version, to, staging)
+            self.versions[table.name] = done.delta_version
+        pending = self.outside.registry.requeue_above(self.region, self.epoch, to)
+        self.report("rewind", {"to": to, "rewind_id": row.sequence_id, "pending": pending})
+        return pending
+
+    # --- other rows ------------------------------------------------------------------------------------------------
+
+    def halt(self, reason: str, *, trigger: str | None, operator: str | None, error: Mapping[str, Any] | None) -> Halted:
+        """Write that the region is halted and return the error that says so."""
+        if self.state in (State.PROCESSING, State.RESETTING):
+            self._move(Event.HALT_ASKED)
+        self._append(
+            [*self._open_note(),
+             self._row(RowKind.HALT, self.history.committed_id, reason=reason, trigger=trigger, operator=operator,
+                       error=dict(error) if error else None)],
+            self.history.committed_id,
+        )  # fmt: skip
+        return halted_error(self.region, self.history)
+
+    def resume(self, reason: str) -> None:
+        """Grant a fresh budget of attempts (E18)."""
+        self._append([self._row(RowKind.RESUME, self.history.committed_id, reason=reason)], self.history.committed_id)
+
+    def refuse(self, uri: str, identity: Mapping[str, Any], reason: str) -> None:
+        """Note that a trigger will never be processed, and why."""
+        row = self._row(
+            RowKind.REFUSED, self.history.committed_id, trigger_uri=uri, trigger_kind="file",
+            trigger_identity=dict(identity), reason=reason,
+        )  # fmt: skip
+        self._append([row], self.history.committed_id)
+
+    def skip(self, trigger: Any, reason: str) -> int:
+        """Commit an empty state for a trigger that cannot be processed; returns its id."""
+        number = self.outside.registry.take_ids(self.region, self.epoch, 1)
+        row = self._row(
+            RowKind.SKIP, number, trigger_uri=trigger.uri, trigger_kind="file",
+            trigger_identity={**trigger.identity, "output": trigger.output, "origin": trigger.origin},
+            trigger_order=trigger.order_index, group_first=number, group_last=number, rows_in=0, reason=reason,
+        )  # fmt: skip
+        self._append([row], number)
+        return number
+
+    def release(self, outcome: Outcome, error: Mapping[str, Any] | None = None) -> None:
+        """Note how this owner ended and give up the lease; an interrupted or clean end costs no attempt."""
+        reach(FailPoint.RELEASE_BEFORE)
+        try:
+            if self.epoch:
+                self._note_published(outcome=outcome, error=error)
+        finally:
+            self.outside.lease.release(clean=outcome is Outcome.CLEAN)
+
+    def leave(self) -> None:
+        """Give up after `Fenced`: no commit, no registry write."""
+        self.outside.lease.release(clean=False)
+
+    def refresh(self) -> RegionHistory:
+        """Read the checkpoint table again: what really was committed after an unknown outcome.
+
+        Raises:
+            Fenced: somebody else claimed meanwhile.
+        """
+        self.history = RegionHistory.from_rows(self.outside.store.checkpoint.rows())
+        if self.history.epoch != self.epoch:
+            msg = f"{self.region!r} was claimed under epoch {self.history.epoch}; this owner's was {self.epoch}"
+            raise Fenced(msg)
+        return self.history
+
+    def moved(self, event: Event) -> None:
+        """Note an event of the run in the controller's state."""
+        self._move(event)
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _open_note(self) -> list[CheckpointRow]:
+        """Return the note of what was published since the last one, to ride with the next commit."""
+        if not self.versions or not self.history.unpublished:
+            return []
+        return [self._published_row(outcome=None, error=None)]
+
+    def _note_published(self, outcome: Outcome | None, error: Mapping[str, Any] | None = None) -> None:
+        row = self._published_row(outcome, error)
+        self._append([row], row.sequence_id)
+
+    def _published_row(self, outcome: Outcome | None, error: Mapping[str, Any] | None) -> CheckpointRow:
+        through = max([self.history.committed_id, *(row.sequence_id for row in self.history.unpublished)])
+        if outcome is not None and outcome is not Outcome.CLEAN:
+            through = max(self.history.published_id, 0) if self.history.unpublished else through
+        return self._row(
+            RowKind.PUBLISHED,
+            self.history.committed_id,
+            versions=dict(self.versions),
+            through=through,
+            outcome=outcome.value if outcome else None,
+            error=dict(error) if error else None,
+        )
+
+    def _append(self, rows: Sequence[CheckpointRow], sequence_id: int) -> None:
+        self.outside.store.checkpoint.append(rows, sequence_id=sequence_id)
+        self.history = self.history.with_rows(rows)
+
+    def _move(self, event: Event) -> None:
+        self.state = move(self.state, event)
+        if self.epoch:
+            self.report("state", {"state": self.state.value})
+
+    def _row(self, kind: RowKind, sequence_id: int, *, attempt: str | None = None, **values: Any) -> CheckpointRow:
+        columns = {name: values.pop(name) for name in list(values) if name in CheckpointRow.__dataclass_fields__}
+        return CheckpointRow(
+            kind=kind,
+            epoch=self.epoch,
+            sequence_id=sequence_id,
+            attempt=attempt or uuid.uuid4().hex,
+            recorded_at=dt.datetime.fromtimestamp(self.outside.clock(), dt.UTC),
+            region=self.region,
+            run_id=self.identity.run_id,
+            drainmark_version=self.identity.drainmark_version,
+            graph_fingerprint=self.identity.graph_fingerprint,
+            params_hash=self.identity.params_hash,
+            detail={name: value for name, value in values.items() if value is not None},
+            **columns,
+        )
+
+
+def halted_error(region: str, history: RegionHistory) -> Halted:
+    """Return the error that says why a region is halted and what to do."""
+    detail = history.halt.detail if history.halt else {}
+    blame = f" (trigger {detail['trigger']})" if detail.get("trigger") else ""
+    error = detail.get("error") or {}
+    cause = f": {error['message']}" if error.get("message") else ""
+    skip = f", or: drainmark skip {region} --file '{detail['trigger']}' --reason '…'" if detail.get("trigger") else ""
+    return Halted(
+        f"region {region!r} is halted: {detail.get('reason', 'unknown')}{blame}{cause}",
+        operator=detail.get("operator"),
+        remedy=f"mend the cause, then: drainmark resume {region}{skip}",
+        trigger=detail.get("trigger"),
+    )

@@ -1,0 +1,164 @@
+"""Does a user function vectorise? Decided on its analysed plan, never on trust (design.md §3.6, H14).
+
+The plan of each function over an empty frame is walked node by node. What is not known to treat rows of different
+triggers apart forces groups of one: the cost of a wrong "no" is speed, of a wrong "yes" wrong results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ROW_WISE = frozenset(
+    {
+        "Project",
+        "Filter",
+        "Generate",
+        "Union",
+        "SubqueryAlias",
+        "LocalRelation",
+        "LogicalRDD",
+        "Relation",
+        "View",
+        "ResolvedHint",
+        "Repartition",
+        "RepartitionByExpression",
+        "BatchEvalPython",
+        "ArrowEvalPython",
+        "Range",
+        "OneRowRelation",
+    }
+)
+_NOT_DETERMINISTIC = re.compile(
+    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|"
+    r"input_file_name|current_timestamp|current_date|current_time|localtimestamp|now)\(",
+    re.IGNORECASE,
+)
+_ID = re.compile(r"(?:^|, )_sequence_id#\d+L?(?=,|$)")
+_SAME_ID = re.compile(r"_sequence_id#\d+L? <?=>? _sequence_id#\d+L?")
+_BRANCH = re.compile(r"^((?:[ :]  )*)(?:[:+]- )?")
+_STREAM_LEFT = frozenset({"Inner", "LeftOuter", "LeftSemi", "LeftAnti", "Cross"})
+_STREAM_RIGHT = frozenset({"Inner", "RightOuter", "Cross"})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a function may see many triggers at once, and if not, which node of its plan forbids it."""
+
+    vectorises: bool
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Node:
+    text: str
+    children: list[_Node] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return re.split(r"[ \[(]", self.text, maxsplit=1)[0]
+
+    @property
+    def is_stream(self) -> bool:
+        """Does it read rows of a consistent stream? Only those carry `_sequence_id`; lookups lose theirs."""
+        if self.children:
+            return any(child.is_stream for child in self.children)
+        return "_sequence_id#" in self.text
+
+    def walk(self) -> Iterator[_Node]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def verdict_of(frame: DataFrame) -> Verdict:
+    """Walk the analysed plan of a function's result over empty frames."""
+    text = analysed_plan(frame)
+    if "subquery#" in text or "exists#" in text:
+        return Verdict(False, "a subquery sees the rows of all triggers")
+    for node in _parse(text).walk():
+        if node.is_stream and (reason := _objection(node)):
+            return Verdict(False, reason)
+    if "_sequence_id" not in frame.columns:
+        return Verdict(False, "its result lacks _sequence_id (dm.select keeps it)")
+    return Verdict(True)
+
+
+def analysed_plan(frame: DataFrame) -> str:
+    """Return the text of the analysed plan; `explain` is the one way that classic Spark and Connect share."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        frame.explain("extended")
+    _, _, rest = printed.getvalue().partition("== Analyzed Logical Plan ==\n")
+    plan, _, _ = rest.partition("\n== Optimized Logical Plan ==")
+    _, _, body = plan.partition("\n")  # the first line is the schema
+    return body
+
+
+def _parse(text: str) -> _Node:
+    root: _Node | None = None
+    path: list[_Node] = []
+    for line in filter(str.strip, text.splitlines()):
+        prefix = _BRANCH.match(line)
+        width = prefix.end() if prefix else 0
+        depth, node = width // 3, _Node(line[width:])
+        if root is None or depth == 0:
+            if root is not None:
+                root.children.append(_Node("Unreadable"))  # a line break inside an expression: judge it unknown
+                root.children[-1].text = "Unreadable _sequence_id#0"
+                continue
+            root, path = node, [node]
+            continue
+        del path[depth:]
+        path[-1].children.append(node)
+        path.append(node)
+    return root or _Node("Unreadable _sequence_id#0")
+
+
+def _objection(node: _Node) -> str | None:
+    """Return why a node over the stream may mix triggers, None if it cannot."""
+    if found := _NOT_DETERMINISTIC.search(node.text):
+        return f"{found.group(1)}() gives other values for other groupings"
+    name = node.name
+    if name in _ROW_WISE:
+        return None
+    if name == "Join":
+        return None if _join_is_row_wise(node) else "a join of streams without equal _sequence_id mixes triggers"
+    brackets = _brackets(node.text)
+    keyed_by = {"Aggregate": 0, "Deduplicate": 0, "Window": 1, "Sort": 0, "Distinct": None}
+    if name in keyed_by:
+        which = keyed_by[name]
+        if which is not None and len(brackets) > which and _ID.search(brackets[which]):
+            return None
+        return f"{name} is not keyed by _sequence_id"
+    return f"{name} sees the rows of all triggers"
+
+
+def _join_is_row_wise(node: _Node) -> bool:
+    kind, _, condition = node.text.removeprefix("Join ").partition(",")
+    left, right = (child.is_stream for child in node.children)
+    if left and right:
+        return bool(_SAME_ID.search(condition)) and " OR " not in condition
+    return kind.strip() in (_STREAM_LEFT if left else _STREAM_RIGHT)
+
+
+def _brackets(text: str) -> list[str]:
+    """Return the contents of the outermost square brackets in order."""
+    found, depth, start = [], 0, 0
+    for index, character in enumerate(text):
+        if character == "[":
+            depth += 1
+            if depth == 1:
+                start = index + 1
+        elif character == "]":
+            depth -= 1
+            if depth == 0:
+                found.append(text[start:index])
+    return found

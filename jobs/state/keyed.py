@@ -1,0 +1,173 @@
+"""Keyed state as it was before the next group: image plus changes, in memory while it is small (H29).
+
+The state at N is the newest image ≤ N and the changes after it, the last row a key winning. A small state lives as an
+Arrow table, a large one as a list of staged files; frames made of either are immutable, so a checkpoint refers to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.graph.operator import SEQUENCE_ID
+from jobs.lazy import F
+from jobs.protocol.manifest import Image, StagedFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+SMALL_STATE_BYTES = 32 * 1024 * 1024
+_IMAGE_MINIMUM_ROWS = 2_000
+_IMAGE_CHANGE_FILES = 64
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyedState:
+    """The state of one operator at the last committed id.
+
+    Attributes:
+        table: name of its CHANGES table.
+        root: that table's folder.
+        keys: key columns.
+        schema: Spark's type of its rows.
+        image_files, change_files: what the state is made of.
+        rows: one row a key while the state is small, else None.
+    """
+
+    table: str
+    root: Path
+    keys: tuple[str, ...]
+    schema: Any
+    image_files: tuple[StagedFile, ...] = ()
+    change_files: list[StagedFile] = field(default_factory=list)
+    rows: pa.Table | None = None
+    _frame: DataFrame | None = None
+
+    @classmethod
+    def load(
+        cls, *, table: str, root: Path, keys: Sequence[str], schema: Any, image: Image | None, live: Sequence[StagedFile]
+    ) -> KeyedState:
+        """Read the state that the published files and the newest image make up."""
+        after = image.at if image else 0
+        changes = [file for file in live if (file.last_id or 0) > after]
+        state = cls(
+            table=table, root=root, keys=tuple(keys), schema=schema,
+            image_files=image.files if image else (), change_files=changes,
+        )  # fmt: skip
+        files = (*state.image_files, *changes)
+        if sum(file.size for file in files) <= SMALL_STATE_BYTES:
+            state.rows = state._read_small(files, after)
+        return state
+
+    def _read_small(self, files: Sequence[StagedFile], after: int) -> pa.Table | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        images = {file.path for file in self.image_files}
+        tables = []
+        for file in files:
+            rows = pq.read_table(self.root / file.path)
+            if file.path not in images:  # a compacted file may reach back behind the image
+                rows = rows.filter(pc.greater(rows[SEQUENCE_ID], after))
+            tables.append(rows)
+        return last_per_key(pa.concat_tables(tables, promote_options="permissive"), self.keys) if tables else None
+
+    @property
+    def is_small(self) -> bool:
+        return self.rows is not None or not (self.image_files or self.change_files)
+
+    def before(self, session: SparkSession, partials: DataFrame) -> DataFrame | None:
+        """Return the rows whose keys occur in the partials, one a key; None for the initial state."""
+        if self.is_small:
+            if self.rows is None or self.rows.num_rows == 0:
+                return None
+            if self._frame is None:
+                self._frame = session.createDataFrame(self.rows).coalesce(1)
+            frame = self._frame
+            return frame.select(*(f"`{name}`" for name in partials.columns))
+        rows = self._large(session)
+        changed = partials.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(self.keys)))
+        same = [rows[f"`{key}`"].eqNullSafe(changed[f"_changed_{i}"]) for i, key in enumerate(self.keys)]
+        kept = rows.join(changed.distinct(), on=same, how="left_semi")
+        return kept.select(*(f"`{name}`" for name in partials.columns))
+
+    def _large(self, session: SparkSession) -> DataFrame:
+        paths = [str(self.root / file.path) for file in (*self.image_files, *self.change_files)]
+        rows = session.read.schema(self.schema).parquet(*paths)
+        payload = F.struct(*(f"`{name}`" for name in rows.columns))
+        last = rows.groupBy(*(f"`{key}`" for key in self.keys)).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
+        return last.select("_last.*")
+
+    def advance(self, files: Sequence[StagedFile], changes: pa.Table | None, image: Image | None) -> None:
+        """Take over the changes of a group that is committed.
+
+        Args:
+            changes: the rows of `files` where they are in memory, else None.
+            image: written with this group.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        was_small = self.is_small
+        self.change_files.extend(files)
+        if image is not None:
+            self.image_files, self.change_files = image.files, []
+        if not files:
+            return
+        self._frame = None
+        if not was_small:
+            return
+        if sum(file.size for file in (*self.image_files, *self.change_files)) > SMALL_STATE_BYTES:
+            self.rows = None
+            return
+        new = changes if changes is not None else pa.concat_tables(pq.read_table(self.root / f.path) for f in files)
+        merged = new if self.rows is None else pa.concat_tables([self.rows, new], promote_options="permissive")
+        self.rows = last_per_key(merged, self.keys)
+
+    def image_due(self, new_rows: int, new_files: int) -> bool:
+        """Is it time to write the state whole, with the group that adds so many changes?"""
+        changes = sum(file.rows for file in self.change_files) + new_rows
+        whole = sum(file.rows for file in self.image_files)
+        files = len(self.change_files) + new_files
+        return changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES
+
+    def image_rows(self, session: SparkSession, changes: pa.Table | None, staged: DataFrame) -> pa.Table | DataFrame:
+        """Return the state after the group, one row a key: in memory if all of it is, else as a frame."""
+        import pyarrow as pa
+
+        if self.is_small and changes is not None:
+            merged = changes if self.rows is None else pa.concat_tables([self.rows, changes], promote_options="permissive")
+            return last_per_key(merged, self.keys)
+        rows = staged
+        if not self.is_small:
+            rows = self._large(session).unionByName(staged)
+        elif self.rows is not None:
+            rows = session.createDataFrame(self.rows).unionByName(staged)
+        payload = F.struct(*(f"`{name}`" for name in rows.columns))
+        last = rows.groupBy(*(f"`{key}`" for key in self.keys)).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
+        return last.select("_last.*")
+
+
+def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the row with the largest `_sequence_id` of each key; null is a key (H5)."""
+    import pyarrow as pa
+
+    if rows.num_rows == 0:
+        return rows
+    ordered = rows.take(pa.compute.sort_indices(rows[SEQUENCE_ID])) if _is_unsorted(rows) else rows
+    numbered = ordered.select(list(keys)).append_column("_row", pa.array(range(ordered.num_rows), pa.int64()))
+    newest = numbered.group_by(list(keys), use_threads=False).aggregate([("_row", "max")])["_row_max"]
+    return ordered.take(newest).combine_chunks()
+
+
+def _is_unsorted(rows: pa.Table) -> bool:
+    import pyarrow.compute as pc
+
+    ids = rows[SEQUENCE_ID].combine_chunks()
+    if len(ids) < 2:
+        return False
+    return bool(pc.any(pc.less(ids.slice(1), ids.slice(0, len(ids) - 1))).as_py())

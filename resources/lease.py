@@ -1,0 +1,254 @@
+"""Who runs a region now: a row in the registry that its owner's heartbeat keeps alive (design.md §3.5, H25).
+
+The lease keeps two runs from working in vain; it never makes anything safe. Only the fence in Delta does, so an owner
+that lost its lease while it was stopped may go on until it finds itself `Fenced`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import socket
+import threading
+import uuid
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import Row, text
+
+from jobs.errors import DrainmarkError, Owned
+from resources.registry import Registry
+from resources.registry_models import utc
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 15.0
+HEARTBEAT_SECONDS = 3.0
+_TRIES = 3
+
+_SELECT = text("SELECT * FROM drainmark_lease WHERE region = :region")
+_ENSURE = text(
+    "INSERT INTO drainmark_lease (region, host, boot_id, pid, process_started, run_id, acquired_at, heartbeat_at)"
+    " VALUES (:region, '', '', 0, '', '', 0, 0) ON CONFLICT (region) DO NOTHING"
+)
+_TAKE = text(
+    "UPDATE drainmark_lease SET token = :token, epoch = NULL, host = :host, boot_id = :boot_id, pid = :pid,"
+    " process_started = :process_started, run_id = :run_id, acquired_at = :now, heartbeat_at = :now,"
+    " released_clean = NULL"
+    " WHERE region = :region AND coalesce(token, '') = :seen_token AND heartbeat_at = :seen_heartbeat"
+)
+_BEAT = text("UPDATE drainmark_lease SET heartbeat_at = :now WHERE region = :region AND token = :token")
+_SET_EPOCH = text("UPDATE drainmark_lease SET epoch = :epoch WHERE region = :region AND token = :token")
+_RELEASE = text(
+    "UPDATE drainmark_lease SET token = NULL, released_clean = :clean WHERE region = :region AND token = :token"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who holds a lease.
+
+    Attributes:
+        epoch: None until the owner has claimed.
+        heartbeat_age_seconds: by the database's clock.
+        is_alive: False when the lease is free for the taking: the process is dead or the heartbeat too old.
+    """
+
+    region: str
+    epoch: int | None
+    host: str
+    pid: int
+    run_id: str
+    acquired_at: dt.datetime
+    heartbeat_at: dt.datetime
+    heartbeat_age_seconds: float
+    is_alive: bool
+
+
+class Lease:
+    """A region's lease, held; made by `acquire`, ended by `release` or the end of the `with` block.
+
+    Attributes:
+        previous_clean: how the owner before ended: True or False as it said itself, None if it died without a
+            word or there was none.
+    """
+
+    def __init__(
+        self, registry: Registry, region: str, token: str, previous_clean: bool | None, heartbeat_seconds: float
+    ) -> None:
+        self.region = region
+        self.previous_clean = previous_clean
+        self._registry = registry
+        self._key = {"region": region, "token": token}
+        self._heartbeat_seconds = heartbeat_seconds
+        self._stop = threading.Event()
+        self._lost = threading.Event()
+        self._thread = threading.Thread(target=self._keep_alive, name=f"lease {region}", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def acquire(
+        cls,
+        registry: Registry,
+        region: str,
+        run_id: str,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    ) -> Self:
+        """Take the lease: at once if it is free or its owner dead on this host, else if its heartbeat is too old.
+
+        Raises:
+            Owned: somebody else holds it (exit 4).
+        """
+        token = uuid.uuid4().hex
+        for _ in range(_TRIES):
+            row, now = _look(registry, region)
+            if row.token is not None and _is_alive(row, now, lease_seconds):
+                raise _owned(row)
+            if _try_take(registry, row, token, run_id):
+                previous = None if row.released_clean is None else bool(row.released_clean)
+                return cls(registry, region, token, previous, heartbeat_seconds)
+        raise Owned(f"region {region} changes hands just now", region=region, remedy="try again")
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody took the lease away: nothing more will be committed, so the work may be dropped."""
+        return self._lost.is_set()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Show the epoch that the owner has claimed."""
+        with self._registry.writing() as connection:
+            connection.execute(_SET_EPOCH, {**self._key, "epoch": epoch})
+
+    def release(self, *, clean: bool) -> None:
+        """End the heartbeat and free the lease, saying how the run ended; nothing happens if it was lost."""
+        self._stop.set()
+        self._thread.join()
+        with self._registry.writing() as connection:
+            connection.execute(_RELEASE, {**self._key, "clean": clean})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release(clean=kind is None)
+
+    def _keep_alive(self) -> None:
+        while not self._stop.wait(self._heartbeat_seconds):
+            try:
+                with self._registry.writing() as connection:
+                    kept = connection.execute(_BEAT, {**self._key, "now": self._registry.now(connection)}).rowcount
+            except DrainmarkError as error:
+                # A registry that does not answer for a while costs the lease at worst, never the run.
+                logger.warning("Heartbeat failed: %s", error, extra={"action": "heartbeat_failed"})
+                continue
+            if not kept:
+                logger.warning("Lease of %s was taken over", self.region, extra={"action": "lease_lost"})
+                self._lost.set()
+                return
+
+
+def describe(registry: Registry, region: str, *, lease_seconds: float = LEASE_SECONDS) -> Owner | None:
+    """Return who holds the region's lease, None if it is free."""
+    with registry.reading() as connection:
+        row = connection.execute(_SELECT, {"region": region}).one_or_none()
+        now = registry.now(connection)
+    if row is None or row.token is None:
+        return None
+    return Owner(
+        region=region,
+        epoch=row.epoch,
+        host=row.host,
+        pid=row.pid,
+        run_id=row.run_id,
+        acquired_at=utc(row.acquired_at),
+        heartbeat_at=utc(row.heartbeat_at),
+        heartbeat_age_seconds=max(0.0, now - row.heartbeat_at),
+        is_alive=_is_alive(row, now, lease_seconds),
+    )
+
+
+def process_started(pid: int) -> str | None:
+    """Return when a process of this machine started, as a text to compare; None if it is dead or a zombie.
+
+    On Linux it is counted in ticks since boot, which no change of the clock touches.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None if Path("/proc/self/stat").exists() else _process_started_by_psutil(pid)
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _process_started_by_psutil(pid: int) -> str | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
+    except psutil.NoSuchProcess:
+        return None
+
+
+@cache
+def _boot_id() -> str:
+    """Return what two processes share only if one can see the other: the boot, and where pids are numbered apart."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        import psutil
+
+        return str(int(psutil.boot_time()))
+
+
+def _is_alive(row: Row[Any], now: float, lease_seconds: float) -> bool:
+    is_here = row.host == socket.gethostname() and row.boot_id == _boot_id()
+    if is_here and process_started(row.pid) != row.process_started:
+        return False
+    return bool(now - row.heartbeat_at < lease_seconds)
+
+
+def _look(registry: Registry, region: str) -> tuple[Row[Any], float]:
+    with registry.writing() as connection:
+        connection.execute(_ENSURE, {"region": region})
+        return connection.execute(_SELECT, {"region": region}).one(), registry.now(connection)
+
+
+def _try_take(registry: Registry, row: Row[Any], token: str, run_id: str) -> bool:
+    # Compared with what was seen, so that looking at processes needs no open transaction and one of two wins.
+    pid = os.getpid()
+    values = {
+        "region": row.region,
+        "token": token,
+        "host": socket.gethostname(),
+        "boot_id": _boot_id(),
+        "pid": pid,
+        "process_started": process_started(pid) or "",
+        "run_id": run_id,
+        "seen_token": row.token or "",
+        "seen_heartbeat": row.heartbeat_at,
+    }
+    with registry.writing() as connection:
+        return bool(connection.execute(_TAKE, {**values, "now": registry.now(connection)}).rowcount)
+
+
+def _owned(row: Row[Any]) -> Owned:
+    since = utc(row.acquired_at).isoformat(timespec="seconds")
+    return Owned(
+        f"region {row.region} is owned by pid {row.pid} on {row.host} since {since}",
+        remedy=f"wait for it, or end run {row.run_id}",
+        region=row.region,
+        pid=row.pid,
+        host=row.host,
+        run_id=row.run_id,
+        since=since,
+    )

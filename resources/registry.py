@@ -1,0 +1,396 @@
+"""The registry: triggers seen, progress, cursors, leases of all regions, in SQLite or PostgreSQL (design.md §3.3, §4).
+
+An index beside the checkpoint tables, never the truth, and it can be rebuilt from them. One short transaction a
+public method, without any other I/O in it (H25). Every write of a run carries its epoch and raises `Fenced` when the
+region has another (H26). Values, statements and tables are in `resources.registry_models`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, inspect, make_url, text
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
+
+from jobs.errors import Fenced, FormatTooNew, RegistryLost, StoreUnavailable, UsageError
+from resources import registry_models as models
+from resources.registry_models import NewTrigger, RebuiltTrigger, RegionInfo, Trigger, TriggerStatus
+
+REVISIONS = ("0001",)
+"""Every revision in sql/migrations, oldest first: known without importing alembic."""
+VERSION_TABLE = "drainmark_version"
+"""Not alembic's own name: Dagster uses that one, perhaps in the same PostgreSQL database."""
+MIGRATIONS = Path(__file__).parents[1] / "sql" / "migrations"
+_BUSY_SECONDS = 30
+_CHUNK = 10_000  # SQLite takes 32 766 variables a statement
+_WAL_WRITE_LOCK = 120  # byte of the -shm file that the writer of a WAL database locks
+
+
+class Registry:
+    """The registry at `url`; opening it creates or migrates it. Threads may share one, forks may not.
+
+    Raises:
+        FormatTooNew: a newer Drainmark made it; it is left as it is (R6).
+        RegistryLost: the SQLite file is damaged.
+        StoreUnavailable: no answer, or locked by another process for 30 s (any method may raise it).
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = _engine(url)
+        self._clock = models.CLOCKS[self._engine.dialect.name]
+        try:
+            self._bring_up_to_date()
+        except OperationalError as error:
+            raise self._unavailable(error) from error
+        except DatabaseError as error:
+            if self._engine.dialect.name == "sqlite":
+                raise RegistryLost(f"{url} is damaged: {error.orig}", remedy="drainmark doctor --repair") from error
+            raise
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    # --- transactions, also for `resources.lease` ---------------------------------------------------------------
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Open a transaction that holds SQLite's write lock from its start (R1)."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except OperationalError as error:
+            raise self._unavailable(error) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Open a transaction that sees one state and waits for no writer."""
+        try:
+            with self._engine.connect() as connection:
+                connection.execution_options(drainmark_reads=True)
+                with connection.begin():
+                    yield connection
+        except OperationalError as error:
+            raise self._unavailable(error) from error
+
+    def now(self, connection: Connection) -> float:
+        """Return the database's time, seconds since 1970 UTC."""
+        return float(connection.execute(self._clock).scalar_one())
+
+    def _guard(self, connection: Connection, region: str, epoch: int) -> None:
+        # An update, not a select: on PostgreSQL it also locks the region's row until the transaction ends.
+        if not connection.execute(models.GUARD, {"region": region, "epoch": epoch}).rowcount:
+            raise Fenced(f"epoch {epoch} of region {region} is over", region=region, epoch=epoch)
+
+    def _guarded(self, region: str, epoch: int, statement: TextClause, **values: Any) -> int:
+        with self.writing() as connection:
+            self._guard(connection, region, epoch)
+            return connection.execute(statement, {"region": region, **values}).rowcount
+
+    # --- triggers -------------------------------------------------------------------------------------------------
+
+    def add_triggers(self, region: str, triggers: Sequence[NewTrigger]) -> int:
+        """Append inputs to the region's order, in the order given; return how many were new.
+
+        An identity (uri, identity_key) that is known already, whatever its status, is ignored.
+        """
+        with self.writing() as connection:
+            connection.execute(models.ENSURE_REGION, {"region": region})
+            connection.execute(models.LOCK_REGION, {"region": region})
+            last = connection.execute(models.LAST_ORDER, {"region": region}).scalar_one()
+            now = self.now(connection)
+            rows = [
+                models.columns_of(region, models.placed(trigger, place), now)
+                for place, trigger in enumerate(triggers, start=last + 1)
+            ]
+            if rows:
+                connection.execute(models.ADD, rows)
+            return int(connection.execute(models.COUNT_ABOVE, {"region": region, "last": last}).scalar_one())
+
+    def known(self, region: str) -> dict[str, str]:
+        """Return uri -> identity_key of the newest input at each uri, whatever its status."""
+        with self.reading() as connection:
+            return {row[0]: row[1] for row in connection.execute(models.KNOWN, {"region": region})}
+
+    def known_uris(self, region: str, uris: Sequence[str]) -> dict[str, str]:
+        """Return what `known` does, of these uris only."""
+        found: dict[str, str] = {}
+        with self.reading() as connection:
+            for start in range(0, len(uris), _CHUNK):
+                chunk = {"region": region, "uris": list(uris[start : start + _CHUNK])}
+                found.update((row[0], row[1]) for row in connection.execute(models.KNOWN_URIS, chunk))
+        return found
+
+    def by_uri(self, region: str, uri: str) -> list[Trigger]:
+        """Return all inputs ever seen at a uri, oldest first."""
+        with self.reading() as connection:
+            return [models.trigger_of(row) for row in connection.execute(models.BY_URI, {"region": region, "uri": uri})]
+
+    def by_order(self, region: str, orders: Sequence[int]) -> list[Trigger]:
+        """Return the inputs at these places (at most 10 000): how a checkpoint row finds its trigger."""
+        with self.reading() as connection:
+            rows = connection.execute(models.BY_ORDER, {"region": region, "orders": list(orders)})
+            return [models.trigger_of(row) for row in rows]
+
+    def pending(self, region: str, limit: int, max_bytes: int | None = None) -> list[Trigger]:
+        """Return the next inputs in order: at most `limit`, at most `max_bytes` together, but one in any case."""
+        with self.reading() as connection:
+            rows = connection.execute(models.PENDING, {"region": region, "limit": limit})
+            triggers = [models.trigger_of(row) for row in rows]
+        total = 0
+        for place, trigger in enumerate(triggers):
+            total += trigger.size_bytes
+            if max_bytes is not None and total > max_bytes and place:
+                return triggers[:place]
+        return triggers
+
+    def pending_count(self, region: str) -> int:
+        """Return how many inputs wait."""
+        with self.reading() as connection:
+            return int(connection.execute(models.PENDING_COUNT, {"region": region}).scalar_one())
+
+    def mark_committed(self, region: str, epoch: int, committed: Sequence[tuple[int, int]]) -> None:
+        """Note (trigger id, sequence id) pairs as committed; again after a crash is harmless."""
+        rows = [{"region": region, "id": id_, "sequence_id": sequence_id} for id_, sequence_id in committed]
+        with self.writing() as connection:
+            self._guard(connection, region, epoch)
+            if rows:
+                connection.execute(models.COMMITTED, rows)
+
+    def mark_skipped(self, region: str, epoch: int, trigger_id: int, sequence_id: int, reason: str) -> None:
+        """Note an input that an empty state stands for."""
+        values = {"id": trigger_id, "sequence_id": sequence_id, "reason": reason}
+        self._guarded(region, epoch, models.SKIPPED, **values)
+
+    def mark(
+        self, region: str, epoch: int, trigger_ids: Sequence[int], status: TriggerStatus, reason: str | None
+    ) -> None:
+        """Give inputs a status that no new sequence id goes with; pending ones lose theirs."""
+        if status in {TriggerStatus.COMMITTED, TriggerStatus.SKIPPED}:
+            msg = f"{status} needs a sequence id: use mark_committed or mark_skipped"
+            raise ValueError(msg)
+        rows = [{"region": region, "id": id_, "status": status.value, "reason": reason} for id_ in trigger_ids]
+        with self.writing() as connection:
+            self._guard(connection, region, epoch)
+            if rows:
+                connection.execute(models.MARK, rows)
+
+    def requeue_above(self, region: str, epoch: int, sequence_id: int) -> int:
+        """Make committed and skipped inputs above an id pending again, in their old order; return how many."""
+        return self._guarded(region, epoch, models.REQUEUE, sequence_id=sequence_id)
+
+    # --- ids and epochs -------------------------------------------------------------------------------------------
+
+    def take_ids(self, region: str, epoch: int, count: int) -> int:
+        """Return the first of `count` sequence ids that nobody else ever gets (E16)."""
+        with self.writing() as connection:
+            self._guard(connection, region, epoch)
+            after = connection.execute(models.TAKE, {"region": region, "count": count}).scalar_one()
+            return int(after) - count
+
+    def set_next_id(self, region: str, epoch: int, value: int) -> None:
+        """Raise the next id to at least `value` (H40)."""
+        self._guarded(region, epoch, models.RAISE_NEXT, value=value)
+
+    def set_epoch(self, region: str, epoch: int) -> None:
+        """Enter a new epoch, after the claim row was committed; `Fenced` unless it is above the present one."""
+        with self.writing() as connection:
+            connection.execute(models.ENSURE_REGION, {"region": region})
+            if not connection.execute(models.SET_EPOCH, {"region": region, "epoch": epoch}).rowcount:
+                raise Fenced(f"region {region} has reached epoch {epoch} already", region=region, epoch=epoch)
+
+    # --- regions --------------------------------------------------------------------------------------------------
+
+    def regions(self) -> list[str]:
+        """Return the names of all regions, sorted."""
+        with self.reading() as connection:
+            return [row[0] for row in connection.execute(models.REGIONS)]
+
+    def region_info(self, region: str) -> RegionInfo:
+        """Return a region's progress."""
+        with self.reading() as connection:
+            row = connection.execute(models.REGION, {"region": region}).one_or_none()
+        return RegionInfo(region=region) if row is None else models.region_of(row)
+
+    def is_empty(self, region: str) -> bool:
+        """Say whether no run ever wrote here: a scan may have, so triggers prove nothing (H27)."""
+        return self.region_info(region).epoch == 0
+
+    def record_error(self, region: str, epoch: int, error: Mapping[str, Any]) -> None:
+        """Keep the last error, a JSON object."""
+        with self.writing() as connection:
+            self._guard(connection, region, epoch)
+            values = {"region": region, "error": json.dumps(error), "now": self.now(connection)}
+            connection.execute(models.SET_ERROR, values)
+
+    def clear_error(self, region: str, epoch: int) -> None:
+        """Forget the last error."""
+        self._guarded(region, epoch, models.CLEAR_ERROR)
+
+    def set_state(self, region: str, epoch: int, state: str) -> None:
+        """Show the controller's state."""
+        self._guarded(region, epoch, models.SET_STATE, state=state)
+
+    def set_group_size_hint(self, region: str, epoch: int, triggers: int | None) -> None:
+        """Keep the group size that worked."""
+        self._guarded(region, epoch, models.SET_HINT, triggers=triggers)
+
+    def request_halt(self, region: str, reason: str) -> None:
+        """Ask whoever runs the region to halt it; no run's write, so no epoch."""
+        with self.writing() as connection:
+            connection.execute(models.ENSURE_REGION, {"region": region})
+            connection.execute(models.REQUEST_HALT, {"region": region, "reason": reason})
+
+    def clear_halt_request(self, region: str, epoch: int) -> None:
+        """Take the request back, once the halt is in the checkpoint table."""
+        self._guarded(region, epoch, models.CLEAR_HALT)
+
+    def set_probed(self, region: str, fingerprints: Mapping[str, str]) -> None:
+        """Note operators whose function passed the probe (H14), beside those noted before."""
+        with self.writing() as connection:
+            connection.execute(models.ENSURE_REGION, {"region": region})
+            connection.execute(models.LOCK_REGION, {"region": region})
+            before = json.loads(connection.execute(models.PROBED, {"region": region}).scalar_one())
+            after = json.dumps({**before, **fingerprints}, sort_keys=True)
+            connection.execute(models.SET_PROBED, {"region": region, "probed": after})
+
+    def get_probed(self, region: str) -> dict[str, str]:
+        """Return operator -> fingerprint of what passed the probe."""
+        with self.reading() as connection:
+            return dict(json.loads(connection.execute(models.PROBED, {"region": region}).scalar() or "{}"))
+
+    def save_cursor(self, region: str, source: str, cursor: str) -> None:
+        """Keep how far the scan of a source has come, a text of the scan's own making."""
+        with self.writing() as connection:
+            connection.execute(models.SAVE_CURSOR, {"region": region, "source": source, "cursor": cursor})
+
+    def load_cursor(self, region: str, source: str) -> str | None:
+        """Return what `save_cursor` kept."""
+        with self.reading() as connection:
+            return connection.execute(models.LOAD_CURSOR, {"region": region, "source": source}).scalar()
+
+    def rebuild(self, region: str, *, epoch: int, next_id: int, triggers: Sequence[RebuiltTrigger]) -> None:
+        """Replace a region's triggers and progress and drop its cursors, all or nothing (H27).
+
+        Stay as they are: the lease, a halt request, what was probed, a next id that is higher already (H40).
+
+        Raises:
+            Fenced: the region has reached a higher epoch.
+        """
+        values = {"region": region, "epoch": epoch, "next_id": next_id}
+        with self.writing() as connection:
+            connection.execute(models.ENSURE_REGION, {"region": region})
+            if not connection.execute(models.REBUILD_REGION, values).rowcount:
+                raise Fenced(f"region {region} is above epoch {epoch}", region=region, epoch=epoch)
+            for statement in models.FORGET:
+                connection.execute(statement, {"region": region})
+            now = self.now(connection)
+            rows = [models.columns_of(region, trigger, now) for trigger in triggers]
+            if rows:
+                connection.execute(models.ADD, rows)
+
+    # --- opening --------------------------------------------------------------------------------------------------
+
+    def _bring_up_to_date(self) -> None:
+        with self.reading() as connection:
+            if _checked_revision(connection) == REVISIONS[-1]:
+                return
+        with self.writing() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('drainmark'))"))
+            # Asked again under the lock: another process may have migrated, even to a newer revision.
+            if _checked_revision(connection) != REVISIONS[-1]:
+                _migrate(connection)
+
+    def _unavailable(self, error: OperationalError) -> StoreUnavailable:
+        database = self._engine.url.database
+        pid = None
+        if self._engine.dialect.name == "sqlite" and "locked" in str(error.orig) and database:
+            pid = _lock_holder(database)
+        held = f"; process {pid} holds the lock" if pid else ""
+        return StoreUnavailable(
+            f"the registry does not answer: {error.orig}{held}",
+            remedy=f"see what process {pid} does, end it if it is stopped" if pid else "drainmark doctor",
+            pid=pid,
+        )
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise UsageError("registry_url is no SQLAlchemy URL", remedy="sqlite:///PATH or postgresql://…") from error
+    match parsed.get_backend_name():
+        case "sqlite" if parsed.database and parsed.database != ":memory:":
+            return _sqlite_engine(parsed, Path(parsed.database))
+        case "postgresql":
+            options = {"options": f"-c lock_timeout={_BUSY_SECONDS * 1000}", "connect_timeout": 10}
+            try:
+                psycopg = parsed.set(drivername="postgresql+psycopg")
+                return create_engine(psycopg, pool_pre_ping=True, connect_args=options)
+            except ModuleNotFoundError as error:
+                raise UsageError("psycopg is missing", remedy="pip install 'drainmark[postgres]'") from error
+    raise UsageError("registry_url must name an SQLite file or a PostgreSQL database", remedy="sqlite:///PATH")
+
+
+def _sqlite_engine(url: URL, file: Path) -> Engine:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # The mode must be right from the first byte; SQLite gives the -wal and -shm files the same.
+    os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+
+    def configure(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver begins no transactions: `begin` does
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    def begin(connection: Connection) -> None:
+        reads = connection.get_execution_options().get("drainmark_reads", False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    event.listen(engine, "connect", configure)
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def _checked_revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    revision = connection.execute(text("SELECT version_num FROM drainmark_version")).scalar()
+    if revision is not None and revision not in REVISIONS:
+        raise FormatTooNew(
+            f"the registry has revision {revision}, this Drainmark knows {REVISIONS[-1]} at most",
+            remedy="install the Drainmark that wrote it, or a newer one",
+            revision=revision,
+        )
+    return None if revision is None else str(revision)
+
+
+def _migrate(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    config.attributes["version_table"] = VERSION_TABLE
+    command.upgrade(config, "head")
+
+
+def _lock_holder(database: str) -> int | None:
+    """Return the process that writes an SQLite database in WAL mode, where the system tells (H25)."""
+    try:
+        inode = Path(f"{database}-shm").stat().st_ino
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    for line in locks:
+        fields = line.split()
+        if fields[3:4] == ["WRITE"] and fields[5].endswith(f":{inode}") and fields[6] == str(_WAL_WRITE_LOCK):
+            return int(fields[4])
+    return None

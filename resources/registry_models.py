@@ -1,0 +1,318 @@
+"""What the registry holds: its values, its SQL, and its tables as SQLModel declares them.
+
+`resources.registry` runs the statements; migrations are compared with the tables. SQLModel alone takes half a second
+to import, so the tables are declared in functions and only a migration calls them: `status` never does.
+Times in the tables are seconds since 1970 UTC, by the database's clock.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    Row,
+    Text,
+    TextClause,
+    UniqueConstraint,
+    bindparam,
+    text,
+)
+
+
+class TriggerStatus(StrEnum):
+    """pending -> committed | skipped | refused | superseded | missing; back to pending by a rewind."""
+
+    PENDING = "pending"
+    COMMITTED = "committed"
+    REFUSED = "refused"
+    SKIPPED = "skipped"
+    SUPERSEDED = "superseded"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTrigger:
+    """An input as a scan found it; `identity_key` is the identity in short, compared for equality."""
+
+    uri: str
+    identity: Mapping[str, Any]
+    identity_key: str
+    size_bytes: int
+    output: str = ""
+    origin: str = "scan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuiltTrigger(NewTrigger):
+    """An input as the checkpoint table and a scan describe it together."""
+
+    order_index: int
+    status: TriggerStatus
+    sequence_id: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger(RebuiltTrigger):
+    """An input as the registry holds it; `order_index` is its place in the region's order, kept across rewinds."""
+
+    id: int
+    region: str
+    discovered_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionInfo:
+    """Progress of one region; a region nobody has heard of has epoch 0 and next id 1."""
+
+    region: str
+    next_id: int = 1
+    epoch: int = 0
+    state: str = ""
+    group_size_hint: int | None = None
+    last_error: Mapping[str, Any] | None = None
+    last_error_at: dt.datetime | None = None
+    halt_requested: str | None = None
+
+
+# --- between rows and values -----------------------------------------------------------------------------------
+
+
+def utc(seconds: float) -> dt.datetime:
+    """Return a time of the tables as a value."""
+    return dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
+
+
+def trigger_of(row: Row[Any]) -> Trigger:
+    """Return a row of `drainmark_trigger`, all columns, as a value."""
+    fields = dict(row._mapping)
+    fields["identity"] = json.loads(row.identity)
+    fields["status"] = TriggerStatus(row.status)
+    fields["discovered_at"] = utc(row.discovered_at)
+    return Trigger(**fields)
+
+
+def region_of(row: Row[Any]) -> RegionInfo:
+    """Return a row of `drainmark_region`, all columns, as a value."""
+    fields = dict(row._mapping)
+    del fields["probed"]
+    fields["last_error"] = None if row.last_error is None else json.loads(row.last_error)
+    fields["last_error_at"] = None if row.last_error_at is None else utc(row.last_error_at)
+    return RegionInfo(**fields)
+
+
+def columns_of(region: str, trigger: RebuiltTrigger, discovered_at: float) -> dict[str, Any]:
+    """Return the parameters of `ADD`."""
+    return {
+        "region": region,
+        "output": trigger.output,
+        "uri": trigger.uri,
+        "identity": json.dumps(dict(trigger.identity), sort_keys=True),
+        "identity_key": trigger.identity_key,
+        "order_index": trigger.order_index,
+        "size_bytes": trigger.size_bytes,
+        "status": trigger.status.value,
+        "sequence_id": trigger.sequence_id,
+        "discovered_at": discovered_at,
+        "origin": trigger.origin,
+        "reason": trigger.reason,
+    }
+
+
+def placed(trigger: NewTrigger, order_index: int) -> RebuiltTrigger:
+    """Return a found input at its place, pending."""
+    return RebuiltTrigger(
+        uri=trigger.uri,
+        identity=trigger.identity,
+        identity_key=trigger.identity_key,
+        size_bytes=trigger.size_bytes,
+        output=trigger.output,
+        origin=trigger.origin,
+        order_index=order_index,
+        status=TriggerStatus.PENDING,
+    )
+
+
+# --- statements, the same for SQLite and PostgreSQL ------------------------------------------------------------
+
+ADD = text(
+    "INSERT INTO drainmark_trigger (region, output, uri, identity, identity_key, order_index, size_bytes, status,"
+    " sequence_id, discovered_at, origin, reason) VALUES (:region, :output, :uri, :identity, :identity_key,"
+    " :order_index, :size_bytes, :status, :sequence_id, :discovered_at, :origin, :reason)"
+    " ON CONFLICT (region, uri, identity_key) DO NOTHING"
+)
+LAST_ORDER = text("SELECT coalesce(max(order_index), 0) FROM drainmark_trigger WHERE region = :region")
+COUNT_ABOVE = text("SELECT count(*) FROM drainmark_trigger WHERE region = :region AND order_index > :last")
+KNOWN = text("SELECT uri, identity_key FROM drainmark_trigger WHERE region = :region ORDER BY order_index")
+KNOWN_URIS = text(
+    "SELECT uri, identity_key FROM drainmark_trigger WHERE region = :region AND uri IN :uris ORDER BY order_index"
+).bindparams(bindparam("uris", expanding=True))
+BY_URI = text("SELECT * FROM drainmark_trigger WHERE region = :region AND uri = :uri ORDER BY order_index")
+BY_ORDER = text(
+    "SELECT * FROM drainmark_trigger WHERE region = :region AND order_index IN :orders ORDER BY order_index"
+).bindparams(bindparam("orders", expanding=True))
+PENDING = text(
+    "SELECT * FROM drainmark_trigger WHERE region = :region AND status = 'pending' ORDER BY order_index LIMIT :limit"
+)
+PENDING_COUNT = text("SELECT count(*) FROM drainmark_trigger WHERE region = :region AND status = 'pending'")
+COMMITTED = text(
+    "UPDATE drainmark_trigger SET status = 'committed', sequence_id = :sequence_id, reason = NULL"
+    " WHERE region = :region AND id = :id"
+)
+SKIPPED = text(
+    "UPDATE drainmark_trigger SET status = 'skipped', sequence_id = :sequence_id, reason = :reason"
+    " WHERE region = :region AND id = :id"
+)
+MARK = text(
+    "UPDATE drainmark_trigger SET status = :status, reason = :reason,"
+    " sequence_id = CASE WHEN :status = 'pending' THEN NULL ELSE sequence_id END WHERE region = :region AND id = :id"
+)
+REQUEUE = text(
+    "UPDATE drainmark_trigger SET status = 'pending', sequence_id = NULL, reason = NULL"
+    " WHERE region = :region AND status IN ('committed', 'skipped') AND sequence_id > :sequence_id"
+)
+FORGET = (
+    text("DELETE FROM drainmark_trigger WHERE region = :region"),
+    text("DELETE FROM drainmark_cursor WHERE region = :region"),
+)
+
+ENSURE_REGION = text(
+    "INSERT INTO drainmark_region (region, next_id, epoch, state, probed) VALUES (:region, 1, 0, '', '{}')"
+    " ON CONFLICT (region) DO NOTHING"
+)
+LOCK_REGION = text("UPDATE drainmark_region SET epoch = epoch WHERE region = :region")
+GUARD = text("UPDATE drainmark_region SET epoch = epoch WHERE region = :region AND epoch = :epoch")
+REGION = text("SELECT * FROM drainmark_region WHERE region = :region")
+REGIONS = text("SELECT region FROM drainmark_region ORDER BY region")
+TAKE = text("UPDATE drainmark_region SET next_id = next_id + :count WHERE region = :region RETURNING next_id")
+RAISE_NEXT = text("UPDATE drainmark_region SET next_id = :value WHERE region = :region AND next_id < :value")
+SET_EPOCH = text("UPDATE drainmark_region SET epoch = :epoch WHERE region = :region AND epoch < :epoch")
+SET_STATE = text("UPDATE drainmark_region SET state = :state WHERE region = :region")
+SET_HINT = text("UPDATE drainmark_region SET group_size_hint = :triggers WHERE region = :region")
+SET_ERROR = text("UPDATE drainmark_region SET last_error = :error, last_error_at = :now WHERE region = :region")
+CLEAR_ERROR = text("UPDATE drainmark_region SET last_error = NULL, last_error_at = NULL WHERE region = :region")
+REQUEST_HALT = text("UPDATE drainmark_region SET halt_requested = :reason WHERE region = :region")
+CLEAR_HALT = text("UPDATE drainmark_region SET halt_requested = NULL WHERE region = :region")
+PROBED = text("SELECT probed FROM drainmark_region WHERE region = :region")
+SET_PROBED = text("UPDATE drainmark_region SET probed = :probed WHERE region = :region")
+REBUILD_REGION = text(
+    "UPDATE drainmark_region SET epoch = :epoch, state = '', group_size_hint = NULL, last_error = NULL,"
+    " last_error_at = NULL, next_id = CASE WHEN next_id < :next_id THEN :next_id ELSE next_id END"
+    " WHERE region = :region AND epoch <= :epoch"
+)
+SAVE_CURSOR = text(
+    "INSERT INTO drainmark_cursor (region, source, cursor) VALUES (:region, :source, :cursor)"
+    " ON CONFLICT (region, source) DO UPDATE SET cursor = excluded.cursor"
+)
+LOAD_CURSOR = text("SELECT cursor FROM drainmark_cursor WHERE region = :region AND source = :source")
+CLOCKS: Mapping[str, TextClause] = {
+    "sqlite": text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
+    "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)"),
+}
+
+
+# --- tables ----------------------------------------------------------------------------------------------------
+
+METADATA = MetaData()
+_BIG_KEY = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only in an INTEGER key
+
+
+@cache
+def declared_tables() -> MetaData:
+    """Return the tables as declared; the first call imports SQLModel."""
+    for declare in (_trigger, _region, _lease, _cursor):
+        declare()
+    return METADATA
+
+
+def _trigger() -> None:
+    from sqlmodel import Field, SQLModel
+
+    class TriggerRow(SQLModel, table=True):
+        """One input of a region: a file, a slice of a period. Only a rebuild deletes any."""
+
+        metadata = METADATA
+        __tablename__ = "drainmark_trigger"
+        __table_args__ = (
+            UniqueConstraint("region", "uri", "identity_key", name="drainmark_trigger_identity"),
+            UniqueConstraint("region", "order_index", name="drainmark_trigger_order"),
+            Index("drainmark_trigger_pending", "region", "status", "order_index"),
+            {"sqlite_autoincrement": True},  # an id is never used twice
+        )
+        id: int | None = Field(default=None, primary_key=True, sa_type=_BIG_KEY)  # type: ignore[call-overload]
+        region: str = Field(sa_type=Text)
+        output: str = Field(sa_type=Text)  # of the start; empty where it has one
+        uri: str = Field(sa_type=Text)
+        identity: str = Field(sa_type=Text)  # JSON: size, mtime_ns, inode, or etag and version
+        identity_key: str = Field(sa_type=Text)  # with region and uri the fence against reading a file twice
+        order_index: int = Field(sa_type=BigInteger)
+        size_bytes: int = Field(sa_type=BigInteger)
+        status: str = Field(sa_type=Text)  # a TriggerStatus
+        sequence_id: int | None = Field(default=None, sa_type=BigInteger)
+        discovered_at: float = Field(sa_type=Float)
+        origin: str = Field(sa_type=Text)  # scan | backfill
+        reason: str | None = Field(default=None, sa_type=Text)
+
+
+def _region() -> None:
+    from sqlmodel import Field, SQLModel
+
+    class RegionRow(SQLModel, table=True):
+        """Progress of one region; its epoch guards every write of a run (H26)."""
+
+        metadata = METADATA
+        __tablename__ = "drainmark_region"
+        region: str = Field(primary_key=True, sa_type=Text)
+        next_id: int = Field(sa_type=BigInteger)  # the first sequence id that nobody has taken
+        epoch: int = Field(sa_type=BigInteger)  # 0 until the first claim or rebuild
+        state: str = Field(sa_type=Text)  # the controller's, for display
+        group_size_hint: int | None = Field(default=None, sa_type=BigInteger)
+        last_error: str | None = Field(default=None, sa_type=Text)  # JSON object
+        last_error_at: float | None = Field(default=None, sa_type=Float)
+        halt_requested: str | None = Field(default=None, sa_type=Text)  # the reason given
+        probed: str = Field(sa_type=Text)  # JSON object: operator -> fingerprint
+
+
+def _lease() -> None:
+    from sqlmodel import Field, SQLModel
+
+    class LeaseRow(SQLModel, table=True):
+        """Who runs a region, or ran it last."""
+
+        metadata = METADATA
+        __tablename__ = "drainmark_lease"
+        region: str = Field(primary_key=True, sa_type=Text)
+        token: str | None = Field(default=None, sa_type=Text)  # new for each acquisition; null when free
+        epoch: int | None = Field(default=None, sa_type=BigInteger)
+        host: str = Field(sa_type=Text)
+        boot_id: str = Field(sa_type=Text)
+        pid: int = Field(sa_type=BigInteger)
+        process_started: str = Field(sa_type=Text)
+        run_id: str = Field(sa_type=Text)
+        acquired_at: float = Field(sa_type=Float)
+        heartbeat_at: float = Field(sa_type=Float)
+        released_clean: bool | None = None  # null while held; stays null when the owner died
+
+
+def _cursor() -> None:
+    from sqlmodel import Field, SQLModel
+
+    class CursorRow(SQLModel, table=True):
+        """How far the incremental scan of one source has come."""
+
+        metadata = METADATA
+        __tablename__ = "drainmark_cursor"
+        region: str = Field(primary_key=True, sa_type=Text)
+        source: str = Field(primary_key=True, sa_type=Text)
+        cursor: str = Field(sa_type=Text)  # a text of the scan's own making

@@ -1,0 +1,199 @@
+"""What can be set, and where it is found: flags, then `DRAINMARK_*`, then `drainmark.toml` (design.md §6).
+
+`load_settings` is called once, at the entry point, and its result is passed down; nothing else in the project reads
+the environment or looks for `drainmark.toml`. What belongs to one region stands in `@consistent(...)`, not here.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from jobs.errors import HomeNotFound, UsageError
+
+SETTINGS_FILE = "drainmark.toml"
+"""Name of the file that marks a project's root."""
+
+_MIB = 1024 * 1024
+_SQLITE = "sqlite:///"
+
+
+class Settings(BaseSettings):
+    """Every setting, frozen; unknown keys are refused. Made by `load_settings`, in tests by naming `home` and root."""
+
+    model_config = SettingsConfigDict(env_prefix="DRAINMARK_", extra="forbid", frozen=True, validate_default=True)
+
+    home: Path
+    """Absolute folder of all durable things. Default: `.drainmark` beside `drainmark.toml`, so that the daemon, the
+    code server and the command line meet in one place wherever they were started (H28)."""
+
+    project_root: Path
+    """Absolute folder of the nearest `drainmark.toml`, else the working directory. Paths in settings start here."""
+
+    registry_url: str = Field(default="", repr=False)
+    """SQLAlchemy URL of the registry. Default: `sqlite:///<home>/registry.db`, which needs no server. Not shown in
+    the repr: it may hold a password."""
+
+    applications: tuple[str, ...] = ()
+    """Dotted modules or Python files that Dagster's code location loads beside `jobs/apps/`. Default: none."""
+
+    spark_master: str = "local[*]"
+    """Spark master or `sc://` address. Default: this machine, all cores: works without a cluster."""
+
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+    """Further Spark settings, by full name. Default: none; what the protocol needs is set by the session adapter."""
+
+    max_group_triggers: int = Field(default=2000, ge=1)
+    """Triggers a group, count. Default 2000: beyond that a group gains no speed and loses more when it fails."""
+
+    max_group_bytes: int = Field(default=256 * _MIB, ge=1)
+    """Input bytes a group. Default 256 MiB: what local Spark holds materialised with ease (H15)."""
+
+    small_group_bytes: int = Field(default=8 * _MIB, ge=0)
+    """Outputs below this many bytes come back by Arrow and are staged by Python. Default 8 MiB: faster there (H35)."""
+
+    lease_seconds: float = Field(default=15.0, gt=0)
+    """Seconds without heartbeat after which a lease is free. Default 15: five missed heartbeats (H25)."""
+
+    heartbeat_seconds: float = Field(default=3.0, gt=0)
+    """Seconds between heartbeats. Default 3: a stall of the process up to 12 s costs no lease."""
+
+    sensor_interval_seconds: int = Field(default=5, ge=1)
+    """Seconds between two ticks of a sensor. Default 5: new files start within seconds, idle ticks are cheap."""
+
+    sensor_time_box_seconds: float = Field(default=20.0, gt=0)
+    """Seconds a tick may scan before it saves its cursor. Default 20: well below Dagster's 60 s limit of a tick."""
+
+    retry_backoff_seconds: float = Field(default=1.0, ge=0)
+    """Seconds before the second attempt; doubled each time. Default 1: most passing failures are over by then."""
+
+    retry_backoff_max_seconds: float = Field(default=60.0, ge=0)
+    """Largest number of seconds between two attempts. Default 60."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from the constructor alone: `load_settings` has merged them, and tests meet no environment."""
+        return (init_settings,)
+
+    @property
+    def dagster_home(self) -> Path:
+        """Folder for `DAGSTER_HOME` under `drainmark dev`."""
+        return self.home / "dagster"
+
+    @property
+    def inbox_root(self) -> Path:
+        """Folder of all inboxes."""
+        return self.home / "inbox"
+
+    @property
+    def lake_root(self) -> Path:
+        """Folder of all sink tables."""
+        return self.home / "lake"
+
+    def checkpoints_dir(self, region: str) -> Path:
+        """Return the folder of a region's checkpoint table: `app/start` gives `checkpoints/app/start`."""
+        return self._below("checkpoints", region)
+
+    def state_dir(self, application: str, operator: str) -> Path:
+        """Return the folder of an operator's state tables."""
+        return self._below("state", application, operator)
+
+    def lake_dir(self, table: str) -> Path:
+        """Return the folder of a sink table."""
+        return self._below("lake", table)
+
+    def inbox_dir(self, epoch: int, attempt: str) -> Path:
+        """Return the folder of the links through which one attempt reads its files (H22)."""
+        return self._below("inbox", f"{epoch}-{attempt}")
+
+    def _below(self, kind: str, *names: str) -> Path:
+        parts = [part for name in names for part in name.split("/")]
+        if any(part in {"", ".", ".."} or "\0" in part for part in parts):
+            raise UsageError(f"{'/'.join(names)!r} does not name a folder below {kind}", names=names)
+        return self.home.joinpath(kind, *parts)
+
+
+def load_settings(**flags: Any) -> Settings:
+    """Return the settings of this process: flags (None = not given) over `DRAINMARK_*` over `drainmark.toml`.
+
+    A relative home is taken from the working directory when it is a flag, else from the project's root (H28).
+
+    Raises:
+        HomeNotFound: neither a flag nor the environment nor a `drainmark.toml` says where home is.
+        UsageError: a value is wrong or a key unknown; `facts["fields"]` names them.
+    """
+    settings_file = find_settings_file(Path.cwd())
+    given = {name: value for name, value in flags.items() if value is not None}
+    values: dict[str, Any] = {
+        **(_read_toml(settings_file) if settings_file else {}),
+        **EnvSettingsSource(Settings, env_prefix="DRAINMARK_")(),
+        **given,
+    }
+    root = (settings_file.parent if settings_file else Path.cwd()).resolve()
+    values["project_root"] = root if "project_root" not in given else Path(given["project_root"]).resolve()
+    if "home" in given:
+        values["home"] = Path(given["home"]).expanduser().resolve()
+    else:
+        values["home"] = _home(values.get("home"), settings_file, values["project_root"])
+    values["registry_url"] = _registry_url(values.get("registry_url"), values["home"], values["project_root"])
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise _wrong_values(error, settings_file) from error
+
+
+def find_settings_file(start: Path) -> Path | None:
+    """Return the nearest `drainmark.toml` in `start` or above it, as `.git` is found."""
+    for folder in (start, *start.parents):
+        candidate = folder / SETTINGS_FILE
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _home(value: object, settings_file: Path | None, root: Path) -> Path:
+    if value:
+        return (root / Path(os.fspath(str(value))).expanduser()).resolve()
+    if settings_file:
+        return root / ".drainmark"
+    raise HomeNotFound(
+        f"no {SETTINGS_FILE} in {Path.cwd()} or above it, and DRAINMARK_HOME is not set",
+        remedy="go into the project, run `drainmark init PATH`, or set DRAINMARK_HOME",
+    )
+
+
+def _registry_url(value: object, home: Path, root: Path) -> object:
+    if not value:
+        return f"{_SQLITE}{home / 'registry.db'}"
+    if isinstance(value, str) and value.startswith(_SQLITE):
+        return f"{_SQLITE}{root / value.removeprefix(_SQLITE)}"
+    return value
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}", remedy=f"mend {path}", path=path) from error
+
+
+def _wrong_values(error: ValidationError, settings_file: Path | None) -> UsageError:
+    fields = {".".join(str(part) for part in item["loc"]): item["msg"] for item in error.errors()}
+    listing = "; ".join(f"{name}: {message}" for name, message in fields.items())
+    return UsageError(
+        f"settings are not usable: {listing}",
+        remedy=f"look at the flags, the DRAINMARK_* variables and {settings_file or SETTINGS_FILE}",
+        fields=fields,
+    )

@@ -1,0 +1,168 @@
+"""The Spark session adapter: builds the session, tags and cancels its jobs, stops it (design.md §4 Spark).
+
+Only DataFrame, SQL and catalog APIs that Spark Connect has are used above this file; what differs between an
+in-process session and a Connect server is in here (H32).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.errors import JavaMissing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+DELTA_JARS = ("io.delta_delta-spark_4.2_2.13-4.4.0.jar", "io.delta_delta-storage-4.4.0.jar")
+_EXCLUDES = "io.unitycatalog:*,org.slf4j:*,org.apache.logging.log4j:*,com.google.code.findbugs:*"
+
+CORRECTNESS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.csv.parser.columnPruning.enabled": "false",  # else which rows are corrupt depends on the columns (H16)
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+}
+"""Settings that results depend on; the user's own configuration cannot override them."""
+
+SPEED: Mapping[str, str] = {
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # no Spark job to list 1000 files (H23)
+    "spark.sql.files.openCostInBytes": "65536",  # 1000 small files are 2 tasks, not 32
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.maxPlanStringLength": "200000",
+    "spark.sql.debug.maxToStringFields": "10000",  # the walk of analysed plans must see every column
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.memory": "3g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""Settings that make small groups fast on one machine; the user's own configuration wins over them."""
+
+
+class SparkEngine:
+    """One session of a process, built at first use.
+
+    Args:
+        master: `local[*]`, a master URL, or `sc://host:port` for a Connect server.
+        conf: the user's settings, passed through.
+        scratch: folder for Spark's own temporary files.
+
+    Raises:
+        JavaMissing: at first use, where no Java runtime is found.
+    """
+
+    def __init__(self, master: str, conf: Mapping[str, str], scratch: Path) -> None:
+        self.master = master
+        self.conf = dict(conf)
+        self.scratch = scratch
+        self._session: SparkSession | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_remote(self) -> bool:
+        return self.master.startswith("sc://")
+
+    @property
+    def session(self) -> SparkSession:
+        with self._lock:
+            if self._session is None:
+                self._session = self._connect() if self.is_remote else self._start()
+            return self._session
+
+    @property
+    def is_started(self) -> bool:
+        return self._session is not None
+
+    def session_settings(self) -> dict[str, str]:
+        """Return the settings of an in-process session, for benchmarks and `doctor`."""
+        cores = os.cpu_count() or 2
+        scratch = {
+            "spark.local.dir": str(self.scratch / "local"),
+            "spark.sql.warehouse.dir": str(self.scratch / "warehouse"),
+            "spark.sql.shuffle.partitions": str(cores),
+        }
+        return {**SPEED, **scratch, **self.conf, **CORRECTNESS}
+
+    def _start(self) -> SparkSession:
+        check_java()
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName("drainmark").master(self.master)
+        for key, value in {**self.session_settings(), **delta_settings()}.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+    def _connect(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.builder.remote(self.master).getOrCreate()
+        for key, value in CORRECTNESS.items():
+            session.conf.set(key, value)
+        return session
+
+    @contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        """Mark the jobs that the calling thread starts inside the block."""
+        if self.is_remote:
+            self.session.addTag(tag)
+        else:
+            self.session.sparkContext.addJobTag(tag)
+        try:
+            yield
+        finally:
+            if self.is_remote:
+                self.session.removeTag(tag)
+            else:
+                self.session.sparkContext.removeJobTag(tag)
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs of a tag, whoever started them; never raises for want of jobs."""
+        if self._session is None:
+            return
+        if self.is_remote:
+            self._session.interruptTag(tag)
+        else:
+            self._session.sparkContext.cancelJobsWithTag(tag)
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._session is not None:
+                self._session.stop()
+                self._session = None
+
+
+def check_java() -> None:
+    """Refuse at once where Spark could not start.
+
+    Raises:
+        JavaMissing: neither JAVA_HOME nor the PATH leads to a Java runtime.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return
+    if shutil.which("java") is None:
+        msg = "Spark needs a Java runtime and none was found"
+        raise JavaMissing(msg, remedy="install Java 17 (Debian: apt install openjdk-17-jre-headless)")
+
+
+def delta_settings() -> dict[str, str]:
+    """Return what makes delta-spark available: the jars that an earlier start fetched, else the package to fetch."""
+    extensions = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    for cache in sorted(Path.home().glob(".ivy2*/jars")):
+        jars = [cache / name for name in DELTA_JARS]
+        if all(jar.is_file() for jar in jars):
+            return {**extensions, "spark.jars": ",".join(map(str, jars))}
+    return {**extensions, "spark.jars.packages": DELTA_PACKAGE, "spark.jars.excludes": _EXCLUDES}

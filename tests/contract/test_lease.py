@@ -1,0 +1,276 @@
+"""Leases between real processes: killed, stopped, racing (design.md §3.5, H25)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from jobs.errors import Owned
+from resources.lease import Lease, describe, process_started
+from resources.registry import Registry
+
+REGION = "app/start"
+LEASE_SECONDS = 1.5
+HEARTBEAT_SECONDS = 0.2
+
+HOLD = f"""
+import sys
+from resources.lease import Lease
+from resources.registry import Registry
+lease = Lease.acquire(
+    Registry(sys.argv[1]), "{REGION}", "child", lease_seconds={LEASE_SECONDS}, heartbeat_seconds={HEARTBEAT_SECONDS}
+)
+print("held", flush=True)
+sys.stdin.readline()
+print("lost" if lease.is_lost else "kept", flush=True)
+"""
+
+RACE = f"""
+import sys
+from jobs.errors import Owned
+from resources.lease import Lease
+from resources.registry import Registry
+registry = Registry(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    Lease.acquire(registry, "{REGION}", "child")
+    print("won", flush=True)
+except Owned:
+    print("refused", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/registry.db"
+
+
+@pytest.fixture
+def registry(url: str) -> Iterator[Registry]:
+    opened = Registry(url)
+    yield opened
+    opened.close()
+
+
+def acquire(registry: Registry, run_id: str = "run") -> Lease:
+    return Lease.acquire(
+        registry, REGION, run_id, lease_seconds=LEASE_SECONDS, heartbeat_seconds=HEARTBEAT_SECONDS
+    )
+
+
+@contextmanager
+def child(program: str, url: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has printed its first line; killed at the end, stopped or not."""
+    command = [sys.executable, "-c", program, url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
+def say(process: subprocess.Popen[str]) -> str:
+    """Let a child go on; return the line that it prints next."""
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        pause.wait(0.02)
+
+
+def heartbeat(registry: Registry) -> float:
+    owner = describe(registry, REGION)
+    assert owner
+    return owner.heartbeat_at.timestamp()
+
+
+# --- one process ---------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_says_who_holds_it_until_it_is_released(registry: Registry) -> None:
+    assert describe(registry, REGION) is None
+    with acquire(registry, "run-1") as lease:
+        lease.set_epoch(7)
+        owner = describe(registry, REGION)
+        assert owner
+        assert (owner.pid, owner.run_id, owner.epoch, owner.is_alive) == (os.getpid(), "run-1", 7, True)
+        assert abs(owner.acquired_at.timestamp() - time.time()) < 60
+    assert describe(registry, REGION) is None
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_next_owner_learns_how_the_last_one_ended(registry: Registry, clean: bool) -> None:
+    first = acquire(registry)
+    assert first.previous_clean is None
+    first.release(clean=clean)
+    second = acquire(registry)
+    assert second.previous_clean is clean
+    second.release(clean=True)
+
+
+def test_an_error_in_the_block_is_no_clean_end(registry: Registry) -> None:
+    with pytest.raises(ZeroDivisionError), acquire(registry):
+        raise ZeroDivisionError
+    with acquire(registry) as lease:
+        assert lease.previous_clean is False
+
+
+def test_a_held_lease_is_refused_even_within_one_process(registry: Registry) -> None:
+    with acquire(registry, "run-1"), pytest.raises(Owned) as caught:
+        acquire(registry, "run-2")
+    assert caught.value.exit_code == 4
+    assert (caught.value.facts["pid"], caught.value.facts["run_id"]) == (os.getpid(), "run-1")
+    assert f"owned by pid {os.getpid()} on " in str(caught.value)
+
+
+def test_regions_have_leases_of_their_own(registry: Registry) -> None:
+    with acquire(registry), Lease.acquire(registry, "other", "run"):
+        assert describe(registry, REGION)
+        assert describe(registry, "other")
+
+
+def test_the_heartbeat_goes_on_while_the_owner_works(registry: Registry) -> None:
+    with acquire(registry):
+        first = heartbeat(registry)
+        wait_until(lambda: heartbeat(registry) > first)
+
+
+def test_an_owner_that_lost_its_lease_notices_and_does_not_release_the_new_one(registry: Registry) -> None:
+    lease = acquire(registry)
+    with registry.writing() as connection:
+        connection.execute(text("UPDATE drainmark_lease SET token = 'somebody else'"))
+    wait_until(lambda: lease.is_lost)
+    lease.release(clean=True)
+    assert describe(registry, REGION)
+
+
+def test_processes_are_known_by_their_start_time() -> None:
+    own = process_started(os.getpid())
+    assert own is not None
+    assert own == process_started(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert process_started(process.pid) is not None
+        process.kill()
+        # Not waited for yet: a zombie still has its number, but will never write again.
+        wait_until(lambda: process_started(process.pid) is None)
+    assert process_started(process.pid) is None
+
+
+# --- several processes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("H25")
+def test_a_killed_owner_is_taken_over_at_once(registry: Registry, url: str) -> None:
+    with child(HOLD, url) as owner:
+        with pytest.raises(Owned) as caught:
+            acquire(registry)
+        assert caught.value.facts["pid"] == owner.pid
+        owner.send_signal(signal.SIGKILL)
+        owner.wait(timeout=10)
+        seen = describe(registry, REGION, lease_seconds=3600)
+        assert seen
+        assert not seen.is_alive
+        # An hour's lease: only the death of the process can be the reason.
+        lease = Lease.acquire(registry, REGION, "next", lease_seconds=3600)
+        assert lease.previous_clean is None
+        lease.release(clean=True)
+
+
+@pytest.mark.seed("H25")
+def test_a_process_that_got_the_number_of_a_dead_owner_does_not_own(registry: Registry) -> None:
+    abandoned = acquire(registry)
+    abandoned._stop.set()
+    with registry.writing() as connection:
+        connection.execute(text("UPDATE drainmark_lease SET process_started = 'long ago'"))
+    with Lease.acquire(registry, REGION, "next", lease_seconds=3600) as lease:
+        assert not lease.is_lost
+
+
+@pytest.mark.seed("H25")
+@pytest.mark.parametrize("column", ["host", "boot_id"])
+def test_an_owner_elsewhere_keeps_its_lease_until_it_expires(registry: Registry, column: str) -> None:
+    abandoned = acquire(registry)
+    abandoned._stop.set()
+    abandoned._thread.join()
+    with registry.writing() as connection:
+        # No such process here, which says nothing about another machine or another pid namespace.
+        connection.execute(text(f"UPDATE drainmark_lease SET {column} = 'elsewhere', pid = 0"))
+    with pytest.raises(Owned):
+        acquire(registry)
+    with registry.writing() as connection:
+        connection.execute(text("UPDATE drainmark_lease SET heartbeat_at = heartbeat_at - 2"))
+    acquire(registry).release(clean=True)
+
+
+@pytest.mark.seed("H25")
+def test_a_stopped_owner_keeps_its_lease_until_it_expires_and_then_learns_that_it_lost(
+    registry: Registry, url: str
+) -> None:
+    with child(HOLD, url) as owner:
+        owner.send_signal(signal.SIGSTOP)
+        wait_until(lambda: Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        last = heartbeat(registry)
+        with pytest.raises(Owned):
+            acquire(registry)
+        taken: list[Lease] = []
+
+        def take() -> bool:
+            try:
+                taken.append(acquire(registry, "next"))
+            except Owned:
+                return False
+            return True
+
+        wait_until(take)
+        since = describe(registry, REGION)
+        assert since
+        assert since.acquired_at.timestamp() - last >= LEASE_SECONDS - 0.01
+        owner.send_signal(signal.SIGCONT)
+        first = heartbeat(registry)
+        wait_until(lambda: heartbeat(registry) > first + 2 * HEARTBEAT_SECONDS)  # the old one has tried by then
+        assert say(owner) == "lost"
+        assert not taken[0].is_lost
+        taken[0].release(clean=True)
+
+
+@pytest.mark.seed("H25")
+def test_of_three_processes_that_race_for_a_lease_one_gets_it(registry: Registry, url: str) -> None:
+    # Left by an owner that died: the case in which all three find it free for the taking.
+    abandoned = acquire(registry)
+    abandoned._stop.set()
+    abandoned._thread.join()
+    with registry.writing() as connection:
+        connection.execute(text("UPDATE drainmark_lease SET process_started = 'long ago'"))
+    with child(RACE, url) as one, child(RACE, url) as two, child(RACE, url) as three:
+        racers = (one, two, three)
+        for racer in racers:
+            assert racer.stdin
+            racer.stdin.write("\n")
+            racer.stdin.flush()
+        outcomes = [racer.stdout.readline().strip() for racer in racers if racer.stdout]
+        assert sorted(outcomes) == ["refused", "refused", "won"]
+        owner = describe(registry, REGION)
+        assert owner
+        assert owner.pid == racers[outcomes.index("won")].pid

@@ -1,0 +1,140 @@
+"""Migrations: a fresh registry is what SQLModel declares; newer ones are left alone, older ones copied first (R6)."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from jobs.errors import FormatTooNew
+from resources import registry as registry_module
+from resources.registry import MIGRATIONS, REVISIONS, VERSION_TABLE, Registry
+from resources.registry_models import NewTrigger, declared_tables
+
+NEXT = '''"""one more column"""
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("drainmark_region", sa.Column("colour", sa.Text, nullable=True))
+'''
+BROKEN = NEXT + '    op.execute("INSERT INTO no_such_table VALUES (1)")\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An existing registry at the last revision, with one input."""
+    path = tmp_path / "registry.db"
+    registry = Registry(f"sqlite:///{path}")
+    registry.add_triggers("app/start", [NewTrigger(uri="file:///a", identity={}, identity_key="1", size_bytes=1)])
+    registry.close()
+    return path
+
+
+def next_drainmark(monkeypatch: pytest.MonkeyPatch, folder: Path, migration: str) -> None:
+    """Make this process one whose Drainmark knows one revision more."""
+    scripts = folder / "migrations"
+    shutil.copytree(MIGRATIONS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    (scripts / "versions" / "0002_one_more_column.py").write_text(migration, encoding="utf-8")
+    monkeypatch.setattr(registry_module, "MIGRATIONS", scripts)
+    monkeypatch.setattr(registry_module, "REVISIONS", (*REVISIONS, "0002"))
+
+
+def dump(file: Path) -> list[str]:
+    connection = sqlite3.connect(file)
+    try:
+        return list(connection.iterdump())
+    finally:
+        connection.close()
+
+
+def test_the_revisions_that_open_fast_are_those_of_the_scripts() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert tuple(reversed(revisions)) == REVISIONS
+    assert [f"{number:04d}" for number in range(1, len(revisions) + 1)] == list(REVISIONS)  # no gap
+
+
+def test_a_fresh_registry_is_what_the_models_declare(file: Path) -> None:
+    registry = Registry(f"sqlite:///{file}")
+    with registry.reading() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": VERSION_TABLE, "compare_type": True, "compare_server_default": True}
+        )
+        assert compare_metadata(context, declared_tables()) == []
+    registry.close()
+
+
+@pytest.mark.seed("R6")
+def test_a_newer_registry_is_refused_and_not_touched(file: Path) -> None:
+    connection = sqlite3.connect(file)
+    connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")  # noqa: S608
+    connection.commit()
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(FormatTooNew) as caught:
+        Registry(f"sqlite:///{file}")
+    assert caught.value.facts["revision"] == "9999"
+    assert file.read_bytes() == before
+    assert sorted(path.name for path in file.parent.iterdir()) == ["registry.db"]
+
+
+@pytest.mark.seed("R6")
+def test_an_older_registry_is_copied_and_then_migrated(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = dump(file)
+    next_drainmark(monkeypatch, tmp_path, NEXT)
+    registry = Registry(f"sqlite:///{file}")
+    assert registry.pending_count("app/start") == 1
+    registry.close()
+    assert any("colour" in line for line in dump(file))
+    copy = tmp_path / "registry.db.0001.bak"
+    assert dump(copy) == before
+    assert copy.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.seed("R6")
+def test_a_migration_that_fails_leaves_the_registry_as_it_was(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = dump(file)
+    next_drainmark(monkeypatch, tmp_path, BROKEN)
+    with pytest.raises(Exception, match="no_such_table"):
+        Registry(f"sqlite:///{file}")
+    assert dump(file) == before
+
+
+def test_a_fresh_registry_is_not_copied(file: Path) -> None:
+    assert [path.name for path in file.parent.iterdir() if path.suffix == ".bak"] == []
+
+
+OPEN = """
+import sys
+from resources.registry import Registry
+sys.stdin.readline()
+print(Registry(sys.argv[1]).pending_count("app/start"))
+"""
+
+
+def test_four_processes_that_create_one_registry_all_find_it_whole(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OPEN, f"sqlite:///{tmp_path}/home/registry.db"]
+    children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    for child in children:
+        assert child.stdin
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    assert [child.communicate(timeout=30)[0] for child in children] == ["0\n"] * 4

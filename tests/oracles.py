@@ -1,0 +1,180 @@
+"""What the sinks of the applications must hold, computed in plain Python: no Spark, no Delta, nothing of `jobs`.
+
+An oracle takes the files in the order of their triggers; for a consistent state N give it the first N files. File n
+(from 1) has `_sequence_id` n, as in a run that never failed; `multiset` and `differences` leave the ids aside.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+SourceName = Callable[[Path], str]
+
+ALERT_FAILURES = 10
+ALERT_WINDOW_SECONDS = 300
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+# Java's dot stops at more line ends than Python's, and its \s and \d are ASCII.
+_ANY = "[^\n\r\x85\u2028\u2029]*"
+_PAM = re.compile(rf"authentication failure; {_ANY} rhost=(\S+)(?:\s+user=(\S+))?", re.ASCII)
+_SSHD = re.compile(r"Failed password for (?:invalid user )?(\S+) from (\S+) port", re.ASCII)
+_HEADER = re.compile(
+    r"(?P<month>[A-Z][a-z][a-z]) +(?P<day>\d\d?) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d) +(?P<host>\S+) ",
+    re.ASCII,
+)
+_TAG = re.compile(r"(?P<service>[^\s\[:]+)(?:\[[^\]]*\])?: ?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A failed log-in as one line tells it."""
+
+    logged_at: dt.datetime | None
+    host: str | None
+    service: str | None
+    remote_host: str
+    user: str | None
+    message: str
+
+
+def log_watch(files: Sequence[Path], year: int = 2005, *, source_name: SourceName = str) -> Tables:
+    """Return the three tables of `log_watch`: failures in order, hosts and alerts sorted by key.
+
+    Args:
+        files: the files in the order of their triggers.
+        year: the parameter `year`.
+        source_name: what `source_file` holds for a path.
+    """
+    failures: list[Row] = []
+    hosts: dict[str, Row] = {}
+    windows: dict[tuple[str, dt.datetime], Row] = {}
+    for sequence_id, path in enumerate(files, 1):
+        for line in text_lines(path):
+            failure = parse_failure(line, year)
+            if failure is None:
+                continue
+            failures.append({"_sequence_id": sequence_id, "source_file": source_name(path), **_fields(failure)})
+            _count_host(hosts, failure, sequence_id)
+            _count_window(windows, failure, sequence_id)
+    return {
+        "log_watch_failures": failures,
+        "log_watch_hosts": [hosts[key] for key in sorted(hosts)],
+        "log_watch_alerts": [windows[key] for key in sorted(windows) if windows[key]["failures"] >= ALERT_FAILURES],
+    }
+
+
+def enron_ds(files: Sequence[Path], *, source_name: SourceName = str) -> Tables:
+    """Return the two tables of `enron_ds`: words sorted, messages in order; an empty file has no row of its own."""
+    words: dict[str, Row] = {}
+    messages: list[Row] = []
+    for sequence_id, path in enumerate(files, 1):
+        content = path.read_bytes()
+        # In UTF-8 a byte that looks like an ASCII letter is one, whatever stands beside it.
+        counts = Counter(word.decode("ascii").lower() for word in re.findall(rb"[A-Za-z]+", content))
+        for word, count in counts.items():
+            row = words.setdefault(word, {"word": word, "count": 0, "_sequence_id": 0})
+            row["count"] += count
+            row["_sequence_id"] = sequence_id
+        if content:
+            messages.append(
+                {"_sequence_id": sequence_id, "source_file": source_name(path), "words": sum(counts.values())}
+            )
+    return {"enron_words": [words[word] for word in sorted(words)], "enron_messages": messages}
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file as Spark's text reader does: LF, CRLF and CR end a line, a byte order mark is cut."""
+    content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    lines = re.split(rb"\r\n|\r|\n", content)
+    if lines[-1] == b"":
+        lines.pop()
+    for line in lines:
+        yield line.decode("utf-8", errors="replace")
+
+
+def parse_failure(line: str, year: int) -> Failure | None:
+    """Return the failed log-in that a syslog line tells of, None if it tells of none."""
+    if match := _PAM.search(line):
+        remote_host, user = match.group(1), match.group(2)
+    elif match := _SSHD.search(line):
+        user, remote_host = match.group(1), match.group(2)
+    else:
+        return None
+    header = _HEADER.match(line)
+    tag = _TAG.match(line, header.end()) if header else None
+    return Failure(
+        logged_at=_moment(header, year) if header else None,
+        host=header["host"] if header else None,
+        service=tag["service"] if tag else None,
+        remote_host=remote_host,
+        user=user,
+        message=line[tag.end() :] if tag else line,
+    )
+
+
+def multiset(rows: Sequence[Mapping[str, Any]], *, ids: bool = False) -> Counter[tuple[tuple[str, Any], ...]]:
+    """Return rows as a multiset that can be compared, without `_sequence_id` unless `ids`."""
+    return Counter(
+        tuple(sorted((name, value) for name, value in row.items() if ids or name != "_sequence_id")) for row in rows
+    )
+
+
+def differences(
+    expected: Sequence[Mapping[str, Any]], actual: Sequence[Mapping[str, Any]], *, ids: bool = False, limit: int = 5
+) -> list[str]:
+    """Return what to print when a sink is not what it must be: nothing if equal, else at most `limit` rows a side."""
+    wanted, found = multiset(expected, ids=ids), multiset(actual, ids=ids)
+    missing, surplus = wanted - found, found - wanted
+    if not missing and not surplus:
+        return []
+    lines = [f"{missing.total()} missing and {surplus.total()} surplus, of {wanted.total()} expected rows"]
+    for sign, rows in (("-", missing), ("+", surplus)):
+        shown = sorted(rows.items(), key=repr)[:limit]
+        lines += [f"{sign} {count} x {dict(row)}" for row, count in shown]
+    return lines
+
+
+def _fields(failure: Failure) -> Row:
+    return {name: getattr(failure, name) for name in Failure.__slots__}
+
+
+def _moment(header: re.Match[str], year: int) -> dt.datetime | None:
+    day, hour, minute, second = (int(header[part]) for part in ("day", "hour", "minute", "second"))
+    try:
+        month = _MONTHS.index(header["month"]) + 1
+        return dt.datetime(year, month, day, hour, minute, second, tzinfo=dt.UTC)
+    except ValueError:
+        return None
+
+
+def _count_host(hosts: dict[str, Row], failure: Failure, sequence_id: int) -> None:
+    row = hosts.setdefault(
+        failure.remote_host,
+        {"remote_host": failure.remote_host, "failures": 0, "first_seen": None, "last_seen": None},
+    )
+    row["failures"] += 1
+    row["_sequence_id"] = sequence_id
+    if failure.logged_at is not None:
+        row["first_seen"] = min(row["first_seen"] or failure.logged_at, failure.logged_at)
+        row["last_seen"] = max(row["last_seen"] or failure.logged_at, failure.logged_at)
+
+
+def _count_window(windows: dict[tuple[str, dt.datetime], Row], failure: Failure, sequence_id: int) -> None:
+    """Count a failure in its window; one without a moment is in none."""
+    if failure.logged_at is None:
+        return
+    seconds = int(failure.logged_at.timestamp())
+    start = dt.datetime.fromtimestamp(seconds - seconds % ALERT_WINDOW_SECONDS, tz=dt.UTC)
+    row = windows.setdefault(
+        (failure.remote_host, start), {"remote_host": failure.remote_host, "window_start": start, "failures": 0}
+    )
+    row["failures"] += 1
+    row["_sequence_id"] = sequence_id

@@ -1,0 +1,220 @@
+"""Every rule: the smallest graph that breaks it, and that it breaks nothing else."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from shapes import (
+    OPERATOR_DRIVEN,
+    PERIODIC,
+    Beacon,
+    Counter,
+    Custom,
+    Dimension,
+    FileSink,
+    Functor,
+    Gate,
+    app,
+    control,
+    figure_1c,
+    made,
+    outside,
+)
+
+from jobs.errors import DeclarationError, Violation
+from jobs.graph.application import Application
+from jobs.graph.operator import Input
+from jobs.regions.plan import compile_application
+from jobs.regions.rules import RULES
+
+
+def start(name: str = "start", **fields: Any) -> Any:
+    return made(Beacon, name, **{"consistent": OPERATOR_DRIVEN, **fields})
+
+
+def declared(**parameters: Any) -> Application:
+    """A start with these parameters."""
+    return app(start(consistent=replace(OPERATOR_DRIVEN, **parameters)))
+
+
+def periodic(**parameters: Any) -> Application:
+    return app(start(consistent=replace(PERIODIC, **parameters)))
+
+
+def violations_of(application: Application) -> tuple[Violation, ...]:
+    with pytest.raises(DeclarationError) as refused:
+        compile_application(application)
+    return refused.value.violations
+
+
+BROKEN = {
+    "BAD_APPLICATION_NAME": [app(start(), name="my-app"), app(start(), name="")],
+    "BAD_NAME": [app(start("a__b")), app(start("_a")), app(start("a b")), app(start("é")), app(start("a" * 101))],
+    "DUPLICATE_NAME": [app(start(), made(Functor, "twice", "start"), made(Functor, "twice", "start", line=9))],
+    "UNKNOWN_UPSTREAM": [app(start(), made(Functor, "f", "strat"))],
+    "UNKNOWN_OUTPUT": [
+        app(start(several=("orders", "payments")), made(Functor, "f", "start__ordres")),
+        app(start(several=("orders", "payments")), made(Functor, "f", "start")),
+        app(start(), made(Functor, "f", "start__orders")),
+        app(start(), made(Custom, "sink", "start"), made(Functor, "f", "sink")),
+    ],
+    "NO_INPUT": [app(start(), made(Functor, "f"))],
+    "CYCLE_NOT_ON_CONTROL_PORT": [
+        app(start(), made(Functor, "a", "start", "b"), made(Functor, "b", "a")),
+        app(start(), made(Functor, "a", "start", "a")),
+        app(made(Functor, "a", "b"), made(Functor, "b", "a")),
+    ],
+    "LOOP_THROUGH_START": [
+        app(made(Beacon, "start", control("f"), consistent=OPERATOR_DRIVEN), made(Functor, "f", "start"))
+    ],
+    "MIXED_PORT": [
+        app(start(), made(Dimension, "d"), made(Functor, "f", "start:data", "d:data")),
+        app(start(), made(Functor, "f", "start:data", control("start:data"))),
+    ],
+    "AUTONOMOUS_PORT_FED_BY_REGION": [app(start(), made(Functor, "f", outside("start")))],
+    "CONTROL_PORTS_ONLY": [app(start(), made(Functor, "f", control("start")))],
+    "TRIGGER_UNKNOWN": [declared(trigger="perodic")],
+    "PERIOD_MISSING": [periodic(period=None)],
+    "PERIOD_FORBIDDEN": [declared(period=dt.timedelta(seconds=1))],
+    "NONPOSITIVE_TIMEOUT": [
+        periodic(period=dt.timedelta(0)),
+        declared(drain_timeout=dt.timedelta(seconds=-1)),
+        declared(reset_timeout="5 s"),
+    ],
+    "NEGATIVE_LIMIT": [
+        declared(max_consecutive_reset_attempts=-1),
+        declared(rewind_horizon=1.5),
+        declared(rewind_horizon=True),
+    ],
+    "RUNS_UNKNOWN": [declared(runs="per-trigger")],
+    "SCHEDULE_FORBIDDEN": [periodic(schedule="@daily")],
+    "SCHEDULE_MALFORMED": [declared(schedule="daily"), declared(schedule="* * * *")],
+    "BOTH_ANNOTATIONS": [app(start(autonomous=True))],
+    "START_KIND": [app(start(), made(Functor, "f", "start", consistent=OPERATOR_DRIVEN))],
+    "UNSUPPORTED_IN_REGION": [app(start(), made(Gate, "g", "start"))],
+    "SECOND_START_IN_OPERATOR_DRIVEN": [
+        app(start("a"), start("b"), made(Functor, "f", "a", "b")),
+        app(start("a", consistent=PERIODIC), start("b"), made(Functor, "f", "a", "b")),
+    ],
+    "MERGED_PARAMETERS_DIFFER": [
+        app(
+            start("a", consistent=PERIODIC),
+            start("b", consistent=replace(PERIODIC, runs="per_trigger")),
+            made(Functor, "f", "a", "b"),
+        )
+    ],
+    "TWO_WRITERS_OF_A_TABLE": [
+        app(start(), made(Custom, "a", "start", table="t"), made(Custom, "b", "start", table="t")),
+        app(start(), made(Custom, "a", "start", table="t"), made(Custom, "b", "start", table="T")),
+    ],
+    "TABLE_INSIDE_TABLE": [
+        app(start(), made(Custom, "a", "start", table="t"), made(Custom, "b", "start", table="t/u"))
+    ],
+    "RESERVED_TABLE": [app(start(), made(Custom, "a", "start", table="app_quarantine"))],
+}
+
+
+@pytest.mark.seed(
+    "V21", "V34", "V35", "V36", "V37", "V38", "V41", "V51", "V52", "V55", "V60", "E1", "E3", "E5", "E6", "E8"
+)
+@pytest.mark.parametrize(
+    ("rule", "application"),
+    [(rule, application) for rule, applications in BROKEN.items() for application in applications],
+)
+def test_rule_alone_is_reported_with_operator_place_and_remedy(rule: str, application: Application) -> None:
+    violations = violations_of(application)
+    assert [violation.rule for violation in violations] == [rule]
+    (violation,) = violations
+    assert violation.remedy
+    if rule != "BAD_APPLICATION_NAME":
+        assert violation.operator
+        assert violation.location is not None
+        assert violation.operator in violation.message
+
+
+def test_every_rule_is_broken_here() -> None:
+    assert {rule.__name__.upper() for rule in RULES} == set(BROKEN)
+    assert all(rule.__doc__ for rule in RULES)
+
+
+@pytest.mark.seed("T7")
+def test_all_violations_are_reported_at_once_in_the_order_of_the_file() -> None:
+    violations = violations_of(
+        app(
+            start(consistent=replace(OPERATOR_DRIVEN, runs="x", period=dt.timedelta(0))),
+            made(Functor, "f", "strat"),
+            made(Gate, "g", "start"),
+            made(Custom, "h", "g", table="app_quarantine"),
+        )
+    )
+    assert [(violation.operator, violation.rule) for violation in violations] == [
+        ("start", "PERIOD_FORBIDDEN"),
+        ("start", "NONPOSITIVE_TIMEOUT"),
+        ("start", "RUNS_UNKNOWN"),
+        ("f", "UNKNOWN_UPSTREAM"),
+        ("g", "UNSUPPORTED_IN_REGION"),
+        ("h", "RESERVED_TABLE"),
+    ]
+
+
+def test_unknown_upstream_names_the_nearest_stream_and_its_output() -> None:
+    (violation,) = violations_of(
+        app(start("landing", several=("orders", "payments")), made(Functor, "f", "landin__orders"))
+    )
+    assert violation.remedy == "did you mean 'landing__orders'?"
+
+
+@pytest.mark.seed("V55", "V56", "V57")
+def test_operator_is_asked_about_itself_and_told_whether_it_is_in_a_region() -> None:
+    (violation,) = violations_of(app(start(), made(FileSink, "log", "start")))
+    assert violation.rule == "APPEND"
+    compile_application(app(start(), made(FileSink, "log", "start", autonomous=True)))
+
+
+@pytest.mark.seed("V55", "V44")
+def test_operator_that_cannot_keep_the_promise_is_welcome_outside() -> None:
+    compile_application(app(start(), made(Gate, "g", "start", autonomous=True), made(Custom, "s", "g")))
+
+
+@pytest.mark.seed("V49", "V51")
+def test_port_of_two_regions_streams_at_a_start_is_not_mixed() -> None:
+    """A port from another region and one from nowhere are both outside."""
+    second = made(Beacon, "b", "a:data", "d:data", consistent=PERIODIC)
+    compile_application(app(start("a", consistent=PERIODIC), made(Dimension, "d"), second))
+
+
+@pytest.mark.seed("V50")
+def test_both_kinds_of_stream_on_two_ports_are_legal() -> None:
+    compile_application(figure_1c())
+
+
+@pytest.mark.seed("V21", "E6")
+def test_loop_on_a_control_port_behind_the_start_is_legal() -> None:
+    compile_application(app(start(), made(Counter, "a", "start", control("b")), made(Functor, "b", "a")))
+
+
+@pytest.mark.seed("E6")
+def test_loop_that_leaves_the_region_and_comes_back_to_its_start_is_refused() -> None:
+    violations = violations_of(
+        app(
+            made(Beacon, "a", control("back"), consistent=PERIODIC),
+            made(Functor, "f", "a"),
+            made(Functor, "back", "f", autonomous=True),
+        )
+    )
+    assert [violation.rule for violation in violations] == ["LOOP_THROUGH_START"]
+    assert "a → f → back → a" in violations[0].message
+
+
+@pytest.mark.seed("V39", "E1")
+def test_zero_attempts_and_no_horizon_are_legal() -> None:
+    compile_application(declared(max_consecutive_reset_attempts=0, rewind_horizon=0, schedule="*/5 * * * MON-FRI"))
+
+
+def test_ports_without_a_parameter_are_ports_of_their_own() -> None:
+    compile_application(
+        app(start(), made(Dimension, "d"), made(Functor, "f", Input(upstream="start"), Input(upstream="d")))
+    )

@@ -1,0 +1,151 @@
+"""Settings: where home is, which source wins, what is refused (design.md §6, H28)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from jobs.errors import HomeNotFound, UsageError
+from resources.settings import Settings, find_settings_file, load_settings
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project folder with an empty drainmark.toml; the working directory lies two levels below it."""
+    root = tmp_path.resolve() / "project"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "drainmark.toml").touch()
+    for name in ("HOME", "REGISTRY_URL", "SPARK_MASTER", "LEASE_SECONDS", "APPLICATIONS", "SPARK_CONF"):
+        monkeypatch.delenv(f"DRAINMARK_{name}", raising=False)
+    monkeypatch.chdir(root / "a" / "b")
+    return root
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with no drainmark.toml in it or above it."""
+    if find_settings_file(tmp_path):
+        pytest.skip("the temporary folder lies inside a project")
+    monkeypatch.delenv("DRAINMARK_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path.resolve()
+
+
+@pytest.mark.seed("H28")
+def test_home_is_beside_the_nearest_settings_file_from_any_folder_below(project: Path) -> None:
+    settings = load_settings()
+    assert settings.home == project / ".drainmark"
+    assert settings.project_root == project
+    assert settings.registry_url == f"sqlite:///{project}/.drainmark/registry.db"
+
+
+@pytest.mark.seed("H28")
+def test_relative_home_of_the_environment_does_not_follow_the_working_directory(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAINMARK_HOME", "elsewhere")
+    assert load_settings().home == project / "elsewhere"
+
+
+def test_home_of_the_settings_file_starts_at_its_folder(project: Path) -> None:
+    (project / "drainmark.toml").write_text('home = "durable"\n', encoding="utf-8")
+    assert load_settings().home == project / "durable"
+
+
+def test_home_flag_is_relative_to_the_working_directory_and_wins(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAINMARK_HOME", "elsewhere")
+    assert load_settings(home="here").home == project / "a" / "b" / "here"
+
+
+def test_no_home_is_refused_with_a_remedy(nowhere: Path) -> None:
+    with pytest.raises(HomeNotFound) as caught:
+        load_settings()
+    assert caught.value.exit_code == 2
+    assert caught.value.remedy
+
+
+def test_home_by_environment_alone_needs_no_settings_file(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAINMARK_HOME", str(nowhere / "home"))
+    settings = load_settings()
+    assert settings.home == nowhere / "home"
+    assert settings.project_root == nowhere
+
+
+def test_flags_win_over_environment_and_environment_over_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "drainmark.toml").write_text(
+        'spark_master = "file"\nlease_seconds = 1\nmax_group_triggers = 7\n', encoding="utf-8"
+    )
+    monkeypatch.setenv("DRAINMARK_SPARK_MASTER", "environment")
+    monkeypatch.setenv("DRAINMARK_LEASE_SECONDS", "2")
+    settings = load_settings(spark_master="flag", max_group_bytes=None)
+    assert (settings.spark_master, settings.lease_seconds, settings.max_group_triggers) == ("flag", 2.0, 7)
+    assert settings.max_group_bytes == 256 * 1024 * 1024  # a flag that was not given is None and says nothing
+
+
+def test_lists_and_tables_come_as_json_from_the_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAINMARK_APPLICATIONS", '["one.py", "two.app"]')
+    monkeypatch.setenv("DRAINMARK_SPARK_CONF", '{"spark.ui.enabled": "false"}')
+    settings = load_settings()
+    assert settings.applications == ("one.py", "two.app")
+    assert settings.spark_conf == {"spark.ui.enabled": "false"}
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        ("max_group_trigers = 5", "max_group_trigers"),  # a typing error must not be silent
+        ("max_group_triggers = 0", "max_group_triggers"),
+        ('lease_seconds = "soon"', "lease_seconds"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(project: Path, content: str, field: str) -> None:
+    (project / "drainmark.toml").write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        load_settings()
+    assert list(caught.value.facts["fields"]) == [field]
+
+
+def test_broken_toml_is_a_usage_error_that_names_the_file(project: Path) -> None:
+    (project / "drainmark.toml").write_text("home = ", encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        load_settings()
+    assert caught.value.facts["path"] == project / "drainmark.toml"
+
+
+def test_relative_sqlite_url_starts_at_the_project(project: Path) -> None:
+    assert load_settings(registry_url="sqlite:///r.db").registry_url == f"sqlite:///{project}/r.db"
+    assert load_settings(registry_url="sqlite:////r.db").registry_url == "sqlite:////r.db"
+    assert load_settings(registry_url="postgresql://u:p@h/d").registry_url == "postgresql://u:p@h/d"
+
+
+def test_a_password_in_the_registry_url_is_not_in_the_repr(project: Path) -> None:
+    assert "secret" not in repr(load_settings(registry_url="postgresql://u:secret@h/d"))
+
+
+def test_settings_are_frozen_and_meet_no_environment_when_constructed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAINMARK_SPARK_MASTER", "environment")
+    settings = Settings(home=tmp_path, project_root=tmp_path)
+    assert settings.spark_master == "local[*]"
+    with pytest.raises(ValidationError):
+        settings.spark_master = "other"  # type: ignore[misc]
+
+
+def test_folders_follow_the_names(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, project_root=tmp_path)
+    assert settings.checkpoints_dir("app/start") == tmp_path / "checkpoints" / "app" / "start"
+    assert settings.state_dir("app", "counts") == tmp_path / "state" / "app" / "counts"
+    assert settings.lake_dir("dim/customers") == tmp_path / "lake" / "dim" / "customers"
+    assert settings.inbox_dir(3, "f00") == tmp_path / "inbox" / "3-f00"
+    assert settings.dagster_home == tmp_path / "dagster"
+
+
+@pytest.mark.parametrize("name", ["..", "a/../b", "", "a//b", "/etc", "a\0b"])
+def test_no_name_leads_out_of_home(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        Settings(home=tmp_path, project_root=tmp_path).checkpoints_dir(name)
