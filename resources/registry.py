@@ -45,10 +45,10 @@ class Registry:
         self._clock = models.CLOCKS[self._engine.dialect.name]
         try:
             self._bring_up_to_date()
-        except OperationalError as error:
-            raise self._unavailable(error) from error
-        except DatabaseError as error:
-            if self._engine.dialect.name == "sqlite":
+        except Exception as error:
+            self.close()
+            # SQLite's "malformed" and "not a database" are of this very class, all other troubles of a subclass.
+            if type(error) is DatabaseError:
                 raise RegistryLost(f"{url} is damaged: {error.orig}", remedy="drainmark doctor --repair") from error
             raise
 
@@ -161,6 +161,14 @@ class Registry:
             self._guard(connection, region, epoch)
             if rows:
                 connection.execute(models.COMMITTED, rows)
+
+    def settle(self, region: str, epoch: int, states: Sequence[tuple[int, int]]) -> None:
+        """Note (order index, sequence id) pairs as committed, as checkpoint rows tell them; repeating is harmless."""
+        rows = [{"region": region, "order_index": order, "sequence_id": number} for order, number in states]
+        with self.writing() as connection:
+            self._guard(connection, region, epoch)
+            if rows:
+                connection.execute(models.SETTLED, rows)
 
     def mark_skipped(self, region: str, epoch: int, trigger_id: int, sequence_id: int, reason: str) -> None:
         """Note an input that an empty state stands for."""

@@ -11,7 +11,6 @@ import datetime as dt
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from typing import Any
 
@@ -29,47 +28,9 @@ from sqlalchemy import (
     text,
 )
 
+from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, Trigger, TriggerStatus
 
-class TriggerStatus(StrEnum):
-    """pending -> committed | skipped | refused | superseded | missing; back to pending by a rewind."""
-
-    PENDING = "pending"
-    COMMITTED = "committed"
-    REFUSED = "refused"
-    SKIPPED = "skipped"
-    SUPERSEDED = "superseded"
-    MISSING = "missing"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTrigger:
-    """An input as a scan found it; `identity_key` is the identity in short, compared for equality."""
-
-    uri: str
-    identity: Mapping[str, Any]
-    identity_key: str
-    size_bytes: int
-    output: str = ""
-    origin: str = "scan"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuiltTrigger(NewTrigger):
-    """An input as the checkpoint table and a scan describe it together."""
-
-    order_index: int
-    status: TriggerStatus
-    sequence_id: int | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger(RebuiltTrigger):
-    """An input as the registry holds it; `order_index` is its place in the region's order, kept across rewinds."""
-
-    id: int
-    region: str
-    discovered_at: dt.datetime
+__all__ = ["NewTrigger", "RebuiltTrigger", "RegionInfo", "Trigger", "TriggerStatus"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +130,10 @@ PENDING_COUNT = text("SELECT count(*) FROM drainmark_trigger WHERE region = :reg
 COMMITTED = text(
     "UPDATE drainmark_trigger SET status = 'committed', sequence_id = :sequence_id, reason = NULL"
     " WHERE region = :region AND id = :id"
+)
+SETTLED = text(
+    "UPDATE drainmark_trigger SET status = 'committed', sequence_id = :sequence_id, reason = NULL"
+    " WHERE region = :region AND order_index = :order_index"
 )
 SKIPPED = text(
     "UPDATE drainmark_trigger SET status = 'skipped', sequence_id = :sequence_id, reason = :reason"

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from jobs.errors import HomeNotFound, UsageError
 
@@ -138,7 +144,7 @@ def load_settings(**flags: Any) -> Settings:
     given = {name: value for name, value in flags.items() if value is not None}
     values: dict[str, Any] = {
         **(_read_toml(settings_file) if settings_file else {}),
-        **EnvSettingsSource(Settings, env_prefix="DRAINMARK_")(),
+        **_read_environment(),
         **given,
     }
     root = (settings_file.parent if settings_file else Path.cwd()).resolve()
@@ -187,6 +193,13 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}", remedy=f"mend {path}", path=path) from error
+
+
+def _read_environment() -> dict[str, Any]:
+    try:
+        return EnvSettingsSource(Settings, env_prefix="DRAINMARK_")()
+    except SettingsError as error:
+        raise UsageError(str(error), remedy="lists and tables in DRAINMARK_* variables are JSON") from error
 
 
 def _wrong_values(error: ValidationError, settings_file: Path | None) -> UsageError:

@@ -135,7 +135,9 @@ def verify(table_root: Path, files: Iterable[StagedFile], *, schema_json: str | 
             size = path.stat().st_size
         except FileNotFoundError as error:
             msg = f"staged file {path} is gone"
-            raise AccountingError(msg, remedy="nobody may clean _staged folders but Drainmark", path=file.path) from error
+            raise AccountingError(
+                msg, remedy="nobody may clean _staged folders but Drainmark", path=file.path
+            ) from error
         if size != file.size:
             msg = f"staged file {path} has {size} bytes, expected {file.size}"
             raise AccountingError(msg, path=file.path, size=size, expected=file.size)

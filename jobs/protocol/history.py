@@ -78,7 +78,7 @@ class RegionHistory:
     @property
     def committed_id(self) -> int:
         """Return the newest effective committed id, 0 for the initial state."""
-        return next(reversed(self.states), INITIAL_ID) if self.states else INITIAL_ID
+        return list(self.states)[-1] if self.states else INITIAL_ID
 
     @property
     def is_rewinding(self) -> bool:

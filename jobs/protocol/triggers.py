@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +10,7 @@ from typing import Any
 
 
 class TriggerStatus(StrEnum):
-    """What became of a trigger."""
+    """pending -> committed | skipped | refused | superseded | missing; back to pending by a rewind."""
 
     PENDING = "pending"
     COMMITTED = "committed"
@@ -21,43 +22,38 @@ class TriggerStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTrigger:
-    """A file as a scan found it.
+    """An input as a scan found it.
 
     Attributes:
         uri: the file's path (percent-encoded as a file: URI where the name is no UTF-8).
-        output: the source's output it belongs to, "" if it has one.
         identity: size in bytes, mtime_ns, inode (H24).
-        identity_key: text of the identity; (region, uri, identity_key) is taken once.
+        identity_key: the identity as one text; (region, uri, identity_key) is taken once.
+        output: the source's output it belongs to, "" if it has one.
         origin: `scan` or `backfill`.
     """
 
     uri: str
-    output: str
     identity: Mapping[str, Any]
     identity_key: str
     size_bytes: int
+    output: str = ""
     origin: str = "scan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger:
-    """A trigger of the registry.
+class RebuiltTrigger(NewTrigger):
+    """An input as the checkpoint table and a scan describe it together."""
 
-    Attributes:
-        id: the registry's own number.
-        order_index: place in the region's input order, kept across rewinds.
-        status: pending, committed, refused, skipped, superseded or missing.
-    """
+    order_index: int
+    status: TriggerStatus
+    sequence_id: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger(RebuiltTrigger):
+    """An input as the registry holds it; `order_index` is its place in the region's order, kept across rewinds."""
 
     id: int
     region: str
-    uri: str
-    output: str
-    identity: Mapping[str, Any]
-    identity_key: str
-    order_index: int
-    size_bytes: int
-    status: str = "pending"
-    sequence_id: int | None = None
-    origin: str = "scan"
-    reason: str | None = None
+    discovered_at: dt.datetime

@@ -60,7 +60,7 @@ class GroupFrames:
         return self.read_lookup(operator)
 
     def statement(self, operator: SqlOperator) -> str:
-        return self.guard(operator, lambda: self.read_statement(operator.statement))
+        return str(self.guard(operator, lambda: self.read_statement(operator.statement)))
 
     def call(self, operator: Operator, function: UserFunction, frames: Sequence[DataFrame]) -> Any:
         """Call the author's function with its streams and parameters.

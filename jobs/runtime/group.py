@@ -242,7 +242,8 @@ class GroupWork:
             return StagedTable(files=files, rows=rows, frame=staged, image=image)
 
         with self.outside.engine.tagged(self.tag):
-            return self._blaming(operator, write)
+            staged: StagedTable = self._blaming(operator, write)
+            return staged
 
     def _is_read(self, operator: Operator) -> bool:
         return self.blueprint.region.consumers(operator.name) > 0

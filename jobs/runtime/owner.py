@@ -87,7 +87,7 @@ class RegionOwner:
         store, registry = self.outside.store, self.outside.registry
         store.checkpoint.create()
         self.history = RegionHistory.from_rows(store.checkpoint.rows())
-        if self.history.epoch > 0 and registry.is_empty(self.region):
+        if self.history.states and registry.is_empty(self.region):
             msg = f"the registry knows nothing of {self.region!r}, its checkpoint table does"
             raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
         known = tuple(tables) or self.history.tables

@@ -220,7 +220,7 @@ class RegionRun:
             tag=tag,
         )
         blame = self.blueprint.region.starts[0]
-        return self._bounded(
+        staged: StagedGroup = self._bounded(
             work.stage,
             self.blueprint.region.parameters.drain_timeout.total_seconds(),
             lambda seconds: DrainTimeout(
@@ -230,6 +230,7 @@ class RegionRun:
             ),
             cancel=lambda: self.outside.engine.cancel(tag),
         )  # fmt: skip
+        return staged
 
     def _bounded(
         self,
@@ -295,9 +296,9 @@ class RegionRun:
 
     # --- failures ------------------------------------------------------------------------------------------------------
 
-    def _after_failure(self, error: Exception, pending: Sequence[Trigger]) -> None:
+    def _after_failure(self, raised: Exception, pending: Sequence[Trigger]) -> None:
         """Decide what follows; returns where the loop goes on, raises where the run is over."""
-        error = classified(error)
+        error = classified(raised)
         if isinstance(error, Fenced):
             raise error
         known = self.owner.history.committed_id
@@ -305,9 +306,8 @@ class RegionRun:
         if self.owner.history.committed_id > known or self.owner.history.unpublished:
             self._finish_committed(error)
             return
-        retry = error.retry if isinstance(error, DrainmarkError) else Retry.ATTEMPT
         decision = after_failure(
-            retry,
+            error.retry,
             group_size=len(pending),
             attempts=self.owner.history.attempts,
             max_attempts=self.blueprint.region.parameters.max_consecutive_reset_attempts,
@@ -411,7 +411,7 @@ class RegionRun:
                 "remedy": None, "trigger": None}  # fmt: skip
 
 
-def classified(error: Exception) -> Exception:
+def classified(error: Exception) -> DrainmarkError:
     """Return the error as one of the tree: what user code, the store or the registry raised is told apart here."""
     if isinstance(error, DrainmarkError):
         return error

@@ -65,9 +65,7 @@ def registry(url: str) -> Iterator[Registry]:
 
 
 def acquire(registry: Registry, run_id: str = "run") -> Lease:
-    return Lease.acquire(
-        registry, REGION, run_id, lease_seconds=LEASE_SECONDS, heartbeat_seconds=HEARTBEAT_SECONDS
-    )
+    return Lease.acquire(registry, REGION, run_id, lease_seconds=LEASE_SECONDS, heartbeat_seconds=HEARTBEAT_SECONDS)
 
 
 @contextmanager
@@ -216,7 +214,7 @@ def test_an_owner_elsewhere_keeps_its_lease_until_it_expires(registry: Registry,
     abandoned._thread.join()
     with registry.writing() as connection:
         # No such process here, which says nothing about another machine or another pid namespace.
-        connection.execute(text(f"UPDATE drainmark_lease SET {column} = 'elsewhere', pid = 0"))
+        connection.execute(text(f"UPDATE drainmark_lease SET {column} = 'elsewhere', pid = 0"))  # noqa: S608
     with pytest.raises(Owned):
         acquire(registry)
     with registry.writing() as connection:

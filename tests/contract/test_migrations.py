@@ -30,7 +30,7 @@ down_revision = "0001"
 def upgrade() -> None:
     op.add_column("drainmark_region", sa.Column("colour", sa.Text, nullable=True))
 '''
-BROKEN = NEXT + '    op.execute("INSERT INTO no_such_table VALUES (1)")\n'
+BROKEN = NEXT + '    op.execute("DROP TABLE no_such_table")\n'
 
 
 @pytest.fixture

@@ -94,6 +94,14 @@ def test_lists_and_tables_come_as_json_from_the_environment(project: Path, monke
     assert settings.spark_conf == {"spark.ui.enabled": "false"}
 
 
+def test_a_list_in_the_environment_that_is_no_json_is_a_usage_error(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAINMARK_APPLICATIONS", "one.py")
+    with pytest.raises(UsageError, match="applications"):
+        load_settings()
+
+
 @pytest.mark.parametrize(
     ("content", "field"),
     [

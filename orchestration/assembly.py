@@ -1,0 +1,348 @@
+"""Joins the pieces: settings, registry, store, session and a compiled application become a run of a region.
+
+The command line and Dagster both start here, so the same code serves both.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import UnknownName, UsageError
+from jobs.graph.application import Application, load_application, nearest
+from jobs.graph.params import Params, bind_params
+from jobs.protocol.history import RegionHistory
+from jobs.regions.plan import ApplicationPlan, RegionPlan, compile_application
+from resources.settings import Settings
+
+if TYPE_CHECKING:
+    from jobs.operators.directory_scan import Source
+    from jobs.graph.operator import Operator
+    from jobs.runtime.owner import RegionOwner, Report
+    from jobs.runtime.ports import Outside
+    from jobs.runtime.run import RegionRun
+    from jobs.runtime.scanning import ScanResult
+    from resources.region_store import DirectoryStore
+    from resources.registry import Registry
+    from resources.spark import SparkEngine
+
+
+def drainmark_version() -> str:
+    """Return the installed version, `0+source` from a bare checkout."""
+    try:
+        return version("drainmark")
+    except PackageNotFoundError:
+        return "0+source"
+
+
+@dataclass(slots=True)
+class Workplace:
+    """What one process has open: settings, the registry, at most one Spark session.
+
+    Attributes:
+        engine: made at first use; a resident or a test's own may be given instead.
+    """
+
+    settings: Settings
+    _registry: Registry | None = None
+    _engine: SparkEngine | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.settings.home
+
+    @property
+    def registry(self) -> Registry:
+        if self._registry is None:
+            from resources.registry import Registry
+
+            self.settings.home.mkdir(parents=True, exist_ok=True)
+            self._registry = Registry(self.settings.registry_url or f"sqlite:///{self.home / 'registry.db'}")
+        return self._registry
+
+    @property
+    def engine(self) -> SparkEngine:
+        if self._engine is None:
+            from resources.spark import SparkEngine
+
+            self._engine = SparkEngine(self.settings.spark_master, self.settings.spark_conf, self.home / "spark")
+        return self._engine
+
+    def use_engine(self, engine: Any) -> None:
+        """Use a session that somebody else owns."""
+        self._engine = engine
+
+    def store(self, region: str) -> DirectoryStore:
+        from resources.region_store import DirectoryStore
+
+        return DirectoryStore(self.home, region)
+
+    def history(self, region: str) -> RegionHistory:
+        """Return a region's facts from its checkpoint table; empty facts where there is none."""
+        checkpoint = self.store(region).checkpoint
+        return RegionHistory.from_rows(checkpoint.rows()) if checkpoint.exists() else RegionHistory()
+
+    def known_regions(self) -> tuple[str, ...]:
+        """Return the regions that have a checkpoint table, sorted."""
+        root = self.home / "checkpoints"
+        return tuple(sorted(log.parent.relative_to(root).as_posix() for log in root.glob("*/*/_delta_log")))
+
+    def outside(self, region: str, application: Application) -> Outside:
+        from jobs.runtime.ports import Outside
+
+        return Outside(
+            engine=self.engine,
+            store=self.store(region),
+            registry=self.registry,
+            lease=LeaseHolder(self.registry, self.settings),
+            clock=time.time,
+            statement=lambda name: self._statement(application, name),
+            lookup_path=self._lookup_path,
+        )
+
+    def owner(self, region: str, *, report: Report | None = None, run_id: str | None = None) -> RegionOwner:
+        """Return an owner that needs neither Spark nor the application: resets, skips, halts and resumes."""
+        from jobs.runtime.owner import Identity, RegionOwner
+
+        identity = Identity(region=region, run_id=run_id or uuid.uuid4().hex, drainmark_version=drainmark_version())
+        outside = self.outside(region, Application(name=region.partition("/")[0], operators=()))
+        return RegionOwner(identity=identity, outside=outside, report=report or (lambda step, numbers: None))
+
+    def _statement(self, application: Application, name: str) -> str:
+        candidates = [self.settings.project_root / "sql" / application.name / f"{name}.sql"]
+        if application.origin:
+            candidates += [folder / "sql" / application.name / f"{name}.sql" for folder in Path(application.origin).parents[:4]]
+        for path in candidates:
+            if path.is_file():
+                return path.read_text()
+        raise UsageError(f"there is no statement {name!r}", remedy=f"write it to {candidates[0]}")
+
+    def _lookup_path(self, table: str) -> str:
+        return table if "://" in table or Path(table).is_absolute() else str(self.home / "lake" / table)
+
+
+@dataclass(slots=True)
+class LeaseHolder:
+    """A lease that is acquired by name and released once."""
+
+    registry: Registry
+    settings: Settings
+    _lease: Any = None
+
+    def acquire(self, region: str, run_id: str) -> None:
+        from resources.lease import Lease
+
+        self._lease = Lease.acquire(
+            self.registry,
+            region,
+            run_id,
+            lease_seconds=self.settings.lease_seconds,
+            heartbeat_seconds=self.settings.heartbeat_seconds,
+        )
+
+    def release(self, *, clean: bool) -> None:
+        if self._lease is not None:
+            self._lease.release(clean=clean)
+            self._lease = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """An application ready to be run: compiled, its parameters bound, its inputs overridden.
+
+    Attributes:
+        reference: how it was asked for.
+        overrides: operator name ("" for the only source) -> path given by `--input`.
+    """
+
+    reference: str
+    plan: ApplicationPlan
+    params: Params
+    overrides: Mapping[str, str]
+
+    @property
+    def application(self) -> Application:
+        return self.plan.application
+
+    def region(self, name: str | None = None) -> RegionPlan:
+        """Return a region by name, or the only one.
+
+        Raises:
+            UnknownName, UsageError: there is none of that name, or there are several.
+        """
+        return self.plan.region(name or self.plan.name)
+
+
+def open_application(
+    reference: str, *, params: Mapping[str, Any] | None = None, inputs: Sequence[str] = ()
+) -> Opened:
+    """Load, override, compile and bind an application.
+
+    Args:
+        inputs: `[NAME=]PATH` as `--input` takes them.
+
+    Raises:
+        DeclarationError, UnknownName, UsageError.
+    """
+    application = load_application(reference)
+    overrides = dict(_override(item) for item in inputs)
+    application = _with_inputs(application, overrides)
+    return Opened(
+        reference=reference,
+        plan=compile_application(application),
+        params=bind_params(application.params_class, params or {}),
+        overrides=overrides,
+    )
+
+
+def find_region(name: str, *, workplace: Workplace | None = None) -> str:
+    """Return a region's full name from `APP/START` or `APP`, by the checkpoint tables first, then by the applications.
+
+    Raises:
+        UnknownName: neither knows it.
+    """
+    known = workplace.known_regions() if workplace else ()
+    if name in known:
+        return name
+    below = [region for region in known if region.partition("/")[0] == name]
+    if len(below) == 1:
+        return below[0]
+    if len(below) > 1:
+        raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
+    reference, _, start = name.partition("/")
+    try:
+        plan = open_application(reference).plan
+    except UnknownName:
+        raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known))) from None
+    return plan.region(f"{plan.name}/{start}" if start else plan.name).name
+
+
+def _override(item: str) -> tuple[str, str]:
+    name, separator, path = item.partition("=")
+    return (name, path) if separator and name.isidentifier() else ("", item)
+
+
+def _with_inputs(application: Application, overrides: Mapping[str, str]) -> Application:
+    from jobs.operators.directory_scan import Source
+
+    sources = [operator for operator in application.operators if isinstance(operator, Source)]
+    if "" in overrides and len(sources) != 1:
+        msg = f"application {application.name!r} has {len(sources)} sources: say which one"
+        raise UsageError(msg, remedy="--input NAME=PATH")
+    for name in overrides:
+        if name and name not in {source.name for source in sources}:
+            raise UnknownName(f"there is no source {name!r}", remedy=nearest(name, [s.name for s in sources]))
+    operators: list[Operator] = []
+    for operator in application.operators:
+        path = overrides.get(operator.name, overrides.get("")) if isinstance(operator, Source) else None
+        if path is not None and isinstance(operator, Source):
+            operators.append(replace(operator, scan=replace(operator.scan, path=str(Path(path).absolute()))))
+        else:
+            operators.append(operator)
+    return replace(application, operators=tuple(operators))
+
+
+def region_run(
+    workplace: Workplace,
+    opened: Opened,
+    region: RegionPlan,
+    *,
+    run_id: str | None = None,
+    report: Report | None = None,
+    max_group: int | None = None,
+    max_triggers: int | None = None,
+) -> RegionRun:
+    """Return a run of a region, analysed and not claimed yet; starts the Spark session.
+
+    Raises:
+        OperatorFailed, DeclarationError, SchemaMismatch: the application does not fit; nothing was claimed.
+    """
+    from jobs.runtime.blueprint import analyse
+    from jobs.runtime.owner import Identity
+    from jobs.runtime.run import Limits, RegionRun
+
+    settings = workplace.settings
+    outside = workplace.outside(region.name, opened.application)
+    blueprint = analyse(region, opened.application.name, opened.params, outside)
+    return RegionRun(
+        blueprint=blueprint,
+        outside=outside,
+        identity=Identity(
+            region=region.name,
+            run_id=run_id or uuid.uuid4().hex,
+            drainmark_version=drainmark_version(),
+            graph_fingerprint=region.fingerprint,
+            params_hash=opened.params.digest(),
+        ),
+        limits=Limits(
+            triggers=max_group or settings.max_group_triggers,
+            size_bytes=settings.max_group_bytes,
+            small_bytes=settings.small_group_bytes,
+        ),
+        report=report or (lambda step, numbers: None),
+        max_triggers=max_triggers,
+    )
+
+
+def source_of(region: RegionPlan) -> Source:
+    """Return the directory source that triggers a region.
+
+    Raises:
+        UsageError: the region is periodic or starts otherwise.
+    """
+    from jobs.operators.directory_scan import Source
+
+    for start in region.starts:
+        if isinstance(start, Source):
+            return start
+    raise UsageError(f"region {region.name!r} is not triggered by a folder", remedy="give it a DirectoryScan source")
+
+
+def source_folder(workplace: Workplace, source: Source) -> Path:
+    """Return the folder that a source scans; relative paths count from the folder of drainmark.toml."""
+    path = Path(source.scan.path)
+    return path if path.is_absolute() else workplace.settings.project_root / path
+
+
+def scan_region(
+    workplace: Workplace, region: RegionPlan, *, now: Callable[[], float] = time.time
+) -> ScanResult:
+    """Scan a region's folder once and put what is new into the registry; a changed file goes by `on_change`.
+
+    Raises:
+        UsageError: the folder does not exist.
+        InputChanged: a committed file changed and the policy is to halt.
+    """
+    from orchestration.scans import record_scan
+
+    source = source_of(region)
+    return record_scan(workplace.registry, region.name, source_folder(workplace, source), source.scan, now=now())
+
+
+@contextmanager
+def owning(owner: RegionOwner) -> Iterator[RegionOwner]:
+    """Claim a region for an operator's verb and hand it over again.
+
+    Raises:
+        Owned: a run has it.
+    """
+    from jobs.errors import Fenced
+    from jobs.protocol.history import Outcome
+
+    owner.claim()
+    try:
+        yield owner
+    except Fenced:
+        owner.leave()
+        raise
+    except BaseException:
+        owner.release(Outcome.INTERRUPTED)
+        raise
+    else:
+        owner.release(Outcome.CLEAN)

@@ -1,0 +1,42 @@
+"""From a scan to pending triggers: what is new is recorded, what changed goes by the source's policy (I1–I4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.errors import InputChanged
+from jobs.operators.directory_scan import DirectoryScan
+from jobs.protocol.triggers import NewTrigger, TriggerStatus
+from jobs.runtime.scanning import ScanResult, scan_folder
+
+if TYPE_CHECKING:
+    from resources.registry import Registry
+
+
+def record_scan(registry: Registry, region: str, folder: Path, scan: DirectoryScan, *, now: float) -> ScanResult:
+    """Scan a folder and add its new files to the registry, in order.
+
+    A file that changed before it was committed is a new trigger in the place of the old one. One that changed after it
+    was committed is ignored, taken anew, or an error, as `on_change` says.
+
+    Raises:
+        InputChanged: a committed file changed and `on_change` is "halt".
+    """
+    result = scan_folder(folder, scan, registry.known(region), now=now)
+    registry.add_triggers(region, list(result.new))
+    changed: list[NewTrigger] = []
+    for uri, _, trigger in result.changed:
+        committed = any(known.status is TriggerStatus.COMMITTED for known in registry.by_uri(region, uri))
+        if not committed or scan.on_change == "reprocess":
+            changed.append(trigger)
+        elif scan.on_change == "halt":
+            msg = f"{uri} was committed and is another file now"
+            raise InputChanged(
+                msg,
+                remedy=f"restore it; or take the new one: drainmark reset {region} --to-file '{uri}' --accept-loss, "
+                'or on_change="reprocess" or "ignore" at the source',
+                trigger=uri,
+            )
+    registry.add_triggers(region, changed)
+    return result

@@ -1,0 +1,315 @@
+"""The one guarded function through which every Delta commit goes, and what a commit is made of (design.md §3.2).
+
+Check and commit use one `DeltaTable` object that is never refreshed in between: a commit that landed after its
+load refuses ours (H2). Whatever a commit raises, its outcome is unknown and is read back (H10).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobs.errors import CommitOutcomeUnknown, ForeignTable, Interrupted, SplitBrain, StoreUnavailable
+from jobs.protocol.ids import app_id
+from jobs.protocol.manifest import StagedFile
+from resources.staging import SEQUENCE_COLUMN, STAGING_FOLDER, all_nullable, compare_schemas, facts, verify
+
+COMMIT_TRIES = 5
+_FIRST_PAUSE_SECONDS = 0.02
+
+_CONFIGURATION = {
+    # A long log makes each commit slow, and a rewind needs no time travel: a day, whatever the horizon (H30).
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    # What a merge writes gets the same statistics as what we stage (H18).
+    "delta.dataSkippingStatsColumns": SEQUENCE_COLUMN,
+}
+
+Faults = Callable[[str], None]
+"""Called with `<verb>.before_commit` and `<verb>.after_commit` around each Delta commit (fail points)."""
+
+Act = Callable[[], None]
+"""Makes the commit, on the table object that was checked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a commit to a table came to.
+
+    Attributes:
+        delta_version: a version of the table that holds the change and nothing of a later group.
+        done_before: nothing was committed, the table had it already.
+    """
+
+    delta_version: int
+    done_before: bool
+
+
+def commit(
+    root: Path,
+    *,
+    verb: str,
+    prepare: Callable[[Any], Act | None],
+    landed: Callable[[Any], bool],
+    faults: Faults | None,
+) -> Published:
+    """Check and commit on one table object until the commit is found in the table, at most `COMMIT_TRIES` times.
+
+    Args:
+        root: of the table.
+        verb: names the fail points.
+        prepare: gets a table object just opened and makes all checks on it; returns the commit to make on that same
+            object, or None when it is done already; raises to refuse (`Fenced`).
+        landed: gets another table object, opened after the commit, and says whether this very commit is in it.
+        faults: see `Faults`; what it raises before the commit is passed on, after it it counts as a lost reply.
+
+    Raises:
+        CommitOutcomeUnknown: the commit kept failing, or could not be read back.
+        SplitBrain: there is no table.
+        StoreUnavailable: the table cannot be read now.
+    """
+    pass_point = faults or (lambda _: None)
+    cause: BaseException | None = None
+    for attempt in range(COMMIT_TRIES):
+        if attempt:
+            time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
+        table = open_table(root)
+        act = prepare(table)
+        if act is None:
+            return Published(delta_version=table.version(), done_before=cause is None)
+        pass_point(f"{verb}.before_commit")
+        cause = _reply(act, lambda: pass_point(f"{verb}.after_commit"))
+        after = _read_back(root)
+        if landed(after):
+            return Published(delta_version=after.version(), done_before=False)
+    msg = f"the commit ({verb}) to {root} was tried {COMMIT_TRIES} times and is not in the table: {cause}"
+    raise CommitOutcomeUnknown(msg, table=str(root)) from cause
+
+
+def replace(
+    root: Path,
+    region: str,
+    version: int,
+    *,
+    replaced: Sequence[StagedFile],
+    rewritten: Sequence[StagedFile],
+    faults: Faults | None,
+) -> Published:
+    """Swap live files for staged ones with the same rows, at the version that the table has (H7).
+
+    `done_before` says that nothing was done: the version moved on, or a file to replace is no longer live.
+    """
+    old, new = ({file.path for file in files} for files in (replaced, rewritten))
+
+    def prepare(table: Any) -> Act | None:
+        if txn_version(table, region) != version or not old <= live_paths(table):
+            return None
+        verify(root, rewritten)
+        return lambda: transact(table, region, version, adds=rewritten, removes=replaced, data_change=False)
+
+    return commit(root, verb="compact", prepare=prepare, landed=lambda table: new <= live_paths(table), faults=faults)
+
+
+def maintain(root: Path) -> None:
+    """Write a checkpoint of Delta's log and delete log files that are older than their retention of a day."""
+    table = open_table(root)
+    table.create_checkpoint()
+    table.cleanup_metadata()
+
+
+def _reply(act: Act, answered: Act) -> BaseException | None:
+    """What the commit raised, if anything: never an answer to whether it landed."""
+    try:
+        act()
+        answered()
+    except (KeyboardInterrupt, SystemExit, Interrupted):
+        raise
+    except BaseException as error:  # deltalake's panics are no Exception
+        return error
+    return None
+
+
+def _read_back(root: Path) -> Any:
+    error: Exception | None = None
+    for attempt in range(COMMIT_TRIES):
+        try:
+            return open_table(root)
+        except StoreUnavailable as unavailable:
+            error = unavailable
+            time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
+    msg = f"a commit to {root} was sent and the table cannot be read back: {error}"
+    raise CommitOutcomeUnknown(msg, table=str(root)) from error
+
+
+# --- tables --------------------------------------------------------------------------------------------------------
+
+
+def is_table(root: Path) -> bool:
+    """Say whether there is a Delta table at `root`, anyone's."""
+    from deltalake import DeltaTable
+
+    return root.is_dir() and bool(DeltaTable.is_deltatable(str(root)))
+
+
+def open_table(root: Path) -> Any:
+    """Return a new `DeltaTable` of the newest version.
+
+    Raises:
+        SplitBrain: there is none any more (H13).
+        StoreUnavailable: the disk or the store does not answer.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return DeltaTable(root)
+    except TableNotFoundError as error:
+        msg = f"the table {root} is gone"
+        raise SplitBrain(
+            msg, remedy="restore it from a backup, or rewind with `drainmark reset`", table=str(root)
+        ) from error
+    except OSError as error:
+        msg = f"the table {root} cannot be read: {error}"
+        raise StoreUnavailable(msg, table=str(root)) from error
+
+
+def create_table(root: Path, region: str, schema_json: str) -> None:
+    """Create an empty table that is marked as the region's, or check that the one there is it (H13, H17).
+
+    Raises:
+        ForeignTable: what is at `root` was not made by this region.
+        SchemaMismatch: the table exists with other columns, or a column cannot be kept.
+    """
+    from deltalake import DeltaTable, Schema
+
+    schema = all_nullable(schema_json)
+    if not is_table(root):
+        _refuse_foreign_files(root)
+        try:
+            DeltaTable.create(
+                root,
+                Schema.from_json(schema),
+                mode="error",
+                description=app_id(region),
+                configuration=_CONFIGURATION,
+            )
+        except Exception:  # another process was faster, or the answer was lost: what is there decides
+            if not is_table(root):
+                raise
+    table = open_table(root)
+    require_own(table, root, region)
+    compare_schemas(table.schema().to_json(), schema, where=f"the table {root}")
+
+
+def require_own(table: Any, root: Path, region: str) -> None:
+    """Check the mark that `create_table` left.
+
+    Raises:
+        ForeignTable: it is missing, or another region's.
+    """
+    mark = table.metadata().description
+    if mark == app_id(region):
+        return
+    maker = f"region {mark.partition('/')[2]}" if (mark or "").startswith(app_id("")) else "somebody else"
+    msg = f"the table {root} was made by {maker}, not by region {region}"
+    raise ForeignTable(msg, remedy="choose another table name, or move that table away", table=str(root))
+
+
+def _refuse_foreign_files(root: Path) -> None:
+    if root.exists() and not root.is_dir():
+        msg = f"{root} is a file, expected a folder for a table"
+        raise ForeignTable(msg, remedy="choose another table name, or move the file away", table=str(root))
+    foreign = [entry.name for entry in root.iterdir() if entry.name not in _OURS] if root.is_dir() else []
+    if foreign and not is_table(root):
+        msg = f"the folder {root} is not empty and no table of Drainmark: it holds {min(foreign)}"
+        raise ForeignTable(msg, remedy="choose another table name, or move the folder away", table=str(root))
+
+
+_OURS = {STAGING_FOLDER, "_delta_log"}
+
+
+# --- what a commit is made of --------------------------------------------------------------------------------------
+
+
+def properties(region: str, version: int) -> dict[str, Any]:
+    """Return the keyword arguments of every commit: our transaction, no retries, no hooks.
+
+    No retries: deltalake would commit behind what landed meanwhile; all checks are to be made again instead (H2).
+    Log checkpoints and clean-up are a step of their own (H10).
+    """
+    from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
+
+    return {
+        "commit_properties": CommitProperties(
+            max_commit_retries=0, app_transactions=[Transaction(app_id(region), version)]
+        ),
+        "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+    }
+
+
+def transact(
+    table: Any,
+    region: str,
+    version: int,
+    *,
+    adds: Iterable[StagedFile] = (),
+    removes: Iterable[StagedFile] = (),
+    data_change: bool = True,
+) -> None:
+    """Commit adds and removes in one transaction; an empty one where there are none (H4).
+
+    The caller has checked that every file removed is live in `table` and every file added exists (H7).
+    """
+    from deltalake.transaction import AddAction, RemoveAction
+
+    now = time.time_ns() // 1_000_000
+    actions: list[AddAction | RemoveAction] = [
+        RemoveAction(file.path, data_change, now, file.size, {}) for file in removes
+    ]
+    actions += [AddAction(file.path, file.size, {}, now, data_change, _statistics(file)) for file in adds]
+    table.create_write_transaction(actions, "append", table.schema(), **properties(region, version))
+
+
+def txn_version(table: Any, region: str) -> int | None:
+    """Return the newest `txnVersion` that the table has of a region."""
+    version: int | None = table.transaction_version(app_id(region))
+    return version
+
+
+def live_paths(table: Any) -> set[str]:
+    """Return the paths of the table's files, relative to its root."""
+    import pyarrow as pa
+
+    return set(pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist())
+
+
+def live_files(table: Any, root: Path) -> tuple[StagedFile, ...]:
+    """Return the files of the table's version with their exact bounds, in the order of their ids."""
+    import pyarrow as pa
+
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    files = [_live_file(action, root) for action in actions]
+    return tuple(sorted(files, key=lambda file: (file.first_id or 0, file.last_id or 0, file.path)))
+
+
+def _live_file(action: dict[str, Any], root: Path) -> StagedFile:
+    first, last = (action.get(f"{bound}.{SEQUENCE_COLUMN}") for bound in ("min", "max"))
+    if action["num_records"] is None or first is None or last is None:
+        return facts(root, root / action["path"])
+    return StagedFile(
+        path=action["path"], size=action["size_bytes"], rows=action["num_records"], first_id=first, last_id=last
+    )
+
+
+def _statistics(file: StagedFile) -> str:
+    """Engines answer queries from these: exact, and of `_sequence_id` only (H18)."""
+    statistics: dict[str, Any] = {"numRecords": file.rows}
+    if file.first_id is not None:
+        statistics["minValues"] = {SEQUENCE_COLUMN: file.first_id}
+        statistics["maxValues"] = {SEQUENCE_COLUMN: file.last_id}
+        statistics["nullCount"] = {SEQUENCE_COLUMN: 0}
+    return json.dumps(statistics)

@@ -1,0 +1,62 @@
+"""Rows of keyed tables in memory: which are of one key, which is the last (design.md §3.4, H5).
+
+Nulls are equal to nulls, as in Spark's grouping and unlike a join's `=`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resources.staging import SEQUENCE_COLUMN
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def last_per_key(rows: pa.Table, keys: Sequence[str], order: Sequence[str] = (SEQUENCE_COLUMN,)) -> pa.Table:
+    """Return the last row of each key by the `order` columns (numbers without nulls), in the order of `rows`."""
+    import numpy as np
+
+    if rows.num_rows == 0:
+        return rows
+    codes = key_codes([rows], keys)[0]
+    ranks = [rows.column(name).to_numpy() for name in reversed(order)]
+    by_key = np.lexsort((*ranks, codes))
+    is_last = np.append(codes[by_key][1:] != codes[by_key][:-1], True)
+    return rows.take(np.sort(by_key[is_last]))
+
+
+def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
+    """A number a row, equal where all keys are equal, nulls and NaNs included; comparable across the tables."""
+    import numpy as np
+    import pyarrow as pa
+
+    lengths = [table.num_rows for table in tables]
+    combined = np.zeros(sum(lengths), dtype=np.int64)
+    for key in keys:
+        chunks = [chunk for table in tables for chunk in table.column(key).chunks]
+        column = pa.chunked_array(chunks, tables[0].schema.field(key).type)
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        # Numbered anew after each column, so that the product stays below rows squared.
+        combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
+        combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
+    return np.split(combined, np.cumsum(lengths)[:-1])
+
+
+def read_parquet(
+    paths: Sequence[Path],
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    where: pa.compute.Expression | None = None,
+) -> pa.Table:
+    """Return the rows of Parquet files for which `where` holds, in the types of `schema`, in no order (H34)."""
+    import pyarrow.dataset as ds
+
+    if not paths:
+        empty = schema.empty_table()
+        return empty.select(list(columns)) if columns is not None else empty
+    dataset = ds.dataset([str(path) for path in paths], schema=schema, format="parquet", partitioning=None)
+    return dataset.to_table(columns=list(columns) if columns is not None else None, filter=where)
