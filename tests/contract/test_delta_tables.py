@@ -1,0 +1,667 @@
+"""What a managed table promises: one commit a verb, done once however often, exact statistics, a schema that holds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch, SplitBrain
+from jobs.protocol.ids import txn_version
+from jobs.protocol.manifest import StagedFile
+from resources import delta_commits
+from resources.delta_tables import ManagedTable, read_at
+from resources.keyed_rows import last_per_key
+from resources.staging import Staging, schema_of_file, verify
+
+REGION = "shop/orders"
+KEYS = ["customer", "day"]
+SCHEMA = pa.schema(
+    [("customer", pa.string()), ("day", pa.int32()), ("total", pa.int64()), ("_sequence_id", pa.int64())]
+)
+
+
+def column(name: str, kind: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}, **more}
+
+
+def schema_json(*columns: dict[str, Any]) -> str:
+    return json.dumps({"type": "struct", "fields": list(columns)})
+
+
+ORDERS = schema_json(
+    column("customer", "string"), column("day", "integer"), column("total", "long"), column("_sequence_id", "long")
+)
+Row = tuple[str | None, int | None, int, int]
+
+
+def rows(*values: Row) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, value, strict=True)) for value in values], schema=SCHEMA)
+
+
+def content(table: ManagedTable) -> list[Row]:
+    found = [tuple(row.values()) for row in table.read().to_pylist()]
+    return sorted(found, key=repr)  # type: ignore[arg-type]
+
+
+def staged(table: ManagedTable, *values: Row, epoch: int = 1, attempt: str = "a", stem: str = "part") -> Any:
+    return Staging(table.root, epoch, attempt).write(rows(*values), stem)
+
+
+def new_table(root: Path, **more: Any) -> ManagedTable:
+    table = ManagedTable(root, REGION, **more)
+    table.create(ORDERS)
+    return table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ManagedTable:
+    return new_table(tmp_path / "lake" / "with space" / "orders")
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> ManagedTable:
+    return new_table(tmp_path / "state" / "orders")
+
+
+# --- creation ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("H17")
+def test_every_level_of_a_new_table_is_nullable_and_creation_may_be_repeated(tmp_path: Path) -> None:
+    nested = {"type": "array", "containsNull": False, "elementType": {"type": "struct", "fields": [
+        column("price", "decimal(10,2)", nullable=False)]}}  # fmt: skip
+    wanted = schema_json(column("items", nested, nullable=False), column("_sequence_id", "long", nullable=False))
+    table = ManagedTable(tmp_path / "t", REGION)
+
+    table.create(wanted)
+    table.create(wanted)
+
+    items, sequence_id = json.loads(table.schema_json())["fields"]
+    assert items["nullable"]
+    assert items["type"]["containsNull"]
+    assert items["type"]["elementType"]["fields"][0]["nullable"]
+    assert sequence_id["nullable"]
+    assert table.delta_version() == 0
+    configuration = DeltaTable(table.root).metadata().configuration
+    assert configuration["delta.logRetentionDuration"] == "interval 1 days"
+    assert "delta.setTransactionRetentionDuration" not in configuration
+
+
+@pytest.mark.seed("H17")
+@pytest.mark.parametrize(
+    ("changed", "columns"),
+    [
+        (schema_json(column("a", "string"), column("b", "integer")), ("b",)),
+        (schema_json(column("a", "string")), ("b",)),
+        (schema_json(column("b", "long"), column("a", "string")), ("b", "a")),
+        (schema_json(column("a", "string"), column("b", "long"), column("c", "date")), ("c",)),
+    ],
+)
+def test_a_table_with_other_columns_is_refused_by_name(tmp_path: Path, changed: str, columns: tuple[str, ...]) -> None:
+    table = ManagedTable(tmp_path / "t", REGION)
+    table.create(schema_json(column("a", "string"), column("b", "long")))
+    with pytest.raises(SchemaMismatch) as refused:
+        table.create(changed)
+    assert set(refused.value.facts["columns"]) == set(columns)
+
+
+@pytest.mark.seed("H17")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "void",
+        "interval day to second",
+        {"type": "array", "elementType": "void", "containsNull": True},
+        {"type": "struct", "fields": [column("x", "interval year")]},
+    ],
+)
+def test_a_type_that_delta_cannot_keep_is_refused(tmp_path: Path, kind: Any) -> None:
+    table = ManagedTable(tmp_path / "t", REGION)
+    with pytest.raises(SchemaMismatch):
+        table.create(schema_json(column("a", kind)))
+    assert not table.exists()
+
+
+def test_what_somebody_else_made_is_refused(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "delta", rows(("a", 1, 1, 1)))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    new_table(tmp_path / "other")
+    for root, region in (("delta", REGION), ("folder", REGION), ("file", REGION), ("other", "shop/returns")):
+        with pytest.raises(ForeignTable) as refused:
+            ManagedTable(tmp_path / root, region).create(ORDERS)
+        assert refused.value.remedy
+
+
+def test_staged_files_do_not_make_a_folder_foreign(tmp_path: Path) -> None:
+    table = ManagedTable(tmp_path / "t", REGION)
+    staged(table, ("a", 1, 1, 1))
+    table.create(ORDERS)
+    assert content(table) == []
+
+
+# --- publish -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("H3", "H40")
+def test_a_publish_happens_once_and_in_commit_order(table: ManagedTable) -> None:
+    first, second = staged(table, ("a", 1, 10, 1), ("b", 1, 5, 2)), staged(table, ("a", 2, 20, 3), stem="next")
+    assert not table.publish(txn_version(1, 2), first).done_before
+    assert not table.publish(txn_version(1, 3), second).done_before
+    before = table.delta_version()
+
+    for epoch, sequence_id, files in ((1, 2, first), (1, 3, second)):
+        again = table.publish(txn_version(epoch, sequence_id), files)
+        assert again.done_before
+        assert again.delta_version == before
+
+    assert content(table) == [("a", 1, 10, 1), ("a", 2, 20, 3), ("b", 1, 5, 2)]
+    assert table.txn_version() == txn_version(1, 3)
+    assert table.row_count() == 3
+
+
+@pytest.mark.seed("H4")
+def test_an_empty_publish_still_raises_the_version(table: ManagedTable) -> None:
+    assert not table.publish(txn_version(1, 7), ()).done_before
+    assert table.txn_version() == txn_version(1, 7)
+    assert content(table) == []
+
+
+@pytest.mark.seed("H18")
+def test_statistics_are_exact_and_of_the_sequence_id_only(table: ManagedTable) -> None:
+    published = staged(table, ("a", 1, 10, 3), (None, 1, 5, 997))
+    assert [(file.rows, file.first_id, file.last_id) for file in published] == [(2, 3, 997)]
+    table.publish(txn_version(1, 1000), published)
+    version = table.delta_version()
+
+    entry = (table.root / "_delta_log" / f"{version:020}.json").read_text()
+    (add,) = [json.loads(line)["add"] for line in entry.splitlines() if '"add"' in line]
+
+    assert json.loads(add["stats"]) == {
+        "numRecords": 2,
+        "minValues": {"_sequence_id": 3},
+        "maxValues": {"_sequence_id": 997},
+        "nullCount": {"_sequence_id": 0},
+    }
+    assert table.live_files() == published
+
+
+@pytest.mark.seed("H18")
+def test_what_a_merge_writes_has_the_same_statistics(table: ManagedTable) -> None:
+    table.merge(txn_version(1, 2), rows(("a", 1, 10, 1), ("b", 1, 5, 2)), KEYS)
+    (action,) = pa.table(DeltaTable(table.root).get_add_actions(flatten=True)).to_pylist()
+    assert (action["num_records"], action["min._sequence_id"], action["max._sequence_id"]) == (2, 1, 2)
+    assert "min.customer" not in action
+
+
+@pytest.mark.seed("H8")
+def test_a_publish_refuses_files_that_are_gone_or_changed(table: ManagedTable) -> None:
+    (file,) = staged(table, ("a", 1, 10, 1))
+    wrong = StagedFile(path=file.path, size=file.size + 1, rows=1, first_id=1, last_id=1)
+    with pytest.raises(AccountingError):
+        table.publish(txn_version(1, 1), [wrong])
+    Staging(table.root, 1, "a").discard()
+    with pytest.raises(AccountingError):
+        table.publish(txn_version(1, 1), [file])
+    assert table.txn_version() is None
+
+
+@pytest.mark.seed("H13")
+def test_a_table_that_vanished_is_an_error_not_a_new_table(table: ManagedTable) -> None:
+    files = staged(table, ("a", 1, 10, 1))
+    for entry in (table.root / "_delta_log").iterdir():
+        entry.unlink()
+    with pytest.raises(SplitBrain):
+        table.publish(txn_version(1, 1), files)
+
+
+# --- merge ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("H5")
+def test_a_merge_replaces_rows_of_equal_keys_nulls_included_and_adds_new_keys(table: ManagedTable) -> None:
+    table.merge(txn_version(1, 1), rows((None, 1, 1, 1), ("a", None, 1, 1), (None, None, 1, 1)), KEYS)
+    table.merge(txn_version(1, 2), rows((None, 1, 2, 2), (None, None, 2, 2), ("b", 1, 2, 2)), KEYS)
+    expected = [(None, 1, 2, 2), (None, None, 2, 2), ("a", None, 1, 1), ("b", 1, 2, 2)]
+    assert content(table) == sorted(expected, key=repr)
+
+
+@pytest.mark.seed("H5")
+def test_two_rows_of_one_new_key_are_refused(table: ManagedTable) -> None:
+    with pytest.raises(AccountingError) as refused:
+        table.merge(txn_version(1, 1), rows((None, 1, 1, 1), (None, 1, 2, 1)), KEYS)
+    assert refused.value.facts["rows"] == 1
+    assert table.txn_version() is None
+
+
+def test_a_merge_of_no_rows_and_a_repeated_merge_leave_the_rows(table: ManagedTable) -> None:
+    table.merge(txn_version(1, 1), rows(("a", 1, 1, 1)), KEYS)
+    assert not table.merge(txn_version(1, 2), rows(), KEYS).done_before
+    assert table.txn_version() == txn_version(1, 2)
+    assert table.merge(txn_version(1, 1), rows(("a", 1, 99, 1)), KEYS).done_before
+    assert content(table) == [("a", 1, 1, 1)]
+
+
+def test_columns_may_have_any_names(tmp_path: Path) -> None:
+    names = ["Mixed Case", "a.b", 'quo"te', "back`tick", "_sequence_id"]
+    table = ManagedTable(tmp_path / "t", REGION)
+    table.create(schema_json(*(column(name, "long") for name in names)))
+    for version in (1, 2):
+        source = pa.table({name: [1, version] if name == "_sequence_id" else [7, 8] for name in names})
+        table.merge(version, source, names[:4])
+    assert sorted(table.read(columns=["_sequence_id"]).column(0).to_pylist()) == [1, 2]
+
+
+@pytest.mark.seed("H17")
+def test_rows_with_other_columns_are_not_merged(table: ManagedTable) -> None:
+    for source in (rows(("a", 1, 1, 1)).drop_columns("total"), rows(("a", 1, 1, 1)).append_column("x", [[1]])):
+        with pytest.raises(SchemaMismatch):
+            table.merge(txn_version(1, 1), source, KEYS)
+
+
+# --- rewind --------------------------------------------------------------------------------------------------------
+
+
+def test_a_rewind_drops_whole_files_and_rewrites_the_one_that_straddles(table: ManagedTable) -> None:
+    table.publish(txn_version(1, 2), staged(table, ("a", 1, 1, 1), ("b", 1, 2, 2), stem="g1"))
+    table.publish(txn_version(1, 5), staged(table, ("c", 1, 3, 3), ("d", 1, 4, 4), ("e", 1, 5, 5), stem="g2"))
+    table.publish(txn_version(1, 6), staged(table, ("f", 1, 6, 6), stem="g3"))
+    kept = table.live_files()[0]
+
+    done = table.rewind_rows(txn_version(2, 7), 3, Staging(table.root, 2, "r"))
+
+    assert not done.done_before
+    assert content(table) == [("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3)]
+    assert table.live_files()[0] == kept
+    assert [(file.first_id, file.last_id, file.rows) for file in table.live_files()] == [(1, 2, 2), (3, 3, 1)]
+    assert table.rewind_rows(txn_version(2, 7), 3, Staging(table.root, 2, "r")).done_before
+
+
+@pytest.mark.seed("H4")
+def test_a_rewind_commits_where_nothing_leaves_so_a_late_publish_finds_it_done(table: ManagedTable) -> None:
+    table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1), stem="g1"))
+    late = staged(table, ("b", 1, 2, 2), stem="g2")
+
+    table.rewind_rows(txn_version(2, 3), 1, Staging(table.root, 2, "r"))
+    assert table.txn_version() == txn_version(2, 3)
+
+    assert table.publish(txn_version(1, 2), late).done_before
+    assert content(table) == [("a", 1, 1, 1)]
+
+
+@pytest.mark.seed("H4")
+def test_a_rewind_to_the_initial_state_empties_the_table(table: ManagedTable) -> None:
+    table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
+    table.rewind_rows(txn_version(2, 2), 0, Staging(table.root, 2, "r"))
+    assert content(table) == []
+
+
+def test_a_straddling_file_keeps_every_type(tmp_path: Path) -> None:
+    source = pa.table(
+        {
+            "at": pa.array([1_700_000_000_000_001, None], pa.timestamp("us", tz="UTC")),
+            "local": pa.array([1, 2], pa.timestamp("us")),
+            "day": pa.array([1, 2], pa.date32()),
+            "price": pa.array(["1.10", "2.20"]).cast(pa.decimal128(10, 2)),
+            "small": pa.array([1, 2], pa.int16()),
+            "tags": pa.array([["x", None], []], pa.list_(pa.string())),
+            "props": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+            "place": pa.array([{"x": 1.5}, None], pa.struct([("x", pa.float64())])),
+            "raw": pa.array([b"\x00", None], pa.binary()),
+            "_sequence_id": pa.array([1, 2], pa.int64()),
+        }
+    )
+    table = ManagedTable(tmp_path / "t", REGION)
+    files = Staging(table.root, 1, "a").write(source, "part")
+    table.create(schema_of_file(table.root / files[0].path))
+    table.publish(1, files)
+
+    table.rewind_rows(2, 1, Staging(table.root, 1, "r"))
+
+    assert table.read() == source.slice(0, 1)
+    (file,) = table.live_files()
+    verify(table.root, [file], schema_json=table.schema_json())
+
+
+@pytest.fixture
+def pair(table: ManagedTable, history: ManagedTable) -> Callable[..., None]:
+    """Publish a group: changes to the history, the last a key to the visible table."""
+
+    def publish(epoch: int, sequence_id: int, *changes: Row) -> None:
+        history.publish(txn_version(epoch, sequence_id), staged(history, *changes, stem=f"g{sequence_id}"))
+        table.merge(txn_version(epoch, sequence_id), last_per_key(rows(*changes), KEYS), KEYS)
+
+    return publish
+
+
+@pytest.mark.seed("H5", "H37")
+def test_an_upsert_table_goes_back_into_the_middle_of_a_group(
+    table: ManagedTable, history: ManagedTable, pair: Callable[..., None]
+) -> None:
+    pair(1, 2, ("a", 1, 1, 1), (None, 1, 1, 1), ("a", 1, 2, 2), ("same", 1, 2, 2))
+    pair(1, 5, ("a", 1, 3, 3), (None, 1, 4, 4), ("a", 1, 5, 5), ("new", 1, 5, 5), (None, None, 5, 5))
+
+    table.rewind_upsert(txn_version(2, 6), 3, history, KEYS, SCHEMA.names)
+    history.rewind_rows(txn_version(2, 6), 3, Staging(history.root, 2, "r"))
+
+    assert content(table) == sorted([("a", 1, 3, 3), (None, 1, 1, 1), ("same", 1, 2, 2)], key=repr)
+    assert table.txn_version() == txn_version(2, 6)
+    assert table.rewind_upsert(txn_version(2, 6), 3, history, KEYS, SCHEMA.names).done_before
+
+
+@pytest.mark.seed("H4", "H5")
+@pytest.mark.parametrize("to", [2, 0])
+def test_an_upsert_table_gets_its_commit_even_where_nothing_or_everything_goes(
+    table: ManagedTable, history: ManagedTable, pair: Callable[..., None], to: int
+) -> None:
+    pair(1, 2, ("a", 1, 1, 1), (None, 1, 2, 2))
+    table.rewind_upsert(txn_version(2, 3), to, history, KEYS, SCHEMA.names)
+    assert table.txn_version() == txn_version(2, 3)
+    assert len(content(table)) == to
+
+
+@pytest.mark.seed("H29")
+def test_an_image_stands_for_changes_that_were_dropped(
+    tmp_path: Path, table: ManagedTable, history: ManagedTable, pair: Callable[..., None]
+) -> None:
+    pair(1, 5, ("a", 1, 5, 5), ("b", 1, 5, 5))
+    table.merge(txn_version(1, 6), rows(("c", 1, 6, 4)), KEYS)
+    pq.write_table(rows(("a", 1, 2, 2), ("c", 1, 4, 4)), tmp_path / "image.parquet")
+
+    table.rewind_upsert(txn_version(2, 7), 4, history, KEYS, SCHEMA.names, images=[tmp_path / "image.parquet"])
+
+    assert content(table) == [("a", 1, 2, 2), ("c", 1, 6, 4)]
+
+
+def test_last_per_key_takes_the_highest_of_the_order_columns() -> None:
+    source = rows(
+        ("a", 1, 9, 2), ("a", 1, 1, 1), (None, 1, 1, 1), (None, 1, 2, 2), ("a", None, 3, 1), (None, None, 4, 1)
+    )
+    assert last_per_key(source, KEYS).to_pylist() == source.take([0, 3, 4, 5]).to_pylist()
+    assert last_per_key(source, KEYS, ["_sequence_id", "total"]).num_rows == 4
+    assert last_per_key(source.slice(0, 0), KEYS).num_rows == 0
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_of_rows_can_be_read_as_it_was(table: ManagedTable) -> None:
+    assert table.read(columns=["total"]).num_rows == 0
+    table.publish(txn_version(1, 3), staged(table, ("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3)))
+    assert read_at(table, 2, ["total"]).column("total").to_pylist() == [1, 2]
+    assert table.read(where=pc.field("customer") == "c").num_rows == 1
+    assert [Path(uri).exists() for uri in table.file_uris()] == [True]
+
+
+@pytest.mark.seed("H34")
+def test_a_process_that_wrote_and_read_ends_with_code_0(table: ManagedTable) -> None:
+    table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
+    script = f"""
+from pathlib import Path
+from resources.delta_tables import ManagedTable
+table = ManagedTable(Path({str(table.root)!r}), {REGION!r})
+assert table.publish({txn_version(1, 2)}, ()).delta_version == 2
+assert table.read().num_rows == 1
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
+
+
+# --- maintenance ---------------------------------------------------------------------------------------------------
+
+
+def publish_many(table: ManagedTable, ids: Sequence[int]) -> None:
+    for sequence_id in ids:
+        name = f"c{sequence_id}"
+        files = staged(table, (name, 1, sequence_id, sequence_id), stem=f"g{sequence_id}")
+        table.publish(txn_version(1, sequence_id), files)
+
+
+@pytest.mark.seed("H3", "H7")
+def test_compaction_keeps_rows_version_and_fence(table: ManagedTable) -> None:
+    publish_many(table, range(1, 6))
+    group = staged(table, ("zombie", 1, 5, 5), stem="zombie")
+    before = content(table)
+
+    assert table.compact(txn_version(1, 5), Staging(table.root, 1, "c"), files_at_least=4)
+
+    assert content(table) == before
+    assert [(file.first_id, file.last_id, file.rows) for file in table.live_files()] == [(1, 5, 5)]
+    assert table.txn_version() == txn_version(1, 5)
+    assert table.publish(txn_version(1, 5), group).done_before
+    table.publish(txn_version(2, 6), staged(table, ("next", 1, 6, 6), stem="g6"))
+    assert content(table) == sorted([*before, ("next", 1, 6, 6)], key=repr)
+
+
+@pytest.mark.seed("H7")
+def test_compaction_does_nothing_at_another_version_or_with_few_files(table: ManagedTable) -> None:
+    publish_many(table, range(1, 4))
+    version = table.delta_version()
+    staging = Staging(table.root, 1, "c")
+    assert not table.compact(txn_version(1, 2), staging, files_at_least=2)
+    assert not table.compact(txn_version(1, 3), staging, files_at_least=4)
+    assert table.delta_version() == version
+
+
+@pytest.mark.seed("H7")
+def test_a_compaction_that_meets_a_publish_is_given_up(tmp_path: Path) -> None:
+    zombie = new_table(tmp_path / "t", faults=lambda point: meanwhile() if point == "compact.before_commit" else None)
+    owner = ManagedTable(zombie.root, REGION)
+    publish_many(owner, range(1, 4))
+
+    def meanwhile() -> None:
+        owner.rewind_rows(txn_version(2, 4), 1, Staging(owner.root, 2, "r"))
+
+    assert not zombie.compact(txn_version(1, 3), Staging(zombie.root, 1, "c"), files_at_least=2)
+    assert content(owner) == [("c1", 1, 1, 1)]
+    assert owner.txn_version() == txn_version(2, 4)
+
+
+@pytest.mark.seed("H30")
+def test_no_compacted_file_lies_across_the_horizon(table: ManagedTable) -> None:
+    publish_many(table, range(1, 7))
+    assert table.compact(txn_version(1, 6), Staging(table.root, 1, "c"), files_at_least=2, horizon_id=3)
+    assert [(file.first_id, file.last_id) for file in table.live_files()] == [(1, 3), (4, 6)]
+
+
+@pytest.mark.seed("H30")
+def test_a_heavy_old_file_is_not_rewritten_for_a_few_new_rows(table: ManagedTable) -> None:
+    heavy = [(f"h{n}", 1, n, 1) for n in range(20)]
+    table.publish(txn_version(1, 1), staged(table, *heavy, stem="heavy"))
+    old = table.live_files()[0]
+    publish_many(table, range(2, 6))
+    assert table.compact(txn_version(1, 5), Staging(table.root, 1, "c"), files_at_least=4)
+    assert old in table.live_files()
+    assert len(table.live_files()) == 2
+
+
+@pytest.mark.seed("H10", "H30")
+def test_the_version_survives_maintenance_of_the_log(table: ManagedTable) -> None:
+    publish_many(table, [1, 2])
+    table.maintain()
+    assert (table.root / "_delta_log" / "_last_checkpoint").exists()
+    assert table.txn_version() == txn_version(1, 2)
+    assert table.publish(txn_version(1, 2), ()).done_before
+    publish_many(table, [3])
+    assert table.row_count() == 3
+
+
+# --- lost replies and lost races -----------------------------------------------------------------------------------
+
+
+class LostReplyError(RuntimeError):
+    """The answer to a commit never came."""
+
+
+def lose_replies(point: str) -> None:
+    if point.endswith(".after_commit"):
+        raise LostReplyError(point)
+
+
+def fail_before(point: str) -> None:
+    if point.endswith(".before_commit"):
+        raise LostReplyError(point)
+
+
+Verb = Callable[[ManagedTable, ManagedTable], Any]
+VERBS: dict[str, Verb] = {
+    "publish": lambda table, _: table.publish(txn_version(1, 4), staged(table, ("n", 1, 4, 4), stem="g4")),
+    "publish nothing": lambda table, _: table.publish(txn_version(1, 4), ()),
+    "merge": lambda table, _: table.merge(txn_version(1, 4), rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS),
+    "merge nothing": lambda table, _: table.merge(txn_version(1, 4), rows(), KEYS),
+    "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.root, 2, "r")),
+    "rewind upsert": lambda table, history: table.rewind_upsert(txn_version(2, 4), 1, history, KEYS, SCHEMA.names),
+    "compact": lambda table, _: table.compact(txn_version(1, 3), Staging(table.root, 1, "c"), files_at_least=2),
+}
+START: tuple[Row, ...] = (("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3))
+
+
+def started(root: Path, **more: Any) -> ManagedTable:
+    new_table(root)
+    table = ManagedTable(root, REGION, **more)
+    for row in START:
+        ManagedTable(root, REGION).publish(txn_version(1, row[3]), staged(table, row, stem=f"g{row[3]}"))
+    return table
+
+
+@pytest.mark.seed("H10")
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_lost_reply_is_found_out_and_nothing_is_done_twice(tmp_path: Path, verb: str) -> None:
+    history, calm = started(tmp_path / "history"), started(tmp_path / "calm")
+    VERBS[verb](calm, history)
+    table = started(tmp_path / "table", faults=lose_replies)
+    before = table.delta_version()
+
+    VERBS[verb](table, history)
+
+    assert table.delta_version() == before + 1
+    assert content(table) == content(calm)
+    assert table.txn_version() == calm.txn_version()
+
+
+@pytest.mark.seed("H10")
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_failure_before_the_commit_is_passed_on_and_leaves_the_table(tmp_path: Path, verb: str) -> None:
+    history, table = started(tmp_path / "history"), started(tmp_path / "table", faults=fail_before)
+    with pytest.raises(LostReplyError):
+        VERBS[verb](table, history)
+    assert content(table) == sorted(START, key=repr)
+    assert table.txn_version() == txn_version(1, 3)
+
+
+def other_commits(root: Path, times: int) -> Callable[[str], None]:
+    """Somebody of no region commits between check and commit, so many times."""
+    left = [times]
+
+    def interfere(point: str) -> None:
+        if point.endswith(".before_commit") and left[0]:
+            left[0] -= 1
+            delta_commits.transact(delta_commits.open_table(root), "nobody", 1)
+
+    return interfere
+
+
+@pytest.mark.seed("H2", "H10")
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "compact"])
+def test_a_refused_commit_is_checked_and_made_anew(tmp_path: Path, verb: str) -> None:
+    history, calm = started(tmp_path / "history"), started(tmp_path / "calm")
+    VERBS[verb](calm, history)
+    root = tmp_path / "table"
+    table = started(root, faults=other_commits(root, 2))
+    VERBS[verb](table, history)
+    assert content(table) == content(calm)
+    assert table.txn_version() == calm.txn_version()
+
+
+@pytest.mark.seed("H10")
+def test_a_commit_that_never_lands_is_given_up_as_unknown(tmp_path: Path) -> None:
+    root = tmp_path / "table"
+    table = started(root, faults=other_commits(root, 1000))
+    with pytest.raises(CommitOutcomeUnknown) as unknown:
+        table.publish(txn_version(1, 4), ())
+    assert unknown.value.__cause__ is not None
+    assert table.txn_version() == txn_version(1, 3)
+
+
+# --- staging -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("H8")
+def test_staging_of_two_attempts_never_shares_a_file(tmp_path: Path) -> None:
+    one, two = Staging(tmp_path, 1, "one"), Staging(tmp_path, 1, "two")
+    assert not (tmp_path / "_staged").exists()
+    paths = [stage.write(rows(("a", 1, 1, 1)), "part")[0].path for stage in (one, one, two)]
+    assert paths == ["_staged/1-one/part.parquet", "_staged/1-one/part-1.parquet", "_staged/1-two/part.parquet"]
+    assert one.write(rows(), "nothing") == ()
+    one.discard()
+    assert [path.name for path in (tmp_path / "_staged").iterdir()] == ["1-two"]
+
+
+@pytest.mark.seed("H18", "H35")
+def test_what_spark_left_is_described_from_the_footers(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, 1, "a")
+    folder = staging.path("sink")
+    (folder / "_temporary").mkdir(parents=True)
+    for name in ("_SUCCESS", ".part-0.parquet.crc"):
+        (folder / name).write_text("")
+    pq.write_table(rows(("a", 1, 1, 7), ("a", 1, 1, 3)), folder / "part-0.parquet", row_group_size=1)
+    pq.write_table(rows(("a", 1, 1, 8)), folder / "part-1.parquet", write_statistics=False)
+    pq.write_table(rows(), folder / "part-2.parquet")
+    pq.write_table(rows(("a", 1, 1, 99)), folder / "_temporary" / "part-3.parquet")
+
+    files = staging.describe("sink")
+
+    assert [(file.path, file.rows, file.first_id, file.last_id) for file in files] == [
+        ("_staged/1-a/sink/part-0.parquet", 2, 3, 7),
+        ("_staged/1-a/sink/part-1.parquet", 1, 8, 8),
+    ]
+    assert staging.describe("nothing") == ()
+    verify(tmp_path, files)
+
+
+@pytest.mark.seed("H18")
+def test_rows_without_a_sequence_id_are_refused(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, 1, "a")
+    for ids in ([1, None], [None, None]):
+        source = pa.table({"x": [1, 2], "_sequence_id": pa.array(ids, pa.int64())})
+        with pytest.raises(AccountingError):
+            staging.write(source, "part")
+
+
+@pytest.mark.seed("H17")
+def test_a_staged_file_with_other_columns_is_refused_before_the_checkpoint(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, 1, "a")
+    good = rows(("a", 1, 1, 1))
+    verify(tmp_path, staging.write(good, "good"), schema_json=ORDERS)
+    retyped = good.set_column(2, "total", good.column("total").cast(pa.int32()))
+    wrong = (retyped, good.drop_columns("day"), good.append_column("x", [[1]]), good.select(SCHEMA.names[::-1]))
+    for source in wrong:
+        with pytest.raises(SchemaMismatch):
+            verify(tmp_path, staging.write(source, "wrong"), schema_json=ORDERS)
+
+
+def test_a_staged_file_has_microseconds_and_plain_types(tmp_path: Path) -> None:
+    source = pa.table(
+        {
+            "at": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns", tz="Europe/Berlin")),
+            "name": pa.array(["x"]).dictionary_encode(),
+            "view": pa.array(["x"], pa.string_view()),
+            "_sequence_id": [1],
+        }
+    )
+    (file,) = Staging(tmp_path, 1, "a").write(source, "part")
+    found = pq.read_schema(tmp_path / file.path)
+    assert [str(kind) for kind in found.types] == ["timestamp[us, tz=UTC]", "string", "string", "int64"]
+    assert found.metadata is None
+    with pytest.raises(SchemaMismatch):
+        Staging(tmp_path, 1, "a").write(pa.table({"x": pa.nulls(1)}), "void")

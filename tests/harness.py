@@ -1,0 +1,71 @@
+"""What integration tests do again and again: open an application, run it, read its sinks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobs.runtime.run import GroupReport
+from orchestration.assembly import Opened, Workplace, open_application, region_run, scan_region
+
+LONG_AGO = 1_000_000_000
+
+
+def settle(folder: Path) -> None:
+    """Backdate every file, so that no scan waits for it to settle."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            os.utime(path, (LONG_AGO, LONG_AGO))
+
+
+def opened(reference: str | Path, inbox: Path, **params: Any) -> Opened:
+    """Open an application on a folder."""
+    return open_application(str(reference), params=params, inputs=[str(inbox)])
+
+
+def run_once(
+    workplace: Workplace,
+    application: Opened,
+    *,
+    region: str | None = None,
+    max_group: int | None = None,
+    scan: bool = True,
+    max_triggers: int | None = None,
+) -> list[GroupReport]:
+    """Scan, claim, process what is pending, hand over; raises what ends the run."""
+    plan = application.region(region)
+    if scan:
+        scan_region(workplace, plan)
+    run = region_run(workplace, application, plan, max_group=max_group, max_triggers=max_triggers)
+    error: BaseException | None = None
+    try:
+        run.claim()
+        return list(run.groups())
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        run.hand_over(error)
+
+
+def rows(workplace: Workplace, region: str, table: str, *, ids: bool = True) -> list[dict[str, Any]]:
+    """Return a visible table's rows in no order."""
+    found = workplace.store(region).table(f"lake/{table}").read().to_pylist()
+    return found if ids else without_ids(found)
+
+
+def without_ids(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows less their sequence ids: golden runs are compared so."""
+    return [{name: value for name, value in row.items() if name != "_sequence_id"} for row in found]
+
+
+def sinks(workplace: Workplace, region: str, tables: Sequence[str], *, ids: bool = False) -> dict[str, list[Any]]:
+    """Return the sinks as sorted multisets, comparable between runs."""
+    return {table: multiset(rows(workplace, region, table, ids=ids)) for table in tables}
+
+
+def multiset(found: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return rows in an order of their own."""
+    return sorted((tuple(sorted(row.items(), key=lambda item: item[0])) for row in found), key=repr)

@@ -1,0 +1,62 @@
+"""The shipped applications on real data, against an oracle in plain Python (issue A §8)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import oracles
+import pytest
+from harness import opened, rows, run_once, settle
+
+from orchestration.assembly import Workplace
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+LOG_WATCH = ("log_watch_failures", "log_watch_hosts", "log_watch_alerts")
+
+pytestmark = pytest.mark.spark
+
+
+def cut(source: Path, folder: Path, parts: int) -> list[Path]:
+    """Write a log as `parts` files of whole lines, in order."""
+    lines = source.read_bytes().splitlines(keepends=True)
+    size = -(-len(lines) // parts)
+    folder.mkdir(parents=True)
+    paths = []
+    for number in range(parts):
+        path = folder / f"part-{number:03d}.log"
+        path.write_bytes(b"".join(lines[number * size : (number + 1) * size]))
+        paths.append(path)
+    settle(folder)
+    return paths
+
+
+def assert_log_watch(workplace: Workplace, files: list[Path], *, ids: bool) -> None:
+    expected = oracles.log_watch(files)
+    for table in LOG_WATCH:
+        actual = rows(workplace, "log_watch/lines", table)
+        assert not oracles.differences(expected[table], actual, ids=ids), table
+
+
+@pytest.mark.skipif(not (DATA / "logwatch").is_dir(), reason="the shared data is absent")
+@pytest.mark.parametrize("parts", [1, 37])
+def test_log_watch_on_the_real_log_equals_the_oracle(workplace: Workplace, tmp_path: Path, parts: int) -> None:
+    files = cut(DATA / "logwatch" / "Linux.log", tmp_path / "inbox", parts)
+    run_once(workplace, opened("log_watch", tmp_path / "inbox"), max_group=16)
+    assert_log_watch(workplace, files, ids=True)
+
+
+@pytest.mark.skipif(not (DATA / "enron").is_dir(), reason="the shared data is absent")
+def test_enron_word_count_equals_the_oracle(workplace: Workplace, tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    messages = sorted((DATA / "enron" / "messages").rglob("*.txt"))[:400]
+    for path in messages:
+        target = inbox / path.parent.name / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    settle(inbox)
+    run_once(workplace, opened("enron_ds", inbox))
+    files = sorted(inbox.rglob("*.txt"), key=str)
+    expected = oracles.enron_ds(files)
+    for table in ("enron_words", "enron_messages"):
+        assert not oracles.differences(expected[table], rows(workplace, "enron_ds/messages", table), ids=True), table
