@@ -22,8 +22,8 @@ from jobs.regions.plan import ApplicationPlan, RegionPlan, compile_application
 from resources.settings import Settings
 
 if TYPE_CHECKING:
-    from jobs.operators.directory_scan import Source
     from jobs.graph.operator import Operator
+    from jobs.operators.directory_scan import Source
     from jobs.runtime.owner import RegionOwner, Report
     from jobs.runtime.ports import Outside
     from jobs.runtime.run import RegionRun
@@ -115,9 +115,8 @@ class Workplace:
         return RegionOwner(identity=identity, outside=outside, report=report or (lambda step, numbers: None))
 
     def _statement(self, application: Application, name: str) -> str:
-        candidates = [self.settings.project_root / "sql" / application.name / f"{name}.sql"]
-        if application.origin:
-            candidates += [folder / "sql" / application.name / f"{name}.sql" for folder in Path(application.origin).parents[:4]]
+        folders = [self.settings.project_root, *(Path(application.origin).parents[:4] if application.origin else ())]
+        candidates = [folder / "sql" / application.name / f"{name}.sql" for folder in folders]
         for path in candidates:
             if path.is_file():
                 return path.read_text()

@@ -148,10 +148,9 @@ class CheckpointTable:
             return False
         rows = read_parquet([self.root / file.path for file in live], _arrow_schema()).sort_by(POSITION_COLUMN)
         files = Staging(self.root, found[0], uuid4().hex).write(rows, "compacted")
-        published = delta_commits.replace(
+        return delta_commits.replace(
             self.root, self.region, txn_version(*found), replaced=live, rewritten=files, faults=self._faults
         )
-        return not published.done_before
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""

@@ -98,20 +98,25 @@ def replace(
     replaced: Sequence[StagedFile],
     rewritten: Sequence[StagedFile],
     faults: Faults | None,
-) -> Published:
+) -> bool:
     """Swap live files for staged ones with the same rows, at the version that the table has (H7).
 
-    `done_before` says that nothing was done: the version moved on, or a file to replace is no longer live.
+    Returns:
+        False when it was given up: the version moved on, or a file to replace is no longer live.
     """
     old, new = ({file.path for file in files} for files in (replaced, rewritten))
+    given_up = False
 
     def prepare(table: Any) -> Act | None:
+        nonlocal given_up
         if txn_version(table, region) != version or not old <= live_paths(table):
+            given_up = True
             return None
         verify(root, rewritten)
         return lambda: transact(table, region, version, adds=rewritten, removes=replaced, data_change=False)
 
-    return commit(root, verb="compact", prepare=prepare, landed=lambda table: new <= live_paths(table), faults=faults)
+    commit(root, verb="compact", prepare=prepare, landed=lambda table: new <= live_paths(table), faults=faults)
+    return not given_up
 
 
 def maintain(root: Path) -> None:

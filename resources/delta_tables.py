@@ -204,7 +204,7 @@ class ManagedTable:
                 read_parquet([self.root / old.path for old in run], schema), f"compacted-{run[0].first_id}"
             )
         ]
-        published = delta_commits.replace(
+        return delta_commits.replace(
             self.root,
             self.region,
             version,
@@ -212,7 +212,6 @@ class ManagedTable:
             rewritten=rewritten,
             faults=self._faults,
         )
-        return not published.done_before
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""

@@ -60,7 +60,7 @@ def nearest(name: str, known: list[str]) -> str:
 
 @contextmanager
 def application(name: str) -> Iterator[Declarations]:
-    """Collect declarations by hand: `with dm.application("demo") as declared: …`, then `build_application(declared)`."""
+    """Collect declarations by hand: `with dm.application("demo") as declared: …`, then `build_application`."""
     with declaring(Declarations(name)) as declarations:
         yield declarations
 

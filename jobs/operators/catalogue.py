@@ -29,7 +29,7 @@ def kinds() -> tuple[type[Operator], ...]:
 
     def concrete(base: type[Operator]) -> list[type[Operator]]:
         below = [cls for child in base.__subclasses__() for cls in concrete(child)]
-        own = [base] if isinstance(getattr(base, "kind", None), str) and base.__module__.startswith(library.__name__) else []
-        return own + below
+        is_ours = isinstance(getattr(base, "kind", None), str) and base.__module__.startswith(library.__name__)
+        return [base, *below] if is_ours else below
 
     return tuple(sorted(set(concrete(Operator)), key=lambda cls: cls.kind))

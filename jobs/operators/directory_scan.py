@@ -74,7 +74,7 @@ class DirectoryScan:
             nested = "/" in relative
             if nested and not self.recursive:
                 return None
-            return "" if fnmatch.fnmatchcase(name, self.pattern) or fnmatch.fnmatchcase(relative, self.pattern) else None
+            return "" if any(fnmatch.fnmatchcase(text, self.pattern) for text in (name, relative)) else None
         for output, glob in self.outputs.items():
             if fnmatch.fnmatchcase(relative, glob) and (self.recursive or relative.count("/") == glob.count("/")):
                 return output

@@ -41,5 +41,6 @@ def lookup(table: str, *, name: str | None = None) -> Stream:
         name: the operator's name; the table's last part by default.
     """
     frame = caller()
-    operator = Lookup(name=name or table.rstrip("/").rpartition("/")[2].replace("-", "_"), location=location_of(frame), table=table)
+    own_name = table.rstrip("/").rpartition("/")[2].replace("-", "_")
+    operator = Lookup(name=name or own_name, location=location_of(frame), table=table)
     return declare(operator, frame)

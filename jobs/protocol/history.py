@@ -61,7 +61,6 @@ class RegionHistory:
     last_outcome: Outcome = Outcome.NONE
     last_error: Mapping[str, Any] | None = None
     refused: tuple[CheckpointRow, ...] = ()
-    published_id: int = INITIAL_ID
 
     @classmethod
     def from_rows(cls, rows: Iterable[CheckpointRow]) -> RegionHistory:
@@ -81,13 +80,17 @@ class RegionHistory:
         return list(self.states)[-1] if self.states else INITIAL_ID
 
     @property
+    def published_id(self) -> int:
+        """Return the newest effective id that is noted as published; the note of the last group may be on its way."""
+        open_groups = [row.group_first or row.sequence_id for row in self.unpublished if row.kind is RowKind.STATE]
+        if not open_groups:
+            return self.committed_id
+        return max((number for number in self.states if number < min(open_groups)), default=INITIAL_ID)
+
+    @property
     def is_rewinding(self) -> bool:
         """Is a rewind committed whose tables are not all done?"""
         return any(row.kind is RowKind.REWIND for row in self.unpublished)
-
-    def last_outcome_seen(self) -> Outcome:
-        """Return how the newest owner ended, as a new owner must judge it."""
-        return self.last_outcome
 
     def image_of(self, table: str) -> Image | None:
         """Return the newest effective image of a keyed state."""
@@ -189,7 +192,6 @@ class _Fold:
 
     def _published(self, row: CheckpointRow) -> None:
         self.facts["versions"] = {**self.facts["versions"], **row.detail.get("versions", {})}
-        self.facts["published_id"] = row.sequence_id
         done = row.detail.get("through", row.sequence_id)
         self.unpublished = [open_ for open_ in self.unpublished if open_.sequence_id > done]
         outcome = row.detail.get("outcome")

@@ -6,7 +6,7 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 |---|---|---|
 | claim | next free id | `owner`, `previous` (clean, failed, interrupted, crashed, none), `error`, `tables` |
 | state | the state's id | on the last id of a group: `manifest` |
-| published | last published id | `versions` {table: Delta version}, `outcome` (null, clean, failed, interrupted), `error` |
+| published | last committed id | `versions` by table, `through` (all up to here is published), `outcome`, `error` |
 | rewind | the rewind's own id r | `to`, `tables` |
 | halt | last committed id | `reason`, `trigger`, `operator`, `error` |
 | resume | last committed id | `reason` |

@@ -51,7 +51,7 @@ class Blueprint:
     @property
     def forced_single(self) -> Mapping[str, str]:
         """Return the operators that force groups of one, with the reason."""
-        declared = {name: "sees one trigger at a time" for name in self.region.forced_single}
+        declared = dict.fromkeys(self.region.forced_single, "sees one trigger at a time")
         found = {name: verdict.reason for name, verdict in self.verdicts.items() if not verdict.vectorises}
         return {**declared, **found}
 

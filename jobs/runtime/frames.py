@@ -69,7 +69,7 @@ class GroupFrames:
             OperatorFailed: whatever it raised, chained.
         """
         arguments = dict(zip(function.streams, frames, strict=True))
-        arguments.update({name: self.params for name in function.params})
+        arguments.update(dict.fromkeys(function.params, self.params))
         return self.guard(operator, lambda: function.function(**arguments))
 
     def guard(self, operator: Operator, action: Callable[[], Any]) -> Any:
@@ -119,9 +119,9 @@ def summary_of(error: BaseException) -> str:
         return type(error).__name__
     for line in reversed(lines):
         head, separator, _ = line.partition(": ")
-        if separator and head.replace(".", "").isidentifier() and head.endswith(("Error", "Exception")):
-            if not head.startswith(("org.", "java.")):
-                return line[:500]
+        names_an_error = head.replace(".", "").isidentifier() and head.endswith(("Error", "Exception"))
+        if separator and names_an_error and not head.startswith(("org.", "java.")):
+            return line[:500]
     return f"{type(error).__name__}: {lines[0][:500]}"
 
 

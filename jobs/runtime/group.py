@@ -219,7 +219,9 @@ class GroupWork:
                 continue
             frames.streams[port.stream] = seen_downstream(upstream, self._staged[table].result().frame)
 
-    def _stage(self, operator: Operator, frame: DataFrame, materialiser: Materialiser, pool: ThreadPoolExecutor) -> None:
+    def _stage(
+        self, operator: Operator, frame: DataFrame, materialiser: Materialiser, pool: ThreadPoolExecutor
+    ) -> None:
         name = self.blueprint.written_by[operator.name]
         check_schema(self.blueprint.table(name), frame)
         self._staged[name] = pool.submit(self._write, operator, name, frame, materialiser)

@@ -47,6 +47,8 @@ class RegionOwner:
         history: the region's facts, with every row that this owner committed.
         epoch: this owner's; 0 before the claim.
         state: the controller's state (E9).
+        versions: Delta version by table of what this owner published.
+        done_through: the newest id that this owner itself published or rewound; its note rides with a later commit.
     """
 
     identity: Identity
@@ -56,12 +58,18 @@ class RegionOwner:
     epoch: int = 0
     state: State = State.STARTED
     versions: dict[str, int] = field(default_factory=dict)
+    done_through: int = 0
 
     @property
     def region(self) -> str:
         return self.identity.region
 
-    # --- claim ---------------------------------------------------------------------------------------------------
+    @property
+    def behind(self) -> tuple[CheckpointRow, ...]:
+        """Return the rows, in commit order, that are committed and that nobody is known to have published."""
+        return tuple(row for row in self.history.unpublished if row.sequence_id > self.done_through)
+
+    # --- claim ------------------------------------------------------------------------------------------------------
 
     def claim(self, tables: Sequence[RegionTable] = ()) -> RegionHistory:
         """Take the region over: lease, fence, roll forward (design.md §3.1, §3.2).
@@ -98,7 +106,7 @@ class RegionOwner:
         self._move(Event.CLAIMED_UNCLEAN if attempts_after(RegionHistory(), previous) else Event.CLAIMED_CLEAN)
         row = self._row(
             RowKind.CLAIM,
-            self.history.next_id,
+            max(self.history.next_id, registry.region_info(self.region).next_id),  # burnt ids stay burnt (H40)
             previous=previous.value,
             error=dict(self.history.last_error) if self.history.last_error and previous is Outcome.FAILED else None,
             tables=[table.to_json() for table in known],
@@ -130,19 +138,20 @@ class RegionOwner:
     def roll_forward(self) -> None:
         """Finish, in commit order, whatever is committed and not published (H3); resets count as done then."""
         reach(FailPoint.ROLL_FORWARD)
-        for row in self.history.unpublished:
+        behind = self.behind
+        for row in behind:
             if row.kind is RowKind.REWIND:
                 self._apply_rewind(row)
             else:
                 self._publish(row)
                 self._settle(row)
-        if self.history.unpublished:
-            self.report("roll_forward", {"groups": len(self.history.unpublished)})
+        if behind:
+            self.report("roll_forward", {"groups": len(behind)})
             self._note_published(outcome=None)
         if self.state is State.RESETTING:
             self._move(Event.RESET_DONE)
 
-    # --- a group ---------------------------------------------------------------------------------------------------
+    # --- a group ----------------------------------------------------------------------------------------------------
 
     def commit(self, staged: StagedGroup, checkpoint_seconds: Callable[[], float]) -> CheckpointRow:
         """Make a drained group a consistent state: the one commit point.
@@ -197,6 +206,7 @@ class RegionOwner:
                 self.versions[name] = self.outside.store.table(name).publish(version, files).delta_version
         for name in manifest.upserts:
             self._merge(name, manifest, version)
+        self.done_through = max(self.done_through, row.sequence_id)
 
     def _merge(self, name: str, manifest: Manifest, version: int) -> None:
         """Bring a visible table up to a group: the last history row a key (design.md §3.4)."""
@@ -225,7 +235,7 @@ class RegionOwner:
                 settled.append((state.trigger_order, number))
         self.outside.registry.settle(self.region, self.epoch, settled)
 
-    # --- rewind ----------------------------------------------------------------------------------------------------
+    # --- rewind -----------------------------------------------------------------------------------------------------
 
     def rewind(self, to: int, horizon: int) -> int:
         """Take state and every sink of the region back to a committed id (design.md §3.4).
@@ -264,27 +274,29 @@ class RegionOwner:
                 staging = self.outside.store.staging(table.name, self.epoch, uuid.uuid4().hex)
                 done = target.rewind_rows(version, to, staging)
             self.versions[table.name] = done.delta_version
+        self.done_through = max(self.done_through, row.sequence_id)
         pending = self.outside.registry.requeue_above(self.region, self.epoch, to)
         self.report("rewind", {"to": to, "rewind_id": row.sequence_id, "pending": pending})
         return pending
 
-    # --- other rows ------------------------------------------------------------------------------------------------
+    # --- other rows -------------------------------------------------------------------------------------------------
 
-    def halt(self, reason: str, *, trigger: str | None, operator: str | None, error: Mapping[str, Any] | None) -> Halted:
+    def halt(
+        self, reason: str, *, trigger: str | None, operator: str | None, error: Mapping[str, Any] | None
+    ) -> Halted:
         """Write that the region is halted and return the error that says so."""
         if self.state in (State.PROCESSING, State.RESETTING):
             self._move(Event.HALT_ASKED)
-        self._append(
-            [*self._open_note(),
-             self._row(RowKind.HALT, self.history.committed_id, reason=reason, trigger=trigger, operator=operator,
-                       error=dict(error) if error else None)],
-            self.history.committed_id,
+        row = self._row(
+            RowKind.HALT, self.history.committed_id, reason=reason, trigger=trigger, operator=operator,
+            error=dict(error) if error else None,
         )  # fmt: skip
+        self._note([*self._open_note(), row])
         return halted_error(self.region, self.history)
 
     def resume(self, reason: str) -> None:
         """Grant a fresh budget of attempts (E18)."""
-        self._append([self._row(RowKind.RESUME, self.history.committed_id, reason=reason)], self.history.committed_id)
+        self._note([self._row(RowKind.RESUME, self.history.committed_id, reason=reason)])
 
     def refuse(self, uri: str, identity: Mapping[str, Any], reason: str) -> None:
         """Note that a trigger will never be processed, and why."""
@@ -292,7 +304,7 @@ class RegionOwner:
             RowKind.REFUSED, self.history.committed_id, trigger_uri=uri, trigger_kind="file",
             trigger_identity=dict(identity), reason=reason,
         )  # fmt: skip
-        self._append([row], self.history.committed_id)
+        self._note([row])
 
     def skip(self, trigger: Any, reason: str) -> int:
         """Commit an empty state for a trigger that cannot be processed; returns its id."""
@@ -334,7 +346,7 @@ class RegionOwner:
         """Note an event of the run in the controller's state."""
         self._move(event)
 
-    # --- inside ----------------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------------------------
 
     def _open_note(self) -> list[CheckpointRow]:
         """Return the note of what was published since the last one, to ride with the next commit."""
@@ -343,13 +355,11 @@ class RegionOwner:
         return [self._published_row(outcome=None, error=None)]
 
     def _note_published(self, outcome: Outcome | None, error: Mapping[str, Any] | None = None) -> None:
-        row = self._published_row(outcome, error)
-        self._append([row], row.sequence_id)
+        self._note([self._published_row(outcome, error)])
 
     def _published_row(self, outcome: Outcome | None, error: Mapping[str, Any] | None) -> CheckpointRow:
-        through = max([self.history.committed_id, *(row.sequence_id for row in self.history.unpublished)])
-        if outcome is not None and outcome is not Outcome.CLEAN:
-            through = max(self.history.published_id, 0) if self.history.unpublished else through
+        behind = self.behind
+        through = behind[0].sequence_id - 1 if behind else self.history.next_id - 1
         return self._row(
             RowKind.PUBLISHED,
             self.history.committed_id,
@@ -358,6 +368,10 @@ class RegionOwner:
             outcome=outcome.value if outcome else None,
             error=dict(error) if error else None,
         )
+
+    def _note(self, rows: Sequence[CheckpointRow]) -> None:
+        """Commit rows that take no id of their own, at the newest id that any row has."""
+        self._append(rows, self.history.next_id - 1)
 
     def _append(self, rows: Sequence[CheckpointRow], sequence_id: int) -> None:
         self.outside.store.checkpoint.append(rows, sequence_id=sequence_id)

@@ -95,7 +95,8 @@ class Inbox:
                 facts = os.stat(path_of(trigger.uri))
             except OSError as error:
                 msg = f"{trigger.uri} was scanned and cannot be read any more: {error.strerror}"
-                raise InputMissing(msg, remedy=_SKIP.format(trigger.region, trigger.uri), triggers=(trigger,)) from error
+                remedy = _SKIP.format(trigger.region, trigger.uri)
+                raise InputMissing(msg, remedy=remedy, triggers=(trigger,)) from error
             if identity_key(identity_of(facts)) != trigger.identity_key:
                 msg = f"{trigger.uri} is not the file that was scanned: it changed since"
                 raise InputChanged(msg, remedy="it is scanned anew; write files elsewhere and rename them into place",

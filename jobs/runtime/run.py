@@ -30,10 +30,10 @@ from jobs.errors import (
 from jobs.failpoints import FailPoint, reach
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.directory_scan import Source
-from jobs.protocol.decisions import EndRun, GroupSize, Halt, Leave, Proceed, Split, Stop, after_claim, after_failure
+from jobs.protocol.decisions import GroupSize, Halt, Leave, Proceed, Split, Stop, after_claim, after_failure
 from jobs.protocol.history import Outcome
-from jobs.protocol.triggers import Trigger, TriggerStatus
 from jobs.protocol.transitions import Event, State
+from jobs.protocol.triggers import Trigger, TriggerStatus
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.group import GroupWork, StagedGroup
 from jobs.runtime.owner import Identity, RegionOwner, Report, halted_error
@@ -183,7 +183,7 @@ class RegionRun:
         except Fenced:
             self.owner.leave()
 
-    # --- one group ---------------------------------------------------------------------------------------------------
+    # --- one group --------------------------------------------------------------------------------------------------
 
     def _pending(self) -> Sequence[Trigger]:
         count = self.size.current
@@ -294,17 +294,17 @@ class RegionRun:
                 live=table.live_files(),
             )
 
-    # --- failures ------------------------------------------------------------------------------------------------------
+    # --- failures ---------------------------------------------------------------------------------------------------
 
     def _after_failure(self, raised: Exception, pending: Sequence[Trigger]) -> None:
         """Decide what follows; returns where the loop goes on, raises where the run is over."""
         error = classified(raised)
         if isinstance(error, Fenced):
             raise error
-        known = self.owner.history.committed_id
         self.owner.refresh()
-        if self.owner.history.committed_id > known or self.owner.history.unpublished:
+        if self.owner.behind:
             self._finish_committed(error)
+            self.done_triggers += len(pending)
             return
         decision = after_failure(
             error.retry,
@@ -326,12 +326,11 @@ class RegionRun:
         error.facts["trigger"] = pending[0].uri
         if isinstance(decision, Halt):
             raise self._halt(decision.reason, error=self._described(error), trigger=pending[0].uri) from error
-        assert isinstance(decision, EndRun)
-        raise error
+        raise error  # EndRun: the next claim counts an attempt
 
     def _finish_committed(self, error: Exception) -> None:
         """The group was committed although something raised: roll forward instead of doing it again (H10)."""
-        self.report("roll_forward", {"after": str(error)})
+        self.report("committed", {"although": str(error)})
         if self.owner.state is State.DRAINING:
             self.owner.moved(Event.CHECKPOINTED)
         self.owner.moved(Event.FAILED)
@@ -371,7 +370,7 @@ class RegionRun:
         pending = self.outside.registry.pending(self.region, 1)
         return pending[0].uri if pending else None
 
-    # --- reporting -------------------------------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------------------------
 
     def _note(self, step: str, numbers: Mapping[str, Any]) -> None:
         if step == "state" and self.owner.epoch:

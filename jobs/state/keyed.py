@@ -48,7 +48,14 @@ class KeyedState:
 
     @classmethod
     def load(
-        cls, *, table: str, root: Path, keys: Sequence[str], schema: Any, image: Image | None, live: Sequence[StagedFile]
+        cls,
+        *,
+        table: str,
+        root: Path,
+        keys: Sequence[str],
+        schema: Any,
+        image: Image | None,
+        live: Sequence[StagedFile],
     ) -> KeyedState:
         """Read the state that the published files and the newest image make up."""
         after = image.at if image else 0
@@ -125,8 +132,7 @@ class KeyedState:
             self.rows = None
             return
         new = changes if changes is not None else pa.concat_tables(pq.read_table(self.root / f.path) for f in files)
-        merged = new if self.rows is None else pa.concat_tables([self.rows, new], promote_options="permissive")
-        self.rows = last_per_key(merged, self.keys)
+        self.rows = last_per_key(_joined(self.rows, new), self.keys)
 
     def image_due(self, new_rows: int, new_files: int) -> bool:
         """Is it time to write the state whole, with the group that adds so many changes?"""
@@ -137,11 +143,8 @@ class KeyedState:
 
     def image_rows(self, session: SparkSession, changes: pa.Table | None, staged: DataFrame) -> pa.Table | DataFrame:
         """Return the state after the group, one row a key: in memory if all of it is, else as a frame."""
-        import pyarrow as pa
-
         if self.is_small and changes is not None:
-            merged = changes if self.rows is None else pa.concat_tables([self.rows, changes], promote_options="permissive")
-            return last_per_key(merged, self.keys)
+            return last_per_key(_joined(self.rows, changes), self.keys)
         rows = staged
         if not self.is_small:
             rows = self._large(session).unionByName(staged)
@@ -150,6 +153,12 @@ class KeyedState:
         payload = F.struct(*(f"`{name}`" for name in rows.columns))
         last = rows.groupBy(*(f"`{key}`" for key in self.keys)).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
         return last.select("_last.*")
+
+
+def _joined(before: pa.Table | None, new: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    return new if before is None else pa.concat_tables([before, new], promote_options="permissive")
 
 
 def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -1,0 +1,64 @@
+# Drainmark. `make` alone lists the targets. Needed: Python 3.11 or later, Java 17 or later; all else comes with `setup`.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := .setup-stamp
+INPUT ?=
+ARGS ?=
+
+.PHONY: help setup demo dev test test-recovery check bench clean requirements
+
+help: ## this list
+	@echo "make TARGET"; echo
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | \
+	  while IFS=$$'\t' read -r name text; do printf '  %-15s %s\n' "$$name" "$$text"; done
+
+setup: $(STAMP) ## install everything into .venv, once; every target below does it by itself
+
+$(STAMP): requirements.lock pyproject.toml
+	@if ! { [ -n "$${JAVA_HOME:-}" ] && [ -x "$${JAVA_HOME:-}/bin/java" ]; } && ! command -v java >/dev/null; then \
+	  echo "Drainmark needs Java 17, and there is none: install it (Debian: apt install openjdk-17-jre-headless)." >&2; exit 1; fi
+	@if ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	  echo "Drainmark needs Python 3.11 or later, and $(PYTHON) is not: install it, or name it: make setup PYTHON=..." >&2; exit 1; fi
+	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV) || { \
+	  echo "The virtual environment could not be made: install Python's venv (Debian: apt install python3.11-venv)." >&2; exit 1; }
+	@echo "Installing Python packages into $(VENV) (a minute or two) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@echo "Fetching the jars of delta-spark (20 seconds, once a machine) ..."
+	@$(BIN)/python -m orchestration.cli.fetch_jars
+	@touch $(STAMP)
+
+demo: $(STAMP) ## LogWatch is killed and recovers before your eyes; INPUT=/var/log runs it on a copy of your logs
+	@$(BIN)/drainmark demo $(if $(INPUT),--input "$(INPUT)")
+
+dev: $(STAMP) ## open Dagster's UI on this project
+	@$(BIN)/drainmark dev
+
+test: $(STAMP) ## the tests; ARGS="-k rewind" passes options to pytest
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-recovery: $(STAMP) ## the whole recovery matrix and the slow tests (long)
+	@$(BIN)/python -m pytest -m "recovery or slow" $(ARGS)
+
+check: $(STAMP) ## ruff, mypy --strict, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(STAMP) ## against Structured Streaming; prints ratios, writes bench-results.json
+	@$(BIN)/python tests/benchmarks/bench.py $(ARGS)
+
+clean: ## remove .venv, caches and build products; never .drainmark
+	@rm -rf $(VENV) $(STAMP) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+requirements: ## make requirements.lock anew from pyproject.toml (needs uv)
+	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header --output-file requirements.lock

@@ -1,0 +1,189 @@
+"""Which assets a region has: its source folder, its checkpoint table, its state tables, its sinks.
+
+Keys are `[app, table]`, the group is the region. The tables are known from the plan alone, so that nothing is opened
+and no session started when the code location loads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from jobs.operators.aggregate import Aggregate
+from jobs.operators.delta_append import DeltaSink
+from jobs.operators.delta_upsert import DeltaUpsertSink
+from jobs.operators.directory_scan import Source
+from jobs.regions.plan import RegionPlan
+from jobs.runtime.blueprint import shares_history, state_table
+from jobs.runtime.run import GroupReport
+from orchestration.metadata import column_schema, data_version, group_metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAsset:
+    """One table of a region as an asset.
+
+    Attributes:
+        table: path below DRAINMARK_HOME, as in a group's report.
+        output: name of the op's output that stands for it.
+        upstream: keys of the assets that it is made from.
+    """
+
+    table: str
+    key: dg.AssetKey
+    output: str
+    description: str
+    kind: str
+    upstream: tuple[dg.AssetKey, ...]
+
+
+def dagster_name(region: str) -> str:
+    """Return a region's name as Dagster allows it for jobs, ops and groups: `app/start` gives `app__start`."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", region.replace("/", "__"))
+
+
+def source_key(region: RegionPlan, source: Source) -> dg.AssetKey:
+    return dg.AssetKey([_application(region), "source", source.name])
+
+
+def checkpoint_table(region: RegionPlan) -> str:
+    return f"checkpoints/{region.name}"
+
+
+def checkpoint_key(region: RegionPlan) -> dg.AssetKey:
+    return dg.AssetKey([_application(region), *checkpoint_table(region).split("/")[:1], region.name.partition("/")[2]])
+
+
+def source_assets(region: RegionPlan, folders: Mapping[str, Path]) -> list[dg.AssetSpec]:
+    """Return the folders that a region reads as external assets.
+
+    Args:
+        folders: absolute path by name of the source.
+    """
+    return [
+        dg.AssetSpec(
+            key=source_key(region, source),
+            group_name=dagster_name(region.name),
+            description=f"files of {folders[source.name]}, one trigger each",
+            kinds={"file", source.scan.format},
+            metadata={"dagster/uri": str(folders[source.name])},
+        )
+        for source in _sources(region)
+    ]
+
+
+def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
+    """Return the checkpoint table, the state tables and the sinks of a region."""
+    sources = tuple(source_key(region, source) for source in _sources(region))
+    checkpoint = TableAsset(
+        table=checkpoint_table(region),
+        key=checkpoint_key(region),
+        output="checkpoints",
+        description="a row a consistent state: the region's truth",
+        kind="delta",
+        upstream=sources,
+    )
+    found = {asset.table: asset for asset in _tables(region, sources)}
+    return (checkpoint, *found.values())
+
+
+def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[TableAsset]:
+    application = _application(region)
+    for operator in region.operators:
+        upstream = _state_keys(region, operator.name) or sources
+        has_history = isinstance(operator, DeltaUpsertSink) and not shares_history(operator, region)
+        if isinstance(operator, Aggregate) or has_history:
+            what = "keyed state" if isinstance(operator, Aggregate) else "history"
+            yield _asset(
+                state_table(application, operator.name),
+                _state_key(application, operator.name),
+                f"{what} of {operator.name}: one row a changed key and id",
+                upstream,
+            )
+        if isinstance(operator, DeltaSink):
+            own = (_state_key(application, operator.name),) if has_history else upstream
+            for table in operator.tables:
+                key = dg.AssetKey([application, *table.split("/")])
+                yield _asset(f"lake/{table}", key, f"{operator.summary}, exactly once", own)
+
+
+def _asset(table: str, key: dg.AssetKey, description: str, upstream: tuple[dg.AssetKey, ...]) -> TableAsset:
+    return TableAsset(
+        table=table,
+        key=key,
+        output=re.sub(r"[^A-Za-z0-9_]", "_", table),
+        description=description,
+        kind="delta",
+        upstream=upstream,
+    )
+
+
+def _state_keys(region: RegionPlan, name: str) -> tuple[dg.AssetKey, ...]:
+    """Return the nearest states upstream of an operator."""
+    keys: dict[dg.AssetKey, None] = {}
+    waiting = [port.upstream for port in region.operator(name).inputs]
+    seen: set[str] = set()
+    while waiting:
+        upstream = waiting.pop()
+        if upstream in seen or all(operator.name != upstream for operator in region.operators):
+            continue
+        seen.add(upstream)
+        operator = region.operator(upstream)
+        if isinstance(operator, Aggregate):
+            keys[_state_key(_application(region), operator.name)] = None
+        else:
+            waiting.extend(port.upstream for port in operator.inputs)
+    return tuple(keys)
+
+
+def _state_key(application: str, operator: str) -> dg.AssetKey:
+    return dg.AssetKey([application, "state", operator])
+
+
+def _sources(region: RegionPlan) -> list[Source]:
+    return [operator for operator in region.operators if isinstance(operator, Source)]
+
+
+def _application(region: RegionPlan) -> str:
+    return region.name.partition("/")[0]
+
+
+# --- events ------------------------------------------------------------------------------------------------------
+
+
+def materializations(
+    report: GroupReport,
+    region: RegionPlan,
+    *,
+    home: Path,
+    row_counts: Mapping[str, int] | None = None,
+    schemas: Mapping[str, str] | None = None,
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield one event a table of the region for one group.
+
+    Args:
+        row_counts: by table, rows after the group.
+        schemas: by table, Spark's JSON of the columns; shown where given.
+    """
+    for asset in table_assets(region):
+        metadata: dict[str, Any] = {**group_metadata(report), "dagster/uri": str(home / asset.table)}
+        if asset.table in report.rows_out:
+            metadata["drainmark/rows"] = report.rows_out[asset.table]
+        if asset.table in report.versions:
+            metadata["drainmark/delta_version"] = report.versions[asset.table]
+        if row_counts and asset.table in row_counts:
+            metadata["dagster/row_count"] = row_counts[asset.table]
+        if schemas and asset.table in schemas:
+            metadata["dagster/column_schema"] = column_schema(schemas[asset.table])
+        yield dg.AssetMaterialization(asset_key=asset.key, metadata=metadata, tags=data_version(report))
+
+
+def observations(report: GroupReport, region: RegionPlan) -> Iterator[dg.AssetObservation]:
+    """Yield one event a source of the region for one group."""
+    for source in _sources(region):
+        yield dg.AssetObservation(asset_key=source_key(region, source), metadata=group_metadata(report))

@@ -1,0 +1,89 @@
+"""The last step of `make setup`: fetch delta-spark's jars once, so that every later start is fast and quiet.
+
+Ivy writes pages to the terminal while it resolves; a child process does that here, and is quoted only if it fails.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from jobs.errors import StoreUnavailable
+
+FETCH_TIMEOUT_SECONDS = 900
+_QUOTED_LINES = 12
+_START = """
+import sys
+from pathlib import Path
+from resources.spark import SparkEngine
+SparkEngine("local[1]", {}, Path(sys.argv[1])).session.range(1).collect()
+"""
+
+
+def fetch_jars() -> bool:
+    """Start one Spark session, unless the jars are there; returns whether it was needed.
+
+    Raises:
+        JavaMissing: there is no Java runtime.
+        StoreUnavailable: the session did not start, or left no jars behind.
+    """
+    from resources.spark import check_java
+
+    check_java()
+    if are_cached():
+        return False
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            child = subprocess.run(
+                [sys.executable, "-c", _START, scratch],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=FETCH_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _not_fetched(f"no answer for {FETCH_TIMEOUT_SECONDS} s", "") from error
+    if child.returncode != 0 or not are_cached():
+        raise _not_fetched(f"the first start ended with {child.returncode}", child.stdout)
+    return True
+
+
+def are_cached() -> bool:
+    """Tell whether a session starts without asking a repository."""
+    from resources.spark import delta_settings
+
+    return "spark.jars.packages" not in delta_settings()
+
+
+def _not_fetched(reason: str, output: str) -> StoreUnavailable:
+    """Return the error, with what Ivy said last."""
+    half_filled = [str(folder) for folder in (Path.home() / ".m2", *Path.home().glob(".ivy2*")) if folder.exists()]
+    known = any(mark in output for mark in ("download failed", "DOWNLOAD FAILED", "unresolved dependency"))
+    clear = f"clear {' and '.join(half_filled)} (half-filled, it makes Ivy fail)" if half_filled else ""
+    network = "see whether this machine reaches a Maven repository"
+    remedies = [clear, network] if known else [network, clear]
+    quoted = "\n".join(output.strip().splitlines()[-_QUOTED_LINES:])
+    return StoreUnavailable(
+        f"the jars of delta-spark could not be fetched: {reason}\n{quoted}".rstrip(),
+        remedy="; ".join(filter(None, remedies)) + "; then `make setup` again",
+    )
+
+
+def main() -> None:
+    """Fetch and say so in one line."""
+    from jobs.errors import DrainmarkError
+
+    try:
+        fetched = fetch_jars()
+    except DrainmarkError as error:
+        sys.exit(str(error))
+    print("The jars of delta-spark were fetched." if fetched else "The jars of delta-spark are there.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""Dagster's code location: every application with a region, compiled and handed to the factory. No logic here.
+
+The definitions are made when Dagster asks for them, so importing this module opens nothing and reads no environment.
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from orchestration.factory import build_definitions
+from resources.settings import load_settings
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Return the definitions of this project's applications."""
+    return build_definitions(load_settings())

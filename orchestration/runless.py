@@ -1,0 +1,29 @@
+"""Events on the asset pages for what the command line did: the same as a Dagster run leaves, without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from jobs.regions.plan import RegionPlan
+from jobs.runtime.run import GroupReport
+
+INSTANCE_FILE = "dagster.yaml"
+
+
+def report(reports: Iterable[GroupReport], plan: RegionPlan, dagster_home: Path) -> None:
+    """Report groups to the Dagster instance at `dagster_home`; does nothing where there is none.
+
+    Args:
+        dagster_home: `$DRAINMARK_HOME/dagster`, or DAGSTER_HOME.
+    """
+    if not (dagster_home / INSTANCE_FILE).is_file():
+        return
+    import dagster as dg
+
+    from orchestration.assets import materializations, observations
+
+    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
+        for group in reports:
+            for event in (*observations(group, plan), *materializations(group, plan, home=dagster_home.parent)):
+                instance.report_runless_asset_event(event)

@@ -1,0 +1,70 @@
+"""Imports modules in this process, one after the other, and prints as JSON what each of them did besides.
+
+Run as a program, with the names as arguments: a process in which nothing has been imported yet. What a library does
+while it is imported is its own affair; what counts is what a file of the project asks for at its top level.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = tuple(f"{ROOT / package}{os.sep}" for package in ("jobs", "resources", "orchestration", "sql"))
+FACADE = str(ROOT / "drainmark.py")
+HEAVY = ("pyspark", "dagster", "deltalake", "boto3", "sqlmodel", "sqlalchemy", "pandas", "pyarrow", "py4j")
+WATCHED = ("open", "socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os.posix_spawn", "sqlite3.connect")
+
+
+def culprit() -> str | None:
+    """Return the line of ours that is being executed, unless an import lies between it and what happens."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith("<frozen importlib"):
+            return None
+        if name.startswith(OURS) or name == FACADE:
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+def main(names: list[str]) -> dict[str, Any]:
+    """Import the modules; return module -> {"acts": [...], "loaded": heavy packages in memory after it}."""
+    acts: list[str] = []
+
+    class Watched(type(os.environ)):  # type: ignore[misc]
+        def __getitem__(self, key: str) -> str:
+            if where := culprit():
+                acts.append(f"environment {key} at {where}")
+            return str(super().__getitem__(key))
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in WATCHED and (where := culprit()):
+            acts.append(f"{event} {arguments[0]!r} at {where}")
+
+    os.environ.__class__ = Watched
+    sys.addaudithook(hook)
+    found: dict[str, Any] = {}
+    for name in names:
+        acts.clear()
+        importlib.import_module(name)
+        found[name] = {"acts": list(acts), "loaded": [package for package in HEAVY if package in sys.modules]}
+    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    pyspark = sys.modules.get("pyspark")
+    started = bool(pyspark and pyspark.SparkContext._active_spark_context)
+    return {"modules": found, "threads": threads, "spark_started": started}
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    result = json.dumps(main(sys.argv[1:]))
+    sys.stdout.write(result + "\n")
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,69 @@
+"""Importing a module does nothing: no JVM, no file, no socket, no look at the environment, no heavy library too early."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from architecture.tree import PURE, ROOT, product_modules
+
+IMPORTING = Path(__file__).with_name("importing.py")
+CODE_LOCATION = "orchestration.definitions"
+"""Dagster imports it to get the definitions: to assemble them, settings included, is all that it is for."""
+
+HEAVY_FREE = ("drainmark", "jobs", *PURE, "jobs.errors", "jobs.failpoints", "jobs.operators", "jobs.apps",
+              "jobs.state", "jobs.runtime", "orchestration.cli")  # fmt: skip
+"""Packages that declare, compile, decide or explain: all of their modules load without Spark, Dagster and the stores."""
+
+UNWANTED = {"pyspark", "py4j", "dagster", "boto3"}
+
+
+def import_apart(*modules: str) -> dict[str, Any]:
+    found = subprocess.run(
+        [sys.executable, str(IMPORTING), *modules], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    parsed: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
+    return parsed
+
+
+def below(packages: tuple[str, ...]) -> list[str]:
+    return [name for name in product_modules() if any(name == top or name.startswith(f"{top}.") for top in packages)]
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, Any]:
+    """All modules but the code location, imported by one process in the order of their layers."""
+    return import_apart(*(name for name in product_modules() if name != CODE_LOCATION))
+
+
+def test_importing_any_module_does_nothing_besides(imported: dict[str, Any]) -> None:
+    assert {name: what["acts"] for name, what in imported["modules"].items() if what["acts"]} == {}
+
+
+def test_importing_all_modules_starts_no_thread_and_no_jvm(imported: dict[str, Any]) -> None:
+    assert imported["threads"] == []
+    assert not imported["spark_started"]
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_a_pure_package_loads_no_library_that_touches_the_world(package: str) -> None:
+    modules = import_apart(*below((package,)))["modules"]
+    assert modules
+    assert {name: what["loaded"] for name, what in modules.items() if what["loaded"]} == {}
+
+
+def test_what_declares_decides_and_explains_loads_neither_spark_nor_dagster() -> None:
+    modules = import_apart(*below(HEAVY_FREE))["modules"]
+    early = {name: sorted(UNWANTED.intersection(what["loaded"])) for name, what in modules.items()}
+    assert {name: found for name, found in early.items() if found} == {}
+
+
+def test_adapters_load_no_dagster() -> None:
+    modules = import_apart(*below(("resources",)))["modules"]
+    assert {name for name, what in modules.items() if "dagster" in what["loaded"]} == set()

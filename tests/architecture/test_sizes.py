@@ -1,0 +1,36 @@
+"""Modules and functions that fit into a head, and names that say what they hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from architecture.tree import product_files, relative
+
+MODULE_LINES = 400
+BODY_LINES = 50
+NAMELESS = {"utils", "util", "helpers", "common", "manager", "base", "misc"}
+
+
+def test_no_module_is_longer_than_the_cap() -> None:
+    lengths = {relative(path): len(path.read_text().splitlines()) for path in product_files()}
+    assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
+
+
+def _bodies(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield each function with the lines of its body, the docstring left out."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+            if body:
+                yield f"{relative(path)}:{node.lineno} {node.name}", (body[-1].end_lineno or 0) - body[0].lineno + 1
+
+
+def test_no_function_is_longer_than_the_cap() -> None:
+    bodies = dict(item for path in product_files() for item in _bodies(path))
+    assert {name: length for name, length in bodies.items() if length > BODY_LINES} == {}
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    assert [relative(path) for path in product_files() if path.stem in NAMELESS or path.parent.name in NAMELESS] == []

@@ -1,0 +1,39 @@
+"""The files that the rules of this folder are about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("jobs", "resources", "orchestration")
+PURE = ("jobs.graph", "jobs.regions", "jobs.protocol")
+_TEXTS = (".py", ".toml", ".yaml", ".yml", ".md", ".sql", ".mako", ".lock", ".json", ".ini", ".cfg")
+
+
+def product_files() -> list[Path]:
+    """Return the Python files of the three packages and the facade."""
+    return [ROOT / "drainmark.py", *(path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))]
+
+
+def product_modules() -> list[str]:
+    """Return their dotted names."""
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in product_files()]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def files_of_tests() -> list[Path]:
+    """Return the Python files of the tests, without this folder."""
+    return [path for path in sorted((ROOT / "tests").rglob("*.py")) if path.parent != Path(__file__).parent]
+
+
+def text_files() -> Iterator[Path]:
+    """Yield what a reader of the repository can open: no caches, no build products, nothing hidden but `.ci`."""
+    yield from (ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / "drainmark.py")
+    yield from (path for path in sorted(ROOT.glob("*.*")) if path.suffix in _TEXTS and path.name != "bench-results.json")
+    for folder in (*PACKAGES, "sql", "tests"):
+        yield from (path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in _TEXTS and path.is_file())
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()

@@ -1,0 +1,321 @@
+"""What the checkpoint table promises: claims fence, commits are found again, rows come back in commit order."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
+from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
+from resources import delta_commits
+from resources.checkpoint_table import CheckpointTable
+from resources.delta_tables import ManagedTable
+
+REGION = "shop/orders"
+
+
+def row(kind: RowKind, epoch: int, sequence_id: int, **more: Any) -> CheckpointRow:
+    fields: dict[str, Any] = {
+        "attempt": uuid4().hex,
+        "recorded_at": dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC),
+        "run_id": "run",
+        "drainmark_version": "0.1.0",
+        "graph_fingerprint": "graph",
+        "params_hash": "params",
+    }
+    return CheckpointRow(kind=kind, region=REGION, epoch=epoch, sequence_id=sequence_id, **(fields | more))
+
+
+def claim(epoch: int, next_id: int = 1) -> CheckpointRow:
+    return row(RowKind.CLAIM, epoch, next_id)
+
+
+def state(epoch: int, sequence_id: int, **more: Any) -> CheckpointRow:
+    return row(RowKind.STATE, epoch, sequence_id, **more)
+
+
+def shown(table: CheckpointTable) -> list[tuple[str, int, int]]:
+    return [(row.kind.value, row.epoch, row.sequence_id) for row in table.rows()]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "checkpoints" / REGION
+    CheckpointTable(root, REGION).create()
+    return root
+
+
+@pytest.fixture
+def table(root: Path) -> CheckpointTable:
+    return CheckpointTable(root, REGION)
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_table_is_empty_and_creation_may_be_repeated(tmp_path: Path) -> None:
+    table = CheckpointTable(tmp_path / "new", REGION)
+    assert not table.exists()
+    table.create()
+    table.create()
+    assert table.exists()
+    assert table.rows() == ()
+    assert table.txn() == (0, 0)
+    with pytest.raises(ForeignTable):
+        CheckpointTable(tmp_path / "new", "shop/returns").create()
+
+
+def test_every_field_comes_back(table: CheckpointTable) -> None:
+    full = state(
+        1,
+        7,
+        trigger_uri="file:///tmp/ü b.csv",
+        trigger_kind="file",
+        trigger_identity={"size": 10, "mtime_ns": 2**62, "etag": None},
+        trigger_order=2**40,
+        group_first=6,
+        group_last=7,
+        rows_in=3,
+        bytes_in=10,
+        drain_seconds=0.25,
+        checkpoint_seconds=1e-9,
+        detail={"manifest": {"files": {"lake/x": []}}, "note": "ünï\n"},
+    )
+    first = claim(1)
+    table.claim(first)
+    table.append([full], sequence_id=7)
+    assert CheckpointTable(table.root, REGION).rows() == (first, full)
+
+
+def test_rows_come_in_commit_order_and_only_new_files_are_read(
+    table: CheckpointTable, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.claim(claim(1))
+    table.append([row(RowKind.PUBLISHED, 1, 0), state(1, 2), state(1, 1)], sequence_id=2)
+    assert shown(table) == [("claim", 1, 1), ("published", 1, 0), ("state", 1, 2), ("state", 1, 1)]
+
+    CheckpointTable(root, REGION).claim(claim(2, 3))
+    read: list[str] = []
+    original = CheckpointTable._rows_of
+    monkeypatch.setattr(CheckpointTable, "_rows_of", lambda self, path: read.append(path) or original(self, path))
+    assert shown(table)[-1] == ("claim", 2, 3)
+    assert len(table.rows()) == 5
+    assert len(read) == 1
+
+
+def test_users_of_delta_can_query_it(table: CheckpointTable) -> None:
+    table.claim(claim(1))
+    table.append([state(1, 1, detail={"manifest": None})], sequence_id=1)
+    query = "select kind, detail, recorded_at from t order by _position"
+    found = QueryBuilder().register("t", DeltaTable(table.root)).execute(query).read_all()
+    kinds, details, _ = (column.to_pylist() for column in found.columns)
+    assert [str(kind) for kind in kinds] == ["claim", "state"]
+    assert json.loads(str(details[1])) == {"manifest": None}
+
+
+def test_a_newer_format_names_the_version_to_install(table: CheckpointTable) -> None:
+    table.claim(claim(1))
+    newer = state(1, 1, format_version=FORMAT_VERSION + 1, drainmark_version="9.1.0")
+    table.append([newer], sequence_id=1)
+    with pytest.raises(FormatTooNew) as refused:
+        table.rows()
+    assert refused.value.facts["drainmark_version"] == "9.1.0"
+    assert "9.1.0" in (refused.value.remedy or "")
+
+
+def test_a_table_that_vanished_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SplitBrain):
+        CheckpointTable(tmp_path / "none", REGION).rows()
+
+
+# --- the fence -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("H1")
+def test_a_claim_needs_an_epoch_above_the_tables(table: CheckpointTable) -> None:
+    table.claim(claim(2))
+    assert table.txn() == (2, 0)
+    for epoch in (1, 2):
+        with pytest.raises(Fenced):
+            table.claim(claim(epoch))
+    table.claim(claim(5))
+    assert shown(table) == [("claim", 2, 1), ("claim", 5, 1)]
+
+
+@pytest.mark.seed("H1")
+def test_an_older_owner_is_fenced_never_told_that_it_succeeded(table: CheckpointTable) -> None:
+    table.claim(claim(1))
+    table.claim(claim(2))
+    for late in (state(1, 5), row(RowKind.HALT, 1, 0), row(RowKind.PUBLISHED, 1, 0), row(RowKind.REWIND, 1, 6)):
+        with pytest.raises(Fenced) as fenced:
+            table.append([late], sequence_id=late.sequence_id)
+        assert fenced.value.facts["found"] == (2, 0)
+    assert shown(table) == [("claim", 1, 1), ("claim", 2, 1)]
+
+
+def test_nobody_commits_without_a_claim(table: CheckpointTable) -> None:
+    with pytest.raises(Fenced):
+        table.append([state(1, 1)], sequence_id=1)
+
+
+@pytest.mark.seed("H1", "E16")
+@pytest.mark.parametrize("kind", [RowKind.STATE, RowKind.SKIP, RowKind.REWIND])
+def test_an_id_is_committed_once(table: CheckpointTable, kind: RowKind) -> None:
+    table.claim(claim(1))
+    table.append([state(1, 1), state(1, 2)], sequence_id=2)
+    for sequence_id in (1, 2):
+        with pytest.raises(Fenced):
+            table.append([row(kind, 1, sequence_id)], sequence_id=sequence_id)
+    table.append([row(kind, 1, 3)], sequence_id=3)
+    assert table.txn() == (1, 3)
+
+
+def test_what_is_no_state_may_stand_at_the_last_id(table: CheckpointTable) -> None:
+    table.claim(claim(1))
+    table.append([state(1, 2)], sequence_id=2)
+    for kind in (RowKind.PUBLISHED, RowKind.REFUSED, RowKind.HALT, RowKind.RESUME):
+        table.append([row(kind, 1, 2)], sequence_id=2)
+    table.append([row(RowKind.PUBLISHED, 1, 2), state(1, 3)], sequence_id=3)
+    assert [kind for kind, _, _ in shown(table)] == [
+        *("claim", "state", "published", "refused", "halt", "resume", "published", "state")
+    ]
+
+
+def test_rows_that_cannot_be_one_commit_are_refused(table: CheckpointTable) -> None:
+    table.claim(claim(1))
+    for rows in ([], [state(1, 1), state(2, 1)], [claim(1)]):
+        with pytest.raises(ValueError, match="one epoch"):
+            table.append(rows, sequence_id=1)
+
+
+# --- lost replies --------------------------------------------------------------------------------------------------
+
+
+class LostReplyError(RuntimeError):
+    """The answer to a commit never came."""
+
+
+def failing(ending: str) -> Callable[[str], None]:
+    def fail(point: str) -> None:
+        if point.endswith(ending):
+            raise LostReplyError(point)
+
+    return fail
+
+
+@pytest.mark.seed("H10")
+def test_a_lost_reply_is_found_out(root: Path) -> None:
+    table = CheckpointTable(root, REGION, faults=failing(".after_commit"))
+    table.claim(claim(1))
+    table.append([state(1, 1)], sequence_id=1)
+    table.append([row(RowKind.HALT, 1, 1)], sequence_id=1)
+    table.append([row(RowKind.REWIND, 1, 2)], sequence_id=2)
+    assert table.compact(files_at_least=2)
+    assert shown(table) == [("claim", 1, 1), ("state", 1, 1), ("halt", 1, 1), ("rewind", 1, 2)]
+
+
+@pytest.mark.seed("H10")
+def test_a_lost_reply_is_found_out_even_behind_a_compaction(root: Path) -> None:
+    def compacted_meanwhile(point: str) -> None:
+        if point == "checkpoint.after_commit":
+            assert CheckpointTable(root, REGION).compact(files_at_least=2)
+            raise LostReplyError(point)
+
+    table = CheckpointTable(root, REGION, faults=compacted_meanwhile)
+    table.claim(claim(1))
+    table.append([state(1, 1)], sequence_id=1)
+    assert shown(table) == [("claim", 1, 1), ("state", 1, 1)]
+
+
+@pytest.mark.seed("H10")
+def test_a_failure_before_the_commit_leaves_nothing(root: Path) -> None:
+    table = CheckpointTable(root, REGION, faults=failing(".before_commit"))
+    with pytest.raises(LostReplyError):
+        table.claim(claim(1))
+    assert table.rows() == ()
+    assert table.txn() == (0, 0)
+
+
+def test_each_kind_of_commit_has_its_fail_points(root: Path) -> None:
+    passed: list[str] = []
+    table = CheckpointTable(root, REGION, faults=passed.append)
+    table.claim(claim(1))
+    for kind, sequence_id in ((RowKind.STATE, 1), (RowKind.SKIP, 2), (RowKind.REWIND, 3), (RowKind.HALT, 3)):
+        table.append([row(kind, 1, sequence_id)], sequence_id=sequence_id)
+    steps = ["claim", "checkpoint", "checkpoint", "rewind", "note"]
+    assert passed == [f"{step}.{when}_commit" for step in steps for when in ("before", "after")]
+
+
+@pytest.mark.seed("H1")
+def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(root: Path) -> None:
+    """An attempt that already has a row is no proof of its next commit."""
+
+    def refused(point: str) -> None:
+        if point == "note.before_commit":
+            delta_commits.transact(delta_commits.open_table(root), "nobody", 1)
+
+    table = CheckpointTable(root, REGION, faults=refused)
+    table.claim(claim(1))
+    table.append([state(1, 1, attempt="mine")], sequence_id=1)
+    with pytest.raises(CommitOutcomeUnknown):
+        table.append([row(RowKind.HALT, 1, 1, attempt="mine")], sequence_id=1)
+    assert shown(table) == [("claim", 1, 1), ("state", 1, 1)]
+
+
+# --- maintenance ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("H7", "H30")
+def test_compaction_and_maintenance_change_no_row_and_no_version(table: CheckpointTable, root: Path) -> None:
+    table.claim(claim(3))
+    for sequence_id in range(1, 6):
+        table.append([state(3, sequence_id)], sequence_id=sequence_id)
+    before, reader = table.rows(), CheckpointTable(root, REGION)
+    reader.rows()
+
+    assert not table.compact(files_at_least=7)
+    assert table.compact(files_at_least=6)
+    table.maintain()
+
+    assert table.rows() == reader.rows() == CheckpointTable(root, REGION).rows() == before
+    assert table.txn() == (3, 5)
+    assert len(ManagedTable(root, REGION).live_files()) == 1
+    table.append([state(3, 6)], sequence_id=6)
+    assert [entry.sequence_id for entry in reader.rows()] == [1, 1, 2, 3, 4, 5, 6]
+    with pytest.raises(Fenced):
+        table.append([state(2, 9)], sequence_id=9)
+
+
+@pytest.mark.seed("H7")
+def test_a_compaction_that_meets_a_claim_is_given_up(root: Path) -> None:
+    owner = CheckpointTable(root, REGION)
+    owner.claim(claim(1))
+    owner.append([state(1, 1)], sequence_id=1)
+
+    def taken_over(point: str) -> None:
+        if point == "compact.before_commit":
+            owner.claim(claim(2, 2))
+
+    assert not CheckpointTable(root, REGION, faults=taken_over).compact(files_at_least=2)
+    assert owner.txn() == (2, 0)
+    assert shown(owner) == [("claim", 1, 1), ("state", 1, 1), ("claim", 2, 2)]
+
+
+def test_a_reader_goes_on_after_the_log_was_cleaned_under_it(table: CheckpointTable, root: Path) -> None:
+    table.claim(claim(1))
+    reader = CheckpointTable(root, REGION)
+    reader.rows()
+    table.append([state(1, 1)], sequence_id=1)
+    table.append([state(1, 2)], sequence_id=2)
+    table.maintain()
+    for entry in sorted((root / "_delta_log").glob("*.json")):
+        entry.unlink()
+    table.append([state(1, 3)], sequence_id=3)
+    assert [entry.sequence_id for entry in reader.rows()] == [1, 1, 2, 3]

@@ -1,0 +1,292 @@
+"""The fence with real processes: an owner stopped between check and commit wakes after another one took over."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from jobs.protocol.ids import txn_version
+from jobs.protocol.rows import CheckpointRow, RowKind
+from resources.checkpoint_table import CheckpointTable
+from resources.delta_tables import ManagedTable
+from resources.staging import Staging
+
+REGION = "shop/orders"
+COLUMNS = ("key", "value", "_sequence_id")
+SCHEMA_JSON = (
+    '{"type":"struct","fields":['
+    '{"name":"key","type":"string","nullable":true,"metadata":{}},'
+    '{"name":"value","type":"long","nullable":true,"metadata":{}},'
+    '{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}'
+)
+
+
+def rows(*values: tuple[str | None, int, int]) -> pa.Table:
+    schema = pa.schema([("key", pa.string()), ("value", pa.int64()), ("_sequence_id", pa.int64())])
+    return pa.Table.from_pylist([dict(zip(COLUMNS, value, strict=True)) for value in values], schema=schema)
+
+
+def checkpoint_row(kind: RowKind, epoch: int, sequence_id: int, owner: str) -> CheckpointRow:
+    return CheckpointRow(
+        kind=kind,
+        region=REGION,
+        epoch=epoch,
+        sequence_id=sequence_id,
+        attempt=uuid4().hex,
+        recorded_at=dt.datetime.now(dt.UTC),
+        run_id=owner,
+        drainmark_version="0.1.0",
+        graph_fingerprint="",
+        params_hash="",
+    )
+
+
+def staged(table: ManagedTable, sequence_id: int, *values: tuple[str | None, int, int]) -> Any:
+    return Staging(table.root, 1, "group").write(rows(*values), f"g{sequence_id}")
+
+
+# --- what the zombie does, in its own process ----------------------------------------------------------------------
+
+
+def zombie(verb: str, home: Path) -> str:
+    """Carry out `verb` as the owner of epoch 1; the process stops itself between check and commit, once."""
+    pending = [True]
+
+    def stop(point: str) -> None:
+        if point.endswith(".before_commit") and pending:
+            pending.clear()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    checkpoint = CheckpointTable(home / "checkpoint", REGION, faults=stop)
+    table, history = ManagedTable(home / "table", REGION, faults=stop), ManagedTable(home / "history", REGION)
+    if verb == "claim":
+        checkpoint.claim(checkpoint_row(RowKind.CLAIM, 2, 3, "zombie"))
+    elif verb in ("state", "halt", "rewind"):
+        sequence_id = {"state": 3, "halt": 2, "rewind": 3}[verb]
+        checkpoint.append([checkpoint_row(RowKind(verb), 1, sequence_id, "zombie")], sequence_id=sequence_id)
+    elif verb == "publish":
+        table.publish(txn_version(1, 3), staged_already(table))
+    elif verb == "merge":
+        table.merge(txn_version(1, 3), rows((None, 3, 3), ("new", 3, 3)), ["key"])
+    elif verb == "rewind rows":
+        table.rewind_rows(txn_version(1, 4), 1, Staging(table.root, 1, "zombie"))
+    elif verb == "rewind upsert":
+        table.rewind_upsert(txn_version(1, 4), 1, history, ["key"], COLUMNS)
+    elif verb == "compact":
+        return str(table.compact(txn_version(1, 2), Staging(table.root, 1, "zombie"), files_at_least=2))
+    return "done"
+
+
+def staged_already(table: ManagedTable) -> Any:
+    return Staging(table.root, 1, "group").describe(".")[-1:]
+
+
+def main() -> None:
+    from jobs.errors import Fenced
+
+    try:
+        outcome = zombie(sys.argv[1], Path(sys.argv[2]))
+    except Fenced:
+        outcome = "fenced"
+    sys.stdout.write(outcome)
+
+
+class Stopped:
+    """A zombie's process, stopped at its commit."""
+
+    def __init__(self, verb: str, home: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, verb, str(home)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), self.process.communicate()
+
+    def wake(self) -> str:
+        """Let it go on, and return what it says of its outcome."""
+        self.process.send_signal(signal.SIGCONT)
+        said, complaint = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, complaint
+        return said
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Epoch 1 has committed and published ids 1 and 2."""
+    checkpoint = CheckpointTable(tmp_path / "checkpoint", REGION)
+    checkpoint.create()
+    checkpoint.claim(checkpoint_row(RowKind.CLAIM, 1, 1, "zombie"))
+    checkpoint.append(
+        [checkpoint_row(RowKind.STATE, 1, sequence_id, "zombie") for sequence_id in (1, 2)], sequence_id=2
+    )
+    for name in ("table", "history"):
+        table = ManagedTable(tmp_path / name, REGION)
+        table.create(SCHEMA_JSON)
+        table.publish(txn_version(1, 1), staged(table, 1, ("a", 1, 1), (None, 1, 1)))
+        table.publish(txn_version(1, 2), staged(table, 2, ("b", 2, 2)))
+    return tmp_path
+
+
+@pytest.fixture
+def stopped(home: Path) -> Iterator[Any]:
+    started: list[Stopped] = []
+
+    def start(verb: str) -> Stopped:
+        started.append(Stopped(verb, home))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.communicate()
+
+
+def content(table: ManagedTable) -> list[tuple[str | None, int, int]]:
+    return sorted((tuple(row.values()) for row in table.read().to_pylist()), key=repr)  # type: ignore[arg-type]
+
+
+@pytest.mark.seed("H1", "H2", "H25")
+@pytest.mark.parametrize("verb", ["claim", "state", "halt", "rewind"])
+def test_a_stopped_owner_wakes_fenced_at_the_checkpoint_table(home: Path, stopped: Any, verb: str) -> None:
+    old = stopped(verb)
+    owner = CheckpointTable(home / "checkpoint", REGION)
+    owner.claim(checkpoint_row(RowKind.CLAIM, 2, 3, "owner"))
+    owner.append([checkpoint_row(RowKind.STATE, 2, 4, "owner")], sequence_id=4)
+    before = owner.rows()
+
+    assert old.wake() == "fenced"
+
+    assert owner.rows() == before
+    assert owner.txn() == (2, 4)
+    assert [row.run_id for row in before if row.epoch == 2] == ["owner", "owner"]
+
+
+@pytest.mark.seed("H1", "H2", "H3", "H7")
+def test_a_stopped_publish_wakes_to_find_it_done(home: Path, stopped: Any) -> None:
+    table = ManagedTable(home / "table", REGION)
+    files = staged(table, 3, ("c", 3, 3))
+    old = stopped("publish")
+    table.publish(txn_version(1, 3), files)
+    assert table.compact(txn_version(1, 3), Staging(table.root, 2, "owner"), files_at_least=2)
+    table.publish(txn_version(2, 4), staged(table, 4, ("d", 4, 4)))
+    before = table.delta_version()
+
+    assert old.wake() == "done"
+
+    assert content(table) == sorted([("a", 1, 1), (None, 1, 1), ("b", 2, 2), ("c", 3, 3), ("d", 4, 4)], key=repr)
+    assert table.delta_version() == before
+    assert table.txn_version() == txn_version(2, 4)
+
+
+@pytest.mark.seed("H2", "H5")
+def test_a_stopped_merge_wakes_to_find_it_done(home: Path, stopped: Any) -> None:
+    table = ManagedTable(home / "table", REGION)
+    old = stopped("merge")
+    table.merge(txn_version(1, 3), rows((None, 3, 3), ("new", 3, 3)), ["key"])
+    table.merge(txn_version(2, 4), rows((None, 4, 4)), ["key"])
+
+    assert old.wake() == "done"
+
+    assert content(table) == sorted([("a", 1, 1), ("b", 2, 2), (None, 4, 4), ("new", 3, 3)], key=repr)
+    assert table.txn_version() == txn_version(2, 4)
+
+
+@pytest.mark.seed("H2", "H4")
+@pytest.mark.parametrize("verb", ["rewind rows", "rewind upsert"])
+def test_a_stopped_rewind_wakes_to_find_it_done(home: Path, stopped: Any, verb: str) -> None:
+    table, history = (ManagedTable(home / name, REGION) for name in ("table", "history"))
+    old = stopped(verb)
+    if verb == "rewind rows":
+        table.rewind_rows(txn_version(1, 4), 1, Staging(table.root, 2, "owner"))
+    else:
+        table.rewind_upsert(txn_version(1, 4), 1, history, ["key"], COLUMNS)
+    table.publish(txn_version(2, 5), staged(table, 5, ("b", 5, 5)))
+
+    assert old.wake() == "done"
+
+    assert content(table) == sorted([("a", 1, 1), (None, 1, 1), ("b", 5, 5)], key=repr)
+    assert table.txn_version() == txn_version(2, 5)
+
+
+@pytest.mark.seed("H7")
+def test_a_stopped_compaction_wakes_to_give_up(home: Path, stopped: Any) -> None:
+    table = ManagedTable(home / "table", REGION)
+    old = stopped("compact")
+    table.rewind_rows(txn_version(2, 3), 1, Staging(table.root, 2, "owner"))
+
+    assert old.wake() == "False"
+
+    assert content(table) == sorted([("a", 1, 1), (None, 1, 1)], key=repr)
+    assert table.txn_version() == txn_version(2, 3)
+
+
+@pytest.mark.seed("H2", "H10")
+def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Path, stopped: Any) -> None:
+    """Its commit may even land, at a number that is behind the log's checkpoint: nobody ever sees it."""
+    table = ManagedTable(home / "table", REGION)
+    files = staged(table, 3, ("c", 3, 3))
+    old = stopped("publish")
+    table.publish(txn_version(1, 3), files)
+    table.rewind_rows(txn_version(2, 4), 2, Staging(table.root, 2, "owner"))
+    table.maintain()
+    for entry in (table.root / "_delta_log").glob("*.json"):
+        entry.unlink()
+
+    assert old.wake() == "done"
+
+    assert content(table) == sorted([("a", 1, 1), (None, 1, 1), ("b", 2, 2)], key=repr)
+    assert table.txn_version() == txn_version(2, 4)
+
+
+CREATE = f"""
+import sys
+from pathlib import Path
+from resources.delta_tables import ManagedTable
+table = ManagedTable(Path(sys.argv[1]), {REGION!r})
+sys.stdout.write("ready\\n")
+sys.stdout.flush()
+sys.stdin.readline()
+table.create({SCHEMA_JSON!r})
+assert table.txn_version() is None
+"""
+
+
+@pytest.mark.seed("H13")
+def test_four_processes_create_one_table(tmp_path: Path) -> None:
+    root = tmp_path / "lake" / "table"
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", CREATE, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    for racer in racers:
+        racer.communicate(timeout=60)
+    assert [racer.returncode for racer in racers] == [0, 0, 0, 0]
+    assert DeltaTable(root).version() == 0
+    assert sorted(entry.name for entry in (root / "_delta_log").glob("*.json")) == [f"{0:020}.json"]
+
+
+if __name__ == "__main__":
+    main()
