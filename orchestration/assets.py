@@ -56,7 +56,7 @@ def checkpoint_table(region: RegionPlan) -> str:
 
 
 def checkpoint_key(region: RegionPlan) -> dg.AssetKey:
-    return dg.AssetKey([_application(region), *checkpoint_table(region).split("/")[:1], region.name.partition("/")[2]])
+    return dg.AssetKey([_application(region), "checkpoints", region.name.partition("/")[2]])
 
 
 def source_assets(region: RegionPlan, folders: Mapping[str, Path]) -> list[dg.AssetSpec]:

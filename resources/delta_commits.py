@@ -83,9 +83,9 @@ def commit(
             return Published(delta_version=table.version(), done_before=cause is None)
         pass_point(f"{verb}.before_commit")
         cause = _reply(act, lambda: pass_point(f"{verb}.after_commit"))
-        after = _read_back(root)
-        if landed(after):
-            return Published(delta_version=after.version(), done_before=False)
+        found = _read_back(root, landed)
+        if found is not None:
+            return Published(delta_version=found, done_before=False)
     msg = f"the commit ({verb}) to {root} was tried {COMMIT_TRIES} times and is not in the table: {cause}"
     raise CommitOutcomeUnknown(msg, table=str(root)) from cause
 
@@ -138,14 +138,19 @@ def _reply(act: Act, answered: Act) -> BaseException | None:
     return None
 
 
-def _read_back(root: Path) -> Any:
+def _read_back(root: Path, landed: Callable[[Any], bool]) -> int | None:
+    """Return the version in which a commit was found, None when it is not in the table."""
     error: Exception | None = None
     for attempt in range(COMMIT_TRIES):
-        try:
-            return open_table(root)
-        except StoreUnavailable as unavailable:
-            error = unavailable
+        if attempt:
             time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
+        try:
+            table = open_table(root)
+            return int(table.version()) if landed(table) else None
+        except (SplitBrain, Interrupted):
+            raise
+        except Exception as failed:
+            error = failed
     msg = f"a commit to {root} was sent and the table cannot be read back: {error}"
     raise CommitOutcomeUnknown(msg, table=str(root)) from error
 

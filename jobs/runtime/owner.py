@@ -16,13 +16,12 @@ from jobs.errors import Fenced, Halted, RegistryLost
 from jobs.failpoints import FailPoint, reach
 from jobs.protocol.decisions import attempts_after
 from jobs.protocol.history import Outcome, RegionHistory, manifest_of
-from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import Manifest, RegionTable, TableRole
+from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import Event, State, move
 from jobs.runtime.group import StagedGroup
 from jobs.runtime.ports import Outside
-from jobs.state.keyed import last_per_key
+from jobs.runtime.publishing import publish_group, rewind_tables
 
 Report = Callable[[str, Mapping[str, Any]], None]
 """Called with the name of a step and its numbers, once a step."""
@@ -197,33 +196,8 @@ class RegionOwner:
         reach(FailPoint.RESUME_AFTER)
 
     def _publish(self, row: CheckpointRow) -> None:
-        manifest = manifest_of(row)
-        if manifest is None:
-            return
-        version = txn_version(row.epoch, row.sequence_id)
-        for name, files in manifest.files.items():
-            if files:
-                self.versions[name] = self.outside.store.table(name).publish(version, files).delta_version
-        for name in manifest.upserts:
-            self._merge(name, manifest, version)
+        self.versions.update(publish_group(self.outside.store, self.history.tables, row))
         self.done_through = max(self.done_through, row.sequence_id)
-
-    def _merge(self, name: str, manifest: Manifest, version: int) -> None:
-        """Bring a visible table up to a group: the last history row a key (design.md §3.4)."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        table = next(table for table in self.history.tables if table.name == name)
-        files = manifest.files.get(table.history or "", ())
-        if not files:
-            return
-        root = self.outside.store.table(table.history or "").root
-        changes = pa.concat_tables(
-            [pq.read_table(root / file.path, columns=list(table.columns)) for file in files],
-            promote_options="permissive",
-        )
-        rows = last_per_key(changes, table.keys).select(list(table.columns))
-        self.versions[name] = self.outside.store.table(name).merge(version, rows, table.keys).delta_version
 
     def _settle(self, row: CheckpointRow) -> None:
         """Tell the registry which triggers the group committed."""
@@ -263,17 +237,8 @@ class RegionOwner:
 
     def _apply_rewind(self, row: CheckpointRow) -> int:
         """Take every table back; visible tables first, while their histories still hold what leaves."""
-        to, version = int(row.detail["to"]), txn_version(row.epoch, row.sequence_id)
-        tables = [RegionTable.from_json(value) for value in row.detail["tables"]]
-        for table in sorted(tables, key=lambda table: table.role is not TableRole.UPSERT):
-            target = self.outside.store.table(table.name)
-            if table.role is TableRole.UPSERT:
-                history = self.outside.store.table(table.history or "")
-                done = target.rewind_upsert(version, to, history, table.keys, table.columns)
-            else:
-                staging = self.outside.store.staging(table.name, self.epoch, uuid.uuid4().hex)
-                done = target.rewind_rows(version, to, staging)
-            self.versions[table.name] = done.delta_version
+        to = int(row.detail["to"])
+        self.versions.update(rewind_tables(self.outside.store, row, self.epoch))
         self.done_through = max(self.done_through, row.sequence_id)
         pending = self.outside.registry.requeue_above(self.region, self.epoch, to)
         self.report("rewind", {"to": to, "rewind_id": row.sequence_id, "pending": pending})

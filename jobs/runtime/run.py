@@ -8,9 +8,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,14 +33,12 @@ from jobs.protocol.history import Outcome
 from jobs.protocol.transitions import Event, State
 from jobs.protocol.triggers import Trigger, TriggerStatus
 from jobs.runtime.blueprint import Blueprint
+from jobs.runtime.bounded import bounded
 from jobs.runtime.group import GroupWork, StagedGroup
 from jobs.runtime.owner import Identity, RegionOwner, Report, halted_error
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group
 from jobs.state.keyed import KeyedState
-
-INTERRUPT_GRACE_SECONDS = 10.0
-_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +118,15 @@ class RegionRun:
             ResetTimeout: rolling forward took longer than reset_timeout.
         """
         parameters = self.blueprint.region.parameters
-        self._bounded(
+        bounded(
             lambda: self.owner.claim(self.blueprint.tables),
             parameters.reset_timeout.total_seconds(),
-            lambda seconds: ResetTimeout(f"the reset of {self.region!r} took longer than {seconds:g} s",
-                                         remedy="look at the store; a new attempt starts by itself"),
-        )  # fmt: skip
+            self.interrupted,
+            late=lambda seconds: ResetTimeout(
+                f"the reset of {self.region!r} took longer than {seconds:g} s",
+                remedy="look at the store; a new attempt starts by itself",
+            ),
+        )
         if self.owner.history.halt is not None:
             raise halted_error(self.region, self.owner.history)
         limit = 1 if self.blueprint.forced_single else self.limits.triggers
@@ -220,55 +219,19 @@ class RegionRun:
             tag=tag,
         )
         blame = self.blueprint.region.starts[0]
-        staged: StagedGroup = self._bounded(
+        staged: StagedGroup = bounded(
             work.stage,
             self.blueprint.region.parameters.drain_timeout.total_seconds(),
-            lambda seconds: DrainTimeout(
+            self.interrupted,
+            late=lambda seconds: DrainTimeout(
                 f"establishing {group.first_id}..{group.last_id} took longer than {seconds:g} s",
-                operator=blame.name, location=blame.location,
+                operator=blame.name,
+                location=blame.location,
                 remedy="raise drain_timeout in @consistent, or look for what hangs",
             ),
             cancel=lambda: self.outside.engine.cancel(tag),
-        )  # fmt: skip
+        )
         return staged
-
-    def _bounded(
-        self,
-        action: Callable[[], Any],
-        seconds: float,
-        late: Callable[[float], DrainmarkError],
-        cancel: Callable[[], None] = lambda: None,
-    ) -> Any:
-        """Run an action in a thread of its own, and abandon it when its time or the grace after a signal is over.
-
-        What is abandoned can only stage: it never commits, since commits are made by the thread that waits.
-        """
-        future: Future[Any] = Future()
-
-        def work() -> None:
-            try:
-                future.set_result(action())
-            except BaseException as error:
-                future.set_exception(error)
-
-        threading.Thread(target=work, daemon=True, name="bounded").start()
-        deadline = time.monotonic() + seconds
-        grace: float | None = None
-        while True:
-            try:
-                return future.result(timeout=_POLL_SECONDS)
-            except FutureTimeout:
-                if future.done():
-                    raise
-            now = time.monotonic()
-            if self.interrupted.is_set() and grace is None:
-                grace = now + INTERRUPT_GRACE_SECONDS
-            if grace is not None and now > grace:
-                cancel()
-                raise Interrupted(f"{self.region!r} was interrupted", remedy="start it again: no attempt was counted")
-            if now > deadline:
-                cancel()
-                raise late(seconds)
 
     def _advance(self, staged: StagedGroup) -> None:
         for name, table in staged.tables.items():

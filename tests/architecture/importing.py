@@ -19,15 +19,17 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = tuple(f"{ROOT / package}{os.sep}" for package in ("jobs", "resources", "orchestration", "sql"))
 FACADE = str(ROOT / "drainmark.py")
 HEAVY = ("pyspark", "dagster", "deltalake", "boto3", "sqlmodel", "sqlalchemy", "pandas", "pyarrow", "py4j")
+LIBRARIES_OWN = f"{os.sep}site-packages{os.sep}pydantic{os.sep}"
+"""Looks for its plugins, in the environment and in files, when the first model is defined."""
 WATCHED = ("open", "socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os.posix_spawn", "sqlite3.connect")
 
 
 def culprit() -> str | None:
-    """Return the line of ours that is being executed, unless an import lies between it and what happens."""
+    """Return the line of ours that is being executed, unless an import or a library's own needs lie in between."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
-        if name.startswith("<frozen importlib"):
+        if name.startswith("<frozen importlib") or LIBRARIES_OWN in name:
             return None
         if name.startswith(OURS) or name == FACADE:
             return f"{name}:{frame.f_lineno}"

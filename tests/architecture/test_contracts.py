@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from architecture.tree import ROOT, relative
 
 LINT_IMPORTS = shutil.which("lint-imports", path=str(Path(sys.executable).parent))

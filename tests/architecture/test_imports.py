@@ -1,4 +1,4 @@
-"""Importing a module does nothing: no JVM, no file, no socket, no look at the environment, no heavy library too early."""
+"""Importing a module does nothing: no JVM, file, socket or look at the environment, no heavy library too early."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from architecture.tree import PURE, ROOT, product_modules
 
 IMPORTING = Path(__file__).with_name("importing.py")
@@ -18,7 +17,7 @@ CODE_LOCATION = "orchestration.definitions"
 
 HEAVY_FREE = ("drainmark", "jobs", *PURE, "jobs.errors", "jobs.failpoints", "jobs.operators", "jobs.apps",
               "jobs.state", "jobs.runtime", "orchestration.cli")  # fmt: skip
-"""Packages that declare, compile, decide or explain: all of their modules load without Spark, Dagster and the stores."""
+"""Packages that declare, compile, decide or explain: their modules load without Spark, Dagster and boto3."""
 
 UNWANTED = {"pyspark", "py4j", "dagster", "boto3"}
 

@@ -30,7 +30,8 @@ def files_of_tests() -> list[Path]:
 def text_files() -> Iterator[Path]:
     """Yield what a reader of the repository can open: no caches, no build products, nothing hidden but `.ci`."""
     yield from (ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / "drainmark.py")
-    yield from (path for path in sorted(ROOT.glob("*.*")) if path.suffix in _TEXTS and path.name != "bench-results.json")
+    tops = (path for path in sorted(ROOT.glob("*.*")) if path.suffix in _TEXTS)
+    yield from (path for path in tops if path.name != "bench-results.json")
     for folder in (*PACKAGES, "sql", "tests"):
         yield from (path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in _TEXTS and path.is_file())
 

@@ -315,7 +315,7 @@ def test_a_reader_goes_on_after_the_log_was_cleaned_under_it(table: CheckpointTa
     table.append([state(1, 1)], sequence_id=1)
     table.append([state(1, 2)], sequence_id=2)
     table.maintain()
-    for entry in sorted((root / "_delta_log").glob("*.json")):
+    for entry in sorted((root / "_delta_log").glob("*.json"))[:-1]:
         entry.unlink()
     table.append([state(1, 3)], sequence_id=3)
     assert [entry.sequence_id for entry in reader.rows()] == [1, 1, 2, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def zombie(verb: str, home: Path) -> str:
     elif verb == "rewind upsert":
         table.rewind_upsert(txn_version(1, 4), 1, history, ["key"], COLUMNS)
     elif verb == "compact":
-        return str(table.compact(txn_version(1, 2), Staging(table.root, 1, "zombie"), files_at_least=2))
+        return str(table.compact(txn_version(1, 3), Staging(table.root, 1, "zombie"), files_at_least=2))
     return "done"
 
 
@@ -93,35 +94,56 @@ def staged_already(table: ManagedTable) -> Any:
 
 
 def main() -> None:
+    """Serve one order a line, `<verb>|<home>`, with one line of outcome."""
     from jobs.errors import Fenced
 
-    try:
-        outcome = zombie(sys.argv[1], Path(sys.argv[2]))
-    except Fenced:
-        outcome = "fenced"
-    sys.stdout.write(outcome)
+    for order in sys.stdin:
+        verb, _, home = order.strip().partition("|")
+        try:
+            outcome = zombie(verb, Path(home))
+        except Fenced:
+            outcome = "fenced"
+        except Exception as error:
+            outcome = repr(error)
+        sys.stdout.write(f"{outcome}\n")
+        sys.stdout.flush()
 
 
-class Stopped:
-    """A zombie's process, stopped at its commit."""
+class Zombie:
+    """The process of the old owner; stopped inside one commit after the other."""
 
-    def __init__(self, verb: str, home: Path) -> None:
+    def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, __file__, verb, str(home)],
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
-        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), self.process.communicate()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.orders, self.answers = self.process.stdin, self.process.stdout
+
+    def stop_in(self, verb: str, home: Path) -> None:
+        """Let it run `verb` up to the commit, where it is stopped."""
+        self.orders.write(f"{verb}|{home}\n")
+        self.orders.flush()
+        while not os.waitpid(self.process.pid, os.WUNTRACED | os.WNOHANG)[0]:
+            answered, _, _ = select.select([self.answers], [], [], 0.01)
+            assert not answered, self.answers.readline()
 
     def wake(self) -> str:
         """Let it go on, and return what it says of its outcome."""
         self.process.send_signal(signal.SIGCONT)
-        said, complaint = self.process.communicate(timeout=60)
-        assert self.process.returncode == 0, complaint
-        return said
+        return self.answers.readline().strip()
+
+
+@pytest.fixture(scope="module")
+def old() -> Iterator[Zombie]:
+    started = Zombie()
+    yield started
+    started.process.kill()
+    started.process.communicate()
 
 
 @pytest.fixture
@@ -141,28 +163,14 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def stopped(home: Path) -> Iterator[Any]:
-    started: list[Stopped] = []
-
-    def start(verb: str) -> Stopped:
-        started.append(Stopped(verb, home))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.process.kill()
-        one.process.communicate()
-
-
 def content(table: ManagedTable) -> list[tuple[str | None, int, int]]:
     return sorted((tuple(row.values()) for row in table.read().to_pylist()), key=repr)  # type: ignore[arg-type]
 
 
 @pytest.mark.seed("H1", "H2", "H25")
 @pytest.mark.parametrize("verb", ["claim", "state", "halt", "rewind"])
-def test_a_stopped_owner_wakes_fenced_at_the_checkpoint_table(home: Path, stopped: Any, verb: str) -> None:
-    old = stopped(verb)
+def test_a_stopped_owner_wakes_fenced_at_the_checkpoint_table(home: Path, old: Zombie, verb: str) -> None:
+    old.stop_in(verb, home)
     owner = CheckpointTable(home / "checkpoint", REGION)
     owner.claim(checkpoint_row(RowKind.CLAIM, 2, 3, "owner"))
     owner.append([checkpoint_row(RowKind.STATE, 2, 4, "owner")], sequence_id=4)
@@ -176,10 +184,10 @@ def test_a_stopped_owner_wakes_fenced_at_the_checkpoint_table(home: Path, stoppe
 
 
 @pytest.mark.seed("H1", "H2", "H3", "H7")
-def test_a_stopped_publish_wakes_to_find_it_done(home: Path, stopped: Any) -> None:
+def test_a_stopped_publish_wakes_to_find_it_done(home: Path, old: Zombie) -> None:
     table = ManagedTable(home / "table", REGION)
     files = staged(table, 3, ("c", 3, 3))
-    old = stopped("publish")
+    old.stop_in("publish", home)
     table.publish(txn_version(1, 3), files)
     assert table.compact(txn_version(1, 3), Staging(table.root, 2, "owner"), files_at_least=2)
     table.publish(txn_version(2, 4), staged(table, 4, ("d", 4, 4)))
@@ -193,9 +201,9 @@ def test_a_stopped_publish_wakes_to_find_it_done(home: Path, stopped: Any) -> No
 
 
 @pytest.mark.seed("H2", "H5")
-def test_a_stopped_merge_wakes_to_find_it_done(home: Path, stopped: Any) -> None:
+def test_a_stopped_merge_wakes_to_find_it_done(home: Path, old: Zombie) -> None:
     table = ManagedTable(home / "table", REGION)
-    old = stopped("merge")
+    old.stop_in("merge", home)
     table.merge(txn_version(1, 3), rows((None, 3, 3), ("new", 3, 3)), ["key"])
     table.merge(txn_version(2, 4), rows((None, 4, 4)), ["key"])
 
@@ -207,9 +215,9 @@ def test_a_stopped_merge_wakes_to_find_it_done(home: Path, stopped: Any) -> None
 
 @pytest.mark.seed("H2", "H4")
 @pytest.mark.parametrize("verb", ["rewind rows", "rewind upsert"])
-def test_a_stopped_rewind_wakes_to_find_it_done(home: Path, stopped: Any, verb: str) -> None:
+def test_a_stopped_rewind_wakes_to_find_it_done(home: Path, old: Zombie, verb: str) -> None:
     table, history = (ManagedTable(home / name, REGION) for name in ("table", "history"))
-    old = stopped(verb)
+    old.stop_in(verb, home)
     if verb == "rewind rows":
         table.rewind_rows(txn_version(1, 4), 1, Staging(table.root, 2, "owner"))
     else:
@@ -223,23 +231,24 @@ def test_a_stopped_rewind_wakes_to_find_it_done(home: Path, stopped: Any, verb: 
 
 
 @pytest.mark.seed("H7")
-def test_a_stopped_compaction_wakes_to_give_up(home: Path, stopped: Any) -> None:
+def test_a_stopped_compaction_wakes_to_give_up(home: Path, old: Zombie) -> None:
     table = ManagedTable(home / "table", REGION)
-    old = stopped("compact")
-    table.rewind_rows(txn_version(2, 3), 1, Staging(table.root, 2, "owner"))
+    table.publish(txn_version(1, 3), staged(table, 3, ("c", 3, 3)))
+    old.stop_in("compact", home)
+    table.rewind_rows(txn_version(2, 4), 1, Staging(table.root, 2, "owner"))
 
     assert old.wake() == "False"
 
     assert content(table) == sorted([("a", 1, 1), (None, 1, 1)], key=repr)
-    assert table.txn_version() == txn_version(2, 3)
+    assert table.txn_version() == txn_version(2, 4)
 
 
 @pytest.mark.seed("H2", "H10")
-def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Path, stopped: Any) -> None:
+def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Path, old: Zombie) -> None:
     """Its commit may even land, at a number that is behind the log's checkpoint: nobody ever sees it."""
     table = ManagedTable(home / "table", REGION)
     files = staged(table, 3, ("c", 3, 3))
-    old = stopped("publish")
+    old.stop_in("publish", home)
     table.publish(txn_version(1, 3), files)
     table.rewind_rows(txn_version(2, 4), 2, Staging(table.root, 2, "owner"))
     table.maintain()

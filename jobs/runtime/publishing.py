@@ -1,0 +1,83 @@
+"""Bring tables to what the checkpoint table says: publish a group, take a rewind to every table (design.md §3.4).
+
+Both are roll-forward: idempotent commits under the txnVersion of the row they carry out, by whoever does it. They need
+the row and the staged files, neither the application nor Spark.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from jobs.protocol.history import manifest_of
+from jobs.protocol.ids import txn_version
+from jobs.protocol.manifest import Manifest, RegionTable, TableRole
+from jobs.protocol.rows import CheckpointRow
+from jobs.runtime.ports import RegionStore
+from jobs.state.keyed import last_per_key
+
+
+def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow) -> dict[str, int]:
+    """Publish a committed group: one commit a table that it touches, rows before what is merged from them.
+
+    Returns:
+        Delta version by table.
+    """
+    manifest = manifest_of(row)
+    if manifest is None:
+        return {}
+    version = txn_version(row.epoch, row.sequence_id)
+    versions = {
+        name: store.table(name).publish(version, files).delta_version
+        for name, files in manifest.files.items()
+        if files
+    }
+    by_name = {table.name: table for table in tables}
+    for name in manifest.upserts:
+        merged = _merge(store, by_name[name], manifest, version)
+        if merged is not None:
+            versions[name] = merged
+    return versions
+
+
+def _merge(store: RegionStore, table: RegionTable, manifest: Manifest, version: int) -> int | None:
+    """Bring a visible table up to a group: the last history row a key."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    history = table.history or ""
+    files = manifest.files.get(history, ())
+    if not files:
+        return None
+    root = store.table(history).root
+    columns = list(table.columns)
+    changes = pa.concat_tables(
+        [pq.read_table(root / file.path, columns=columns) for file in files], promote_options="permissive"
+    )
+    rows = last_per_key(changes, table.keys).select(columns)
+    return store.table(table.name).merge(version, rows, table.keys).delta_version
+
+
+def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[str, int]:
+    """Take every table of a region back to the id that a rewind row names, by one commit each.
+
+    Visible tables come first, while their histories still hold what leaves (H5).
+
+    Args:
+        epoch: of the owner who does it; rewritten files are staged under it.
+
+    Returns:
+        Delta version by table.
+    """
+    to, version = int(row.detail["to"]), txn_version(row.epoch, row.sequence_id)
+    tables = [RegionTable.from_json(value) for value in row.detail["tables"]]
+    versions = {}
+    for table in sorted(tables, key=lambda table: table.role is not TableRole.UPSERT):
+        target = store.table(table.name)
+        if table.role is TableRole.UPSERT:
+            history = store.table(table.history or "")
+            done = target.rewind_upsert(version, to, history, table.keys, table.columns)
+        else:
+            done = target.rewind_rows(version, to, store.staging(table.name, epoch, uuid.uuid4().hex))
+        versions[table.name] = done.delta_version
+    return versions

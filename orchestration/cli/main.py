@@ -1,0 +1,115 @@
+"""`drainmark`: the verbs, and how the process ends (design.md §6).
+
+Exit codes: 0 done, 1 failed, 2 usage or a missing `--yes`, 3 halted, 4 owned by another run, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import typer
+
+from jobs.errors import DrainmarkError, Interrupted, UsageError
+from jobs.failpoints import arm_from_environment
+from orchestration.cli import interventions, output, project, runs, views
+
+app = typer.Typer(
+    name="drainmark",
+    help="Exactly-once, rewindable pipelines on Spark and Delta Lake: one consistent state per file.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_VERBS: tuple[Callable[..., Any], ...] = (
+    project.init,
+    project.dev,
+    views.apps,
+    views.graph,
+    runs.run,
+    runs.scan,
+    views.status,
+    views.history,
+    views.show,
+    interventions.reset,
+    interventions.halt,
+    interventions.skip,
+    interventions.resume,
+    interventions.backfill,
+    project.doctor,
+)
+for _verb in _VERBS:
+    app.command(_verb.__name__)(_verb)
+app.command("rewind", hidden=True)(interventions.reset)
+if importlib.util.find_spec("orchestration.cli.demo") is not None:
+    from orchestration.cli.demo import demo
+
+    app.command("demo")(demo)
+
+_EVERYWHERE = ("--json", "--yes")
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process; daemon threads and the JVM's pipes are not waited for (H34)."""
+    arm_from_environment()
+    code = invoke(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def invoke(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; every error is told on standard error."""
+    arguments = _verb_first(arguments)
+    as_json = "--json" in arguments
+    try:
+        code = app(args=list(arguments), standalone_mode=False)
+    except DrainmarkError as error:
+        output.complain(error, as_json=as_json)
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        output.complain(Interrupted("interrupted"), as_json=as_json)
+        return Interrupted.exit_code
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        return _unexpected(error, as_json=as_json)
+    return code if isinstance(code, int) else 0
+
+
+def _unexpected(error: Exception, *, as_json: bool) -> int:
+    # typer's own errors of usage; which package defines them depends on its version.
+    describe = getattr(error, "format_message", None)
+    if describe is not None:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "drainmark"
+        output.complain(UsageError(describe(), remedy=f"{path} --help"), as_json=as_json)
+        return int(getattr(error, "exit_code", UsageError.exit_code))
+    if not as_json:
+        traceback.print_exception(error)
+    output.complain(DrainmarkError(f"{type(error).__name__}: {error}"), as_json=as_json)
+    return DrainmarkError.exit_code
+
+
+def _verb_first(arguments: Sequence[str]) -> list[str]:
+    """Move options that every verb takes behind the verb, so that `drainmark --home H status` is understood."""
+    moved: list[str] = []
+    rest = list(arguments)
+    while rest:
+        if rest[0] in _EVERYWHERE or rest[0].startswith("--home="):
+            moved.append(rest.pop(0))
+        elif rest[0] == "--home" and len(rest) > 1:
+            moved += [rest.pop(0), rest.pop(0)]
+        else:
+            break
+    return [*rest[:1], *moved, *rest[1:]] if moved else rest
+
+
+if __name__ == "__main__":
+    main()

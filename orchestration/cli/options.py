@@ -1,0 +1,72 @@
+"""Options that every verb takes, and how a verb gets at the project."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jobs.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestration.assembly import Workplace
+
+Home = Annotated[
+    Path | None, typer.Option("--home", help="DRAINMARK_HOME; else the environment or drainmark.toml says.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output and nothing else there.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do what needs a yes; harmless elsewhere.")]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="[NAME=]PATH", help="Scan this folder instead of the declared one.", show_default=False),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the application.", show_default=False),
+]
+AppName = Annotated[
+    str, typer.Argument(metavar="APP", help="A name in jobs/apps, a dotted module, or the path of a Python file.")
+]
+RegionName = Annotated[str, typer.Argument(metavar="REGION", help="APP/START, or APP where it has one region.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
+
+
+def workplace(home: Path | None) -> Workplace:
+    """Open the project: the one place where the command line reads settings."""
+    from orchestration.assembly import Workplace
+    from resources.settings import load_settings
+
+    return Workplace(load_settings(home=home))
+
+
+def parameters(given: Sequence[str] | None) -> dict[str, str]:
+    """Return `--set` values by name.
+
+    Raises:
+        UsageError: one has no `=`.
+    """
+    values: dict[str, str] = {}
+    for item in given or ():
+        name, separator, value = item.partition("=")
+        if not separator or not name:
+            raise UsageError(f"--set takes NAME=VALUE, not {item!r}")
+        values[name] = value
+    return values
+
+
+def moment(text: str | None, option: str) -> dt.datetime | None:
+    """Return a time given as ISO-8601; without an offset it is UTC.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if text is None:
+        return None
+    try:
+        given = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{option} takes an ISO-8601 time, not {text!r}", remedy="e.g. 2026-01-31T12:00:00Z") from None
+    return given if given.tzinfo else given.replace(tzinfo=dt.UTC)

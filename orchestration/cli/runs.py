@@ -1,0 +1,242 @@
+"""Verbs that process: run, scan."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli import output
+from orchestration.cli.options import AppName, AsJson, Home, Inputs, Settings, Yes, parameters, workplace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jobs.regions.plan import RegionPlan
+    from jobs.runtime.run import GroupReport
+    from orchestration.assembly import Opened, Workplace
+    from orchestration.retries import RegionLoop, Watch
+
+_KEYS = ("groups", "triggers", "rows_in", "bytes_in")
+
+
+def run(
+    app: AppName,
+    inputs: Inputs = None,
+    settings: Settings = None,
+    seconds: Annotated[float, typer.Option("--for", min=0, metavar="SECONDS", help="Keep scanning for so long.")] = 0.0,
+    max_group: Annotated[int | None, typer.Option("--max-group", min=1, help="Triggers a group at most.")] = None,
+    attempts: Annotated[
+        int | None, typer.Option("--attempts", min=1, help="End after so many failures in a row; 1: at the first.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, pending and what vectorises; no commit.")] = False,
+    region: Annotated[str | None, typer.Option("--region", help="Only this region.", show_default=False)] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Scan, then process until nothing is pending."""
+    from orchestration.assembly import open_application
+    from orchestration.retries import RunOptions, run_application
+
+    place = workplace(home)
+    opened = open_application(app, params=parameters(settings), inputs=inputs or ())
+    regions = _regions(opened, region)
+    with output.result_only(as_json):
+        if dry_run:
+            result: Any = _rehearse(place, opened, regions)
+        else:
+            options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
+            with _progress() as watch:
+                loops = run_application(
+                    place, opened, regions, options=options, watch=watch, run_id=uuid.uuid4().hex
+                )  # fmt: skip
+            _report_assets(place, opened, [report for loop in loops for report in loop.reports])
+            result = _summary(opened, regions, loops)
+    if as_json:
+        output.emit(result)
+    elif dry_run:
+        _say_rehearsal(result)
+    else:
+        _say_summary(result)
+
+
+def _regions(opened: Opened, name: str | None) -> Sequence[RegionPlan]:
+    from jobs.errors import UsageError
+
+    if name is not None:
+        return [opened.region(name)]
+    if not opened.plan.regions:
+        msg = f"application {opened.plan.name!r} has no consistent region"
+        raise UsageError(msg, remedy="put @dm.consistent on a source")
+    return opened.plan.regions
+
+
+def _summary(opened: Opened, regions: Sequence[RegionPlan], loops: Sequence[RegionLoop]) -> dict[str, Any]:
+    merged = []
+    for plan in regions:
+        turns = [loop.summary() for loop in loops if loop.region.name == plan.name]
+        firsts = [turn["first_sequence_id"] for turn in turns if turn["first_sequence_id"] is not None]
+        lasts = [turn["last_sequence_id"] for turn in turns if turn["last_sequence_id"] is not None]
+        outcomes = [turn["outcome"] for turn in turns]
+        best = next((o for o in ("processed", "recovered") if o in outcomes), "nothing to do")
+        sums = {key: sum(turn[key] for turn in turns) for key in _KEYS}
+        ids = {"first_sequence_id": min(firsts, default=None), "last_sequence_id": max(lasts, default=None)}
+        merged.append({**turns[-1], **sums, **ids, "outcome": best})
+    return {"application": opened.plan.name, "regions": merged}
+
+
+def _say_summary(summary: Mapping[str, Any]) -> None:
+    for entry in summary["regions"]:
+        if entry["outcome"] == "processed":
+            numbers = f"{entry['triggers']} files in {entry['groups']} groups, {entry['rows_in']} rows, {entry['seconds']:.1f} s"
+            output.say(f"{entry['region']}: {numbers}; committed {entry['committed_sequence_id']}")
+        else:
+            output.say(f"{entry['region']}: {entry['outcome']}; committed {entry['committed_sequence_id']}")
+        for refused in entry["refused"]:
+            output.note(f"{entry['region']}: left out {refused['file']}: {refused['reason']}")
+        if entry["unsettled"]:
+            output.note(f"{entry['region']}: {entry['unsettled']} files are still being written to")
+
+
+# --- dry run ---------------------------------------------------------------------------------------------------------
+
+
+def _rehearse(place: Workplace, opened: Opened, regions: Sequence[RegionPlan]) -> dict[str, Any]:
+    from jobs.regions.explain import as_json, as_text
+
+    found = []
+    for region in regions:
+        from orchestration.rehearsal import rehearse
+
+        found.append(rehearse(place, opened, region))
+    return {"application": opened.plan.name, "plan": as_json(opened.plan), "regions": found, "text": as_text(opened.plan)}
+
+
+def _say_rehearsal(result: Mapping[str, Any]) -> None:
+    output.say(result["text"])
+    for region in result["regions"]:
+        output.say("")
+        output.say(f"{region['region']}: {region['pending_triggers']} pending, {region['unsettled']} still settling")
+        for uri in region["next"]:
+            output.say(f"  {uri}")
+        for operator, verdict in region["vectorises"].items():
+            said = "many triggers at once" if verdict["vectorises"] else f"groups of one: {verdict['reason']}"
+            output.say(f"  {operator}: {said}")
+    output.say("\nnothing was claimed or committed")
+
+
+# --- progress --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _progress() -> Iterator[Watch]:
+    """Show how a run comes along on standard error: a bar on a terminal, else a line a group."""
+    from rich.console import Console
+
+    from orchestration.retries import Watch
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Watch(on_group=_line, on_note=output.note)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("id {task.fields[last_id]}"),
+        TextColumn("{task.fields[rate]} rows/s"), TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as bars:
+        yield _bars(bars)
+
+
+def _bars(bars: Any) -> Watch:
+    from orchestration.retries import Watch
+
+    tasks: dict[str, Any] = {}
+    done: dict[str, int] = {}
+
+    def on_group(report: GroupReport, pending: int) -> None:
+        if report.region not in tasks:
+            tasks[report.region] = bars.add_task(report.region, last_id="", rate="")
+        done[report.region] = done.get(report.region, 0) + report.triggers
+        bars.update(
+            tasks[report.region], completed=done[report.region], total=done[report.region] + pending,
+            last_id=report.last_id, rate=f"{report.rows_in / _seconds(report):,.0f}",
+        )  # fmt: skip
+
+    return Watch(on_group=on_group, on_note=bars.console.print)
+
+
+def _line(report: GroupReport, pending: int) -> None:
+    ids = f"{report.first_id}..{report.last_id}" if report.triggers > 1 else str(report.first_id)
+    numbers = f"{report.triggers} files, {report.rows_in} rows, {_seconds(report):.2f} s, {pending} pending"
+    output.note(f"{report.region}: committed {ids} (epoch {report.epoch}): {numbers}")
+
+
+def _seconds(report: GroupReport) -> float:
+    parts = (report.process_seconds, report.drain_seconds, report.checkpoint_seconds, report.publish_seconds)
+    return max(sum(parts), 1e-6)
+
+
+def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupReport]) -> None:
+    """Tell a Dagster instance of this home, if there is one, what was materialised without a run of its own."""
+    dagster_home: Path = place.settings.dagster_home
+    if not reports or not (dagster_home / "dagster.yaml").is_file():
+        return
+    started = time.monotonic()
+    try:
+        from orchestration.runless import report
+
+        report(reports, opened.plan, dagster_home)
+    except Exception as error:  # everything is committed: a display that fails is no failure of the run
+        output.note(f"Dagster was not told: {type(error).__name__}: {error} ({time.monotonic() - started:.1f} s)")
+
+
+# --- scan ------------------------------------------------------------------------------------------------------------
+
+
+def scan(
+    app: AppName,
+    inputs: Inputs = None,
+    region: Annotated[str | None, typer.Option("--region", help="Only this region.", show_default=False)] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Scan once and note what is new; processes nothing."""
+    from orchestration.assembly import open_application
+
+    place = workplace(home)
+    opened = open_application(app, inputs=inputs or ())
+    found = [_scan(place, opened, plan) for plan in _regions(opened, region)]
+    if as_json:
+        output.emit(found)
+        return
+    for entry in found:
+        numbers = f"{entry['new']} new, {entry['changed']} changed, {entry['unsettled']} still settling"
+        output.say(f"{entry['region']}: {entry['seen']} files seen, {numbers}; {entry['pending_triggers']} pending")
+        for refused in entry["refused"]:
+            output.note(f"{entry['region']}: left out {refused['file']}: {refused['reason']}")
+
+
+def _scan(place: Workplace, opened: Opened, region: RegionPlan) -> dict[str, Any]:
+    from orchestration.assembly import scan_region, source_folder, source_of
+    from orchestration.declared import remember
+
+    found = scan_region(place, region)
+    remember(place, opened, region)
+    return {
+        "region": region.name,
+        "folder": str(source_folder(place, source_of(region))),
+        "seen": found.seen,
+        "new": len(found.new),
+        "changed": len(found.changed),
+        "unsettled": found.unsettled,
+        "refused": [{"file": uri, "reason": reason} for uri, reason in found.refused],
+        "pending_triggers": place.registry.pending_count(region.name),
+    }

@@ -1,0 +1,163 @@
+"""Verbs that only look: apps, graph, status, history, show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs.errors import DrainmarkError, UsageError
+from orchestration.cli import output
+from orchestration.cli.options import AppName, AsJson, Home, RegionName, Yes, workplace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pending", "attempts", "owner", "error")
+
+
+def apps(home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+    """List the applications: those shipped, and those of drainmark.toml."""
+    from jobs.graph.application import shipped_applications
+    from orchestration.declared import configured_applications
+
+    found = [_application(name) for name in (*shipped_applications(), *configured_applications(workplace(home)))]
+    if as_json:
+        output.emit(found)
+        return
+    rows = [(app["reference"], ", ".join(app["regions"]) or "none", app["error"]) for app in found]
+    output.table(("application", "regions", "error"), rows)
+
+
+def _application(reference: str) -> dict[str, Any]:
+    from orchestration.assembly import open_application
+
+    entry: dict[str, Any] = {"application": reference, "reference": reference, "origin": None, "regions": [], "error": None}
+    try:
+        plan = open_application(reference).plan
+    except DrainmarkError as error:
+        return {**entry, "error": error.message}
+    except Exception as error:  # a module of the user's may raise anything, and the others are to be listed
+        return {**entry, "error": f"{type(error).__name__}: {error}"}
+    regions = [region.name for region in plan.regions]
+    return {**entry, "application": plan.name, "origin": plan.application.origin, "regions": regions}
+
+
+def graph(
+    app: AppName,
+    form: Annotated[str, typer.Option("--format", help="text, json or mermaid.")] = "text",
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Show an application's regions, ports, tables, and what vectorises."""
+    from jobs.regions import explain
+    from orchestration.assembly import open_application
+
+    if form not in ("text", "json", "mermaid"):
+        raise UsageError(f"--format {form!r} is not known", remedy="text, json or mermaid")
+    plan = open_application(app).plan
+    if as_json or form == "json":
+        output.emit(explain.as_json(plan))
+    else:
+        output.say(explain.as_mermaid(plan) if form == "mermaid" else explain.as_text(plan))
+
+
+def status(
+    app: Annotated[str | None, typer.Argument(metavar="[APP]", help="Only this application or region.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit 3 when a region is HALTED.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Show what every region is doing."""
+    from orchestration.status import statuses
+
+    found = statuses(workplace(home), app)
+    if as_json:
+        output.emit(found)
+    else:
+        _show_status(found)
+    if check and any(entry["state"] == "HALTED" for entry in found):
+        raise typer.Exit(3)
+
+
+def _show_status(found: Sequence[dict[str, Any]]) -> None:
+    if not found:
+        output.say("no region has run here yet: drainmark run APP")
+        return
+    rows = []
+    for entry in found:
+        owner, error = entry["owner"], entry["last_error"] or {}
+        attempts = f"{entry['consecutive_reset_attempts']} of {entry['max_consecutive_reset_attempts']}"
+        pending = "unknown" if entry["pending_triggers"] is None else entry["pending_triggers"]
+        rows.append(
+            (
+                entry["region"], entry["state"], entry["committed_sequence_id"], entry["published_sequence_id"],
+                entry["epoch"], pending, attempts, f"pid {owner['pid']} on {owner['host']}" if owner else "",
+                entry["halt_reason"] or error.get("message"),
+            )
+        )  # fmt: skip
+    output.table(_STATUS_COLUMNS, rows)
+    output.say(f"home {found[0]['home']}")
+    for entry in found:
+        if entry["state"] == "HALTED":
+            output.say(f"{entry['region']} waits for you: drainmark resume {entry['region']}")
+        if entry["pending_triggers"] is None:
+            output.say(f"the registry of {entry['region']} is lost: drainmark doctor --repair")
+
+
+def history(
+    region: RegionName,
+    last: Annotated[int | None, typer.Option("--last", min=1, help="Only the newest so many.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also rewound ids, halts, skips, resumes, rewinds.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """List the consistent states of a region, oldest first."""
+    from orchestration.assembly import find_region
+    from orchestration.status import history_entries
+
+    place = workplace(home)
+    entries = history_entries(place, find_region(region, workplace=place), last=last, everything=everything)
+    if as_json:
+        output.emit(entries)
+        return
+    columns = ("id", "epoch", "kind", "trigger", "group", "rows", "committed", "drain s", "checkpoint s", "")
+    output.table(columns, [_history_row(entry) for entry in entries])
+
+
+def _history_row(entry: dict[str, Any]) -> tuple[Any, ...]:
+    group = "..".join(str(number) for number in entry["group"]) if entry["group"] else ""
+    remarks = ["withdrawn"] if entry["withdrawn"] else []
+    remarks += [f"to {entry['to']}"] if entry["to"] is not None else []
+    remarks += [entry["reason"]] if entry["reason"] else []
+    return (
+        entry["sequence_id"], entry["epoch"], entry["kind"], entry["trigger"], group, entry["rows_in"],
+        entry["committed_at"], entry["drain_seconds"], entry["checkpoint_seconds"], ", ".join(remarks),
+    )  # fmt: skip
+
+
+def show(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a sink's table.")],
+    at: Annotated[int | None, typer.Option("--at", min=0, help="As it was at this sequence id.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Print a sink's rows, as they are or as they were at a consistent state."""
+    from resources.reading import owner_of, read_at, read_visible
+
+    place = workplace(home)
+    region = owner_of(place.home, table)
+    found = read_visible(place.home, region, table) if at is None else read_at(region, table, at=at, home=str(place.home))
+    count = found.num_rows
+    rows = found.slice(0, limit or (count if as_json else 50)).to_pylist()
+    if as_json:
+        output.emit(rows)
+        return
+    output.table(found.column_names, [list(row.values()) for row in rows])
+    if len(rows) < count:
+        output.say(f"{len(rows)} of {count} rows: --limit {count} shows all")

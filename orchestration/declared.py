@@ -1,0 +1,141 @@
+"""What is known of a region's declaration when only its name is given: from its code, else from its last run.
+
+A run and a scan leave a note in the registry (a cursor named `NOTE`), so that `status`, `reset` and `backfill` know
+the parameters of an application that stands in a file of the user's. The note is lost with the registry; defaults
+stand in for it then.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.errors import DrainmarkError, RegistryLost, UnknownName
+from jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
+from jobs.graph.application import shipped_applications
+from orchestration.assembly import Opened, Workplace, open_application, source_folder, source_of
+
+if TYPE_CHECKING:
+    from jobs.regions.plan import RegionPlan
+    from resources.registry import Registry
+
+NOTE = "@declared"
+"""Name of the cursor that holds the note; no operator can be called so."""
+
+_SQLITE = "sqlite:///"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a region's code says about it.
+
+    Attributes:
+        reference: how to open the application; None if nobody knows.
+        folder: the folder scanned last; None if unknown.
+        max_consecutive_reset_attempts: count.
+        rewind_horizon: number of ids.
+    """
+
+    reference: str | None = None
+    folder: str | None = None
+    max_consecutive_reset_attempts: int = MAX_CONSECUTIVE_RESET_ATTEMPTS
+    rewind_horizon: int = REWIND_HORIZON
+
+
+def existing_registry(workplace: Workplace) -> Registry | None:
+    """Return the registry if there is one that can be read; looking does not create it."""
+    url = workplace.settings.registry_url
+    if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).is_file():
+        return None
+    try:
+        return workplace.registry
+    except RegistryLost:
+        return None
+
+
+def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
+    """Leave the note of a region's declaration in the registry."""
+    reference = opened.reference
+    if opened.application.origin and reference not in shipped_applications():
+        reference = str(Path(opened.application.origin).absolute()) if reference.endswith(".py") else reference
+    note = {
+        "reference": reference,
+        "folder": str(source_folder(workplace, source_of(region)).absolute()),
+        "max_consecutive_reset_attempts": region.parameters.max_consecutive_reset_attempts,
+        "rewind_horizon": region.parameters.rewind_horizon,
+    }
+    text = json.dumps(note, sort_keys=True)
+    if workplace.registry.load_cursor(region.name, NOTE) != text:
+        workplace.registry.save_cursor(region.name, NOTE, text)
+
+
+def declared_of(region: RegionPlan, reference: str | None = None) -> Declared:
+    """Return what a compiled region says."""
+    return Declared(
+        reference=reference,
+        max_consecutive_reset_attempts=region.parameters.max_consecutive_reset_attempts,
+        rewind_horizon=region.parameters.rewind_horizon,
+    )
+
+
+def declared(workplace: Workplace, region: str) -> Declared:
+    """Return what is known of a region: its last run's note, else its code, else the defaults."""
+    registry = existing_registry(workplace)
+    note = registry.load_cursor(region, NOTE) if registry is not None else None
+    if note is not None:
+        return Declared(**json.loads(note))
+    found = load_region(workplace, region)
+    return declared_of(found[1], found[0].reference) if found is not None else Declared()
+
+
+def load_region(
+    workplace: Workplace, region: str, *, reference: str | None = None
+) -> tuple[Opened, RegionPlan] | None:
+    """Return the code of a region, None where it cannot be found or does not compile.
+
+    Looked for: `reference`, the note of the last run, the shipped applications, those of the settings.
+    """
+    for candidate in _candidates(workplace, region, reference):
+        try:
+            opened = open_application(candidate)
+            return opened, opened.region(region)
+        except (DrainmarkError, ImportError, OSError, SyntaxError):
+            continue
+    return None
+
+
+def _candidates(workplace: Workplace, region: str, reference: str | None) -> list[str]:
+    application = region.partition("/")[0]
+    found = [reference] if reference else []
+    registry = existing_registry(workplace)
+    note = registry.load_cursor(region, NOTE) if registry is not None else None
+    if note is not None:
+        found.append(json.loads(note)["reference"])
+    if application in shipped_applications():
+        found.append(application)
+    return found + [item for item in configured_applications(workplace) if _name_of(item) == application]
+
+
+def configured_applications(workplace: Workplace) -> list[str]:
+    """Return the applications of the settings; files as paths that count from the project's root."""
+    root = workplace.settings.project_root
+    return [str(root / item) if item.endswith(".py") else item for item in workplace.settings.applications]
+
+
+def _name_of(reference: str) -> str:
+    return Path(reference).stem if reference.endswith(".py") else reference.rpartition(".")[2]
+
+
+def require_code(workplace: Workplace, region: str) -> tuple[Opened, RegionPlan]:
+    """Return the code of a region.
+
+    Raises:
+        UnknownName: nobody knows where it is.
+    """
+    found = load_region(workplace, region)
+    if found is None:
+        msg = f"the application of region {region!r} cannot be found"
+        raise UnknownName(msg, remedy='add it to drainmark.toml: applications = ["app.py"], or run `drainmark scan APP`')
+    return found

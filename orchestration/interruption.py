@@ -1,0 +1,61 @@
+"""How a run notices that it must end: a signal (Terminate, Ctrl-C), or the death of the process that started it.
+
+Either way the group is finished if it can commit soon, else abandoned, and no attempt is counted (design.md §3.5).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+ORPHAN_SECONDS = 20.0
+"""How long a run may outlive its parent: the grace of `RegionRun` and the hand-over fit in."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def ending_gracefully(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Call `interrupt` for SIGINT and SIGTERM inside the block, instead of raising in the middle of a commit.
+
+    Outside the main thread there are no signals to handle: the block runs as it is.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: interrupt()) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def watch_parent(interrupt: Callable[[], None], *, seconds: float = ORPHAN_SECONDS) -> threading.Thread | None:
+    """End this process when its parent has died: `interrupt`, then SIGKILL after `seconds`.
+
+    The default launcher's run worker lives on after its code server, and nobody would watch it (faults.md 4, 5). The
+    parent's end is seen on multiprocessing's own pipe, not on `PR_SET_PDEATHSIG`, which also fires when merely the
+    thread that started the child ends.
+
+    Returns:
+        the watching thread; None in a process that multiprocessing did not start, which nobody's child it is.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return None
+
+    def watch() -> None:
+        parent.join()
+        interrupt()
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    thread = threading.Thread(target=watch, name="parent watch", daemon=True)
+    thread.start()
+    return thread

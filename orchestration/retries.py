@@ -1,0 +1,288 @@
+"""The loop of `run`: scan, claim, process, hand over, back off and try again, as Dagster would (design.md §3.5, §6)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import DrainmarkError, Interrupted, Retry
+from jobs.protocol.history import UNCLEAN
+from orchestration.assembly import Opened, Workplace, region_run, scan_region, source_of
+from orchestration.declared import remember
+
+if TYPE_CHECKING:
+    from jobs.regions.plan import RegionPlan
+    from jobs.runtime.run import GroupReport, RegionRun
+    from jobs.runtime.scanning import ScanResult
+
+_SCAN_SECONDS = 1.0
+_SETTLE_PATIENCE_SECONDS = 60.0
+"""A file that is written to all the time is left to a later run after so long."""
+
+
+class Interruption:
+    """SIGINT and SIGTERM as an event that a run looks at; a group that can commit soon does (design.md §3.5)."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def arm(self) -> None:
+        """Take the signals; to be repeated after a Spark session has started, which takes SIGINT for itself."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.event.set()
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, or raise `Interrupted` as soon as a signal has come."""
+        if self.event.wait(max(0.0, seconds)):
+            raise Interrupted("interrupted", remedy="start it again: no attempt was counted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What `run` was asked for.
+
+    Attributes:
+        seconds: keep scanning for so long; 0 ends when nothing is pending.
+        max_group: triggers a group at most, None for the setting.
+        attempts: end with the error after so many failures in a row; None goes on until the region halts.
+    """
+
+    seconds: float = 0.0
+    max_group: int | None = None
+    attempts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Who is told how a run comes along.
+
+    Attributes:
+        on_group: a group is published; the second argument is the number of triggers that wait.
+        on_note: something happened that a person wants to read.
+        on_step: a step of the protocol, with its numbers.
+    """
+
+    on_group: Callable[[GroupReport, int], None] = lambda report, pending: None
+    on_note: Callable[[str], None] = lambda text: None
+    on_step: Callable[[str, Any], None] = lambda step, numbers: None
+
+
+@dataclass(slots=True, kw_only=True)
+class RegionLoop:
+    """The loop over one region, used once.
+
+    Attributes:
+        reports: the groups that it published.
+        failures: in a row, without a group in between.
+        refused: (uri, reason) of what the last scan found and cannot read.
+        unsettled: files that the last scan left alone, since they may still be written to.
+    """
+
+    workplace: Workplace
+    opened: Opened
+    region: RegionPlan
+    options: RunOptions
+    interruption: Interruption
+    watch: Watch
+    run_id: str
+    reports: list[GroupReport] = field(default_factory=list)
+    failures: int = 0
+    refused: Sequence[tuple[str, str]] = ()
+    unsettled: int = 0
+    has_claimed: bool = False
+    _started: float = 0.0
+    _active: RegionRun | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Process until idle; return the summary that `run --json` prints.
+
+        Raises:
+            Halted, Owned, Fenced, Interrupted, DrainmarkError: the run is over; the region was handed over.
+        """
+        self._started = time.monotonic()
+        while True:
+            try:
+                if self._is_work_there():
+                    self._process()
+                return self.summary()
+            except Exception as error:
+                self._back_off(error)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what became of the region, every key always present."""
+        history = self.workplace.history(self.region.name)
+        return {
+            "region": self.region.name,
+            "outcome": "processed" if self.reports else "recovered" if self.has_claimed else "nothing to do",
+            "groups": len(self.reports),
+            "triggers": sum(report.triggers for report in self.reports),
+            "rows_in": sum(report.rows_in for report in self.reports),
+            "bytes_in": sum(report.bytes_in for report in self.reports),
+            "first_sequence_id": self.reports[0].first_id if self.reports else None,
+            "last_sequence_id": self.reports[-1].last_id if self.reports else None,
+            "committed_sequence_id": history.committed_id,
+            "epoch": history.epoch,
+            "unsettled": self.unsettled,
+            "refused": [{"file": uri, "reason": reason} for uri, reason in self.refused],
+            "seconds": round(time.monotonic() - self._started, 3),
+            "run_id": self.run_id,
+        }
+
+    # --- one pass ----------------------------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        self._active = None
+        run = region_run(
+            self.workplace,
+            self.opened,
+            self.region,
+            run_id=self.run_id,
+            report=self.watch.on_step,
+            max_group=self.options.max_group,
+        )
+        run.interrupted = self.interruption.event
+        self.interruption.arm()
+        self.interruption.pause(0)
+        self._active = run
+        self.has_claimed = True
+        try:
+            run.claim()
+            self._drain(run)
+        except BaseException as error:
+            run.hand_over(error)
+            raise
+        run.hand_over()
+
+    def _drain(self, run: RegionRun) -> None:
+        while True:
+            for report in run.groups():
+                self.reports.append(report)
+                self.failures = 0
+                self.watch.on_group(report, self.workplace.registry.pending_count(self.region.name))
+            if not self._waits_for_more():
+                return
+
+    def _is_work_there(self) -> bool:
+        """Scan until something is there to do, or the time is over: only then is a claim worth an epoch."""
+        from jobs.runtime.owner import halted_error
+
+        history = self.workplace.history(self.region.name)
+        if history.halt is not None and not history.unpublished:
+            raise halted_error(self.region.name, history)
+        self._scan()
+        if history.unpublished or history.last_outcome in UNCLEAN:
+            return True
+        return self._pending() > 0 or self._waits_for_more(scanned=True)
+
+    def _waits_for_more(self, *, scanned: bool = False) -> bool:
+        """Scan again while time is left or files settle; say whether something is pending."""
+        settle_until = time.monotonic() + _SETTLE_PATIENCE_SECONDS
+        settle = source_of(self.region).scan.settle
+        while True:
+            if not scanned:
+                self._scan()
+            scanned = False
+            now = time.monotonic()
+            left = self._started + self.options.seconds - now
+            if self._pending():
+                return True
+            if self.unsettled and now < settle_until:
+                self.interruption.pause(max(0.05, min(settle, _SCAN_SECONDS)))
+            elif left > 0:
+                self.interruption.pause(min(_SCAN_SECONDS, left))
+                if self._active is not None:
+                    self._obey()
+            else:
+                return False
+
+    def _obey(self) -> None:
+        """An owner that waits for files still obeys a request to halt."""
+        assert self._active is not None
+        for _ in self._active.groups():
+            msg = "a group without a pending trigger"
+            raise AssertionError(msg)
+
+    def _scan(self) -> None:
+        found: ScanResult = scan_region(self.workplace, self.region)
+        remember(self.workplace, self.opened, self.region)
+        self.refused, self.unsettled = found.refused, found.unsettled
+
+    def _pending(self) -> int:
+        return self.workplace.registry.pending_count(self.region.name)
+
+    # --- after a failure -----------------------------------------------------------------------------------------------
+
+    def _back_off(self, error: Exception) -> None:
+        """Wait before the next attempt, or raise where another one is not allowed or cannot help."""
+        from jobs.runtime.run import classified
+
+        error = classified(error)
+        if not isinstance(error, DrainmarkError) or isinstance(error, Interrupted):
+            raise error
+        has_owned = self._active is not None and self._active.owner.epoch > 0
+        if not has_owned or error.retry not in (Retry.ATTEMPT, Retry.WAIT):
+            raise error
+        self.failures += 1
+        # The region halts by itself after its budget; what fails before a claim could be counted ends here.
+        budget = self.region.parameters.max_consecutive_reset_attempts + 2
+        if self.failures >= min(self.options.attempts or budget, budget):
+            raise error
+        settings = self.workplace.settings
+        seconds = min(settings.retry_backoff_seconds * 2 ** (self.failures - 1), settings.retry_backoff_max_seconds)
+        self.watch.on_note(f"{self.region.name}: failure {self.failures}: {error}; again in {seconds:g} s")
+        self.interruption.pause(seconds)
+
+
+def run_application(
+    workplace: Workplace,
+    opened: Opened,
+    regions: Sequence[RegionPlan],
+    *,
+    options: RunOptions,
+    watch: Watch,
+    run_id: str,
+    interruption: Interruption | None = None,
+) -> list[RegionLoop]:
+    """Run regions one after the other; a failure of one does not keep the others from their turn (V28).
+
+    With time given and several regions they take turns until it is over.
+
+    Raises:
+        DrainmarkError: the first failure, after all had their turn; `Interrupted` at once.
+    """
+    interruption = interruption or Interruption()
+    interruption.arm()
+    deadline = time.monotonic() + options.seconds
+    turns = options if len(regions) == 1 else replace(options, seconds=0.0)
+    done: list[RegionLoop] = []
+    failed: dict[str, Exception] = {}
+    while True:
+        for region in regions:
+            if region.name in failed:
+                continue
+            loop = RegionLoop(
+                workplace=workplace, opened=opened, region=region, options=turns,
+                interruption=interruption, watch=watch, run_id=run_id,
+            )  # fmt: skip
+            done.append(loop)
+            try:
+                loop.run()
+            except Interrupted:
+                raise
+            except Exception as error:
+                failed[region.name] = error
+                watch.on_note(f"{region.name}: {error}")
+        if turns is options or len(failed) == len(regions) or time.monotonic() >= deadline:
+            break
+        interruption.pause(min(_SCAN_SECONDS, deadline - time.monotonic()))
+    for error in failed.values():
+        raise error
+    return done

@@ -1,0 +1,178 @@
+"""What a region is doing and what it has done, as values for `status` and `history` (design.md §6).
+
+The checkpoint table says what is committed, halted and counted; the registry only what waits and who works. A lost
+registry leaves its fields null.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import UnknownName
+from jobs.protocol.history import UNCLEAN, RegionHistory
+from jobs.protocol.ids import INITIAL_ID
+from jobs.protocol.rows import CheckpointRow, RowKind
+from jobs.protocol.transitions import State
+from orchestration.assembly import Workplace, open_application
+from orchestration.declared import Declared, declared, declared_of, existing_registry
+
+if TYPE_CHECKING:
+    from resources.lease import Owner
+    from resources.registry_models import RegionInfo
+
+_EVENTS = frozenset({RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.REFUSED})
+
+
+def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, Any]]:
+    """Return the status of every region, or of those of an application or region.
+
+    Raises:
+        UnknownName: neither a region nor an application is called so.
+    """
+    wanted = _regions(workplace, name)
+    return [_status(workplace, region, wanted[region]) for region in sorted(wanted)]
+
+
+def _regions(workplace: Workplace, name: str | None) -> dict[str, Declared]:
+    registry = existing_registry(workplace)
+    seen = {*workplace.known_regions(), *(registry.regions() if registry is not None else ())}
+    if name is None:
+        return {region: declared(workplace, region) for region in seen}
+    found = {r: declared(workplace, r) for r in seen if name in (r, r.partition("/")[0])}
+    if name in found:
+        return found
+    try:
+        opened = open_application(name)
+    except UnknownName:
+        if found:
+            return found
+        raise
+    below = {r: declared(workplace, r) for r in seen if r.partition("/")[0] == opened.plan.name}
+    return {**below, **{plan.name: declared_of(plan, name) for plan in opened.plan.regions}}
+
+
+def _status(workplace: Workplace, region: str, known: Declared) -> dict[str, Any]:
+    from resources.lease import describe
+
+    history = workplace.history(region)
+    registry = existing_registry(workplace)
+    owner, info, pending = None, None, None
+    if registry is not None:
+        owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
+        info = registry.region_info(region)
+        is_lost = info.epoch == 0 and bool(history.states)
+        pending = None if is_lost else registry.pending_count(region)
+    alive = owner if owner is not None and owner.is_alive else None
+    return {
+        "region": region,
+        "state": state_of(history, info, is_owned=alive is not None).value,
+        "halt_reason": history.halt.detail.get("reason") if history.halt else None,
+        "committed_sequence_id": history.committed_id,
+        "published_sequence_id": history.published_id,
+        "epoch": history.epoch,
+        "pending_triggers": pending,
+        "consecutive_reset_attempts": history.attempts,
+        "max_consecutive_reset_attempts": known.max_consecutive_reset_attempts,
+        "last_error": dict(history.last_error) if history.last_error else None,
+        "owner": _owner(alive),
+        "rewind_horizon": oldest_target(history, known.rewind_horizon),
+        "home": str(workplace.home),
+    }
+
+
+def state_of(history: RegionHistory, info: RegionInfo | None, *, is_owned: bool) -> State:
+    """Return the controller's state as an outsider sees it; only a living owner's own word counts (E9)."""
+    if history.halt is not None:
+        return State.HALTED
+    if is_owned and info is not None and info.state:
+        return State(info.state)
+    if history.is_rewinding:
+        return State.RESETTING
+    if history.last_claim is None:
+        return State.STARTED
+    if history.last_outcome in UNCLEAN and not is_owned:
+        return State.UNHEALTHY
+    return State.PROCESSING
+
+
+def oldest_target(history: RegionHistory, horizon: int) -> int:
+    """Return the oldest id that one can rewind to (design.md §3.4)."""
+    oldest = history.committed_id - horizon
+    if oldest <= INITIAL_ID:
+        return INITIAL_ID
+    targets = (number for number, row in history.states.items() if row.kind is RowKind.STATE and number >= oldest)
+    return next(targets, history.committed_id)
+
+
+def _owner(owner: Owner | None) -> dict[str, Any] | None:
+    if owner is None:
+        return None
+    return {
+        "host": owner.host,
+        "pid": owner.pid,
+        "run_id": owner.run_id,
+        "since": iso(owner.acquired_at),
+        "heartbeat_age_seconds": round(owner.heartbeat_age_seconds, 3),
+    }
+
+
+# --- history -------------------------------------------------------------------------------------------------------
+
+
+def history_entries(
+    workplace: Workplace, region: str, *, last: int | None = None, everything: bool = False
+) -> list[dict[str, Any]]:
+    """Return committed states, oldest first; with `everything` also what is not in force any more, and all events.
+
+    Args:
+        last: only so many, the newest.
+        everything: adds withdrawn states, skips, halts, resumes, rewinds and refusals, all in commit order.
+    """
+    checkpoint = workplace.store(region).checkpoint
+    rows = checkpoint.rows() if checkpoint.exists() else ()
+    history = RegionHistory.from_rows(rows)
+    committed_at = commit_times(rows)
+    kinds = {RowKind.STATE, RowKind.SKIP, *_EVENTS} if everything else {RowKind.STATE}
+    entries = [
+        _entry(row, committed_at.get(row.attempt, row.recorded_at), is_withdrawn=is_withdrawn)
+        for row in rows
+        if row.kind in kinds
+        for is_withdrawn in [row.kind not in _EVENTS and row.sequence_id not in history.states]
+        if everything or not is_withdrawn
+    ]
+    return entries[-last:] if last else entries
+
+
+def commit_times(rows: Iterable[CheckpointRow]) -> Mapping[str, dt.datetime]:
+    """Return attempt -> when its group was committed: the time of its last row, one time for all ids of a group."""
+    return {row.attempt: row.recorded_at for row in rows if row.kind in (RowKind.STATE, RowKind.SKIP)}
+
+
+def _entry(row: CheckpointRow, committed_at: dt.datetime, *, is_withdrawn: bool) -> dict[str, Any]:
+    group: Sequence[int] | None = None
+    if row.group_first is not None and row.group_last is not None:
+        group = [row.group_first, row.group_last]
+    return {
+        "kind": row.kind.value,
+        "sequence_id": row.sequence_id,
+        "epoch": row.epoch,
+        "trigger": row.trigger_uri if row.trigger_uri is not None else row.detail.get("trigger"),
+        "trigger_kind": row.trigger_kind,
+        "group": group,
+        "rows_in": row.rows_in,
+        "bytes_in": row.bytes_in,
+        "committed_at": iso(committed_at),
+        "drain_seconds": row.drain_seconds,
+        "checkpoint_seconds": row.checkpoint_seconds,
+        "withdrawn": is_withdrawn,
+        "to": row.detail.get("to"),
+        "reason": row.detail.get("reason"),
+        "run_id": row.run_id,
+    }
+
+
+def iso(moment: dt.datetime) -> str:
+    """Return a time as ISO-8601 UTC, to the microsecond, so that `--to-time` can be given it back."""
+    return moment.astimezone(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,187 @@
+"""The protocol as ops: claim -> process_groups -> hand_over, one run of a region through the same code as the CLI's."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from jobs.errors import DrainmarkError
+from jobs.failpoints import ENVIRONMENT, arm_from_environment
+from jobs.protocol.decisions import attempts_after
+from jobs.protocol.history import RegionHistory
+from jobs.regions.plan import RegionPlan
+from jobs.runtime.owner import halted_error
+from jobs.runtime.run import GroupReport, RegionRun
+from orchestration.assembly import Opened, Workplace, open_application, region_run, scan_region
+from orchestration.assets import TableAsset, materializations, observations, table_assets
+from orchestration.checks import evaluations
+from orchestration.interruption import ending_gracefully, watch_parent
+from orchestration.metadata import groups_table, step_line
+from orchestration.run_endings import end_with
+from orchestration.run_retries import run_tags, tag_process
+from orchestration.run_slot import SLOT, RunSlot, slot_of
+
+if TYPE_CHECKING:
+    from jobs.operators.directory_scan import Source
+
+CLAIMED = "claimed"
+PROCESSED = "processed"
+GROUPS = "groups"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionSteps:
+    """Builds and runs the ops of one region.
+
+    Attributes:
+        reference: how its application is found, as for the command line.
+        node: name of the graph, unique in the code location; the ops' definitions are named after it.
+    """
+
+    workplace: Workplace
+    reference: str
+    region: RegionPlan
+    node: str
+
+    # --- ops -----------------------------------------------------------------------------------------------------
+
+    def claim_op(self, config: Mapping[str, Any]) -> dg.OpDefinition:
+        """Return the op that scans, claims, and rolls forward; it has no output if somebody else owns the region."""
+
+        @dg.op(
+            name=f"{self.node}__claim",
+            description="scan, take the lease and the fence, roll forward what is committed and not published",
+            ins={"sources": dg.In(dg.Nothing)},
+            out={CLAIMED: dg.Out(dg.Nothing, is_required=False)},
+            required_resource_keys={SLOT},
+            config_schema=config,
+        )
+        def claim(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
+            if self.claim(context, slot_of(context)):
+                yield dg.Output(None, CLAIMED)
+
+        return claim
+
+    def process_op(self) -> dg.OpDefinition:
+        """Return the op that drains what is pending, with an event a table and group."""
+        tables = {asset.output: dg.Out(dg.Nothing, is_required=False) for asset in table_assets(self.region)}
+
+        @dg.op(
+            name=f"{self.node}__process_groups",
+            description="assign, process, drain, checkpoint, publish: group by group until nothing is pending",
+            ins={CLAIMED: dg.In(dg.Nothing)},
+            out={**tables, PROCESSED: dg.Out(dg.Nothing, is_required=False)},
+            required_resource_keys={SLOT},
+        )
+        def process_groups(context: dg.OpExecutionContext) -> Iterator[Any]:
+            slot = slot_of(context)
+            yield from self.process(context, slot)
+            if slot.run is not None:
+                yield dg.Output(None, PROCESSED)
+
+        return process_groups
+
+    def hand_over_op(self) -> dg.OpDefinition:
+        """Return the op that notes how the run ended, frees the lease, and sums up."""
+
+        @dg.op(
+            name=f"{self.node}__hand_over",
+            description="note what is published, free the lease, judge the asset checks",
+            ins={PROCESSED: dg.In(dg.Nothing)},
+            out={GROUPS: dg.Out(dg.Nothing)},
+            required_resource_keys={SLOT},
+        )
+        def hand_over(context: dg.OpExecutionContext) -> None:
+            slot = slot_of(context)
+            with ending_gracefully(slot.interrupt):
+                slot.finish()
+            table = dg.MetadataValue.md(groups_table(slot.reports))
+            context.add_output_metadata({GROUPS: table}, output_name=GROUPS)
+            for evaluation in evaluations(self.workplace, self.region):
+                context.log_event(evaluation)
+
+        return hand_over
+
+    # --- what they do ----------------------------------------------------------------------------------------------
+
+    def claim(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
+        """Claim the region; False where somebody else owns it."""
+        _enter_process(slot)
+        context.instance.add_run_tags(context.run_id, {**run_tags(self.region), **tag_process(context.run_id)})
+        try:
+            opened, region = self._opened(context.op_config)
+            history = self.workplace.history(region.name)
+            if history.halt is not None:
+                raise halted_error(region.name, history)
+            if context.op_config["scan"] and _sources(region):
+                scanned = scan_region(self.workplace, region)
+                context.log.info(f"scan: {len(scanned.new)} new files of {scanned.seen}")
+            self._back_off(context, history)
+            run = slot.open(self._run(context, slot, opened, region))
+            with ending_gracefully(slot.interrupt):
+                run.claim()
+        except BaseException as error:
+            end_with(context, slot, error)
+            return False
+        return True
+
+    def process(self, context: dg.OpExecutionContext, slot: RunSlot) -> Iterator[dg.AssetMaterialization]:
+        """Process groups, with their events, until nothing is pending; hands over if it fails."""
+        run = slot.run
+        if run is None:
+            raise dg.Failure("the run was not claimed in this process: regions need the in-process executor")
+        groups = run.groups()
+        try:
+            while (report := _next(groups, slot)) is not None:
+                for event in self._events(report, run, is_first=not slot.reports):
+                    context.log_event(event) if isinstance(event, dg.AssetObservation) else (yield event)
+                slot.reports.append(report)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            end_with(context, slot, error)
+
+    def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:
+        inputs = [f"{name}={path}" if name else path for name, path in config["inputs"].items()]
+        opened = open_application(self.reference, params=config["parameters"], inputs=inputs)
+        return opened, opened.region(self.region.name)
+
+    def _run(self, context: dg.OpExecutionContext, slot: RunSlot, opened: Opened, region: RegionPlan) -> RegionRun:
+        def report(step: str, numbers: Mapping[str, Any]) -> None:
+            context.log.info(step_line(step, numbers, slot.seconds_since_last_step()))
+
+        return region_run(
+            self.workplace,
+            opened,
+            region,
+            run_id=context.run_id,
+            report=report,
+            max_group=context.op_config["max_group"],
+            max_triggers=context.op_config["max_triggers"],
+        )
+
+    def _back_off(self, context: dg.OpExecutionContext, history: RegionHistory) -> None:
+        """Wait before another attempt; Dagster's retries know no delay (P47)."""
+        settings = self.workplace.settings
+        attempt = attempts_after(history, history.last_outcome)
+        if attempt and not context.has_tag("dagster/skip_back_off"):
+            seconds = min(settings.retry_backoff_max_seconds, settings.retry_backoff_seconds * 2 ** (attempt - 1))
+            context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
+            time.sleep(seconds)
+
+    def _events(
+        self, report: GroupReport, run: RegionRun, *, is_first: bool
+    ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
+        store = run.outside.store
+        counts = {table.name: store.table(table.name).row_count() for table in run.blueprint.tables}
+        schemas = {table.name: table.schema_json for table in run.blueprint.tables} if is_first else None
+        yield from observations(report, self.region)
+        yield from materializations(
+            report, self.region, home=self.workplace.home, row_counts=counts, schemas=schemas
+        )

@@ -1,0 +1,161 @@
+"""Processes that a test starts in order to kill them: requests to the nursery of `child.py`, and what became of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+KILLED = -signal.SIGKILL
+WAIT_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Ended:
+    """How a child ended.
+
+    Attributes:
+        code: exit code; negative for a signal.
+        events: what it told, in order, each with a `step`.
+    """
+
+    code: int
+    events: list[dict[str, Any]]
+    log: str
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """Return the error it ended with, {} where there was none."""
+        return next((event for event in self.events if event["step"] == "error"), {})
+
+    def steps(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["step"] == name]
+
+    def __str__(self) -> str:
+        return f"exit {self.code}, error {self.error}, steps {[e['step'] for e in self.events]}\n{self.log[-3000:]}"
+
+
+@dataclass(slots=True)
+class Running:
+    """A child at work."""
+
+    pid: int
+    outcome: Path
+    log: Path
+    nursery: Nursery
+
+    def wait(self, seconds: float = WAIT_SECONDS) -> Ended:
+        """Return how it ended; a child that does not end in time is killed and fails the test."""
+        code = self.nursery.code_of(self.pid, seconds)
+        if code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.nursery.code_of(self.pid, 5)
+            msg = f"the child did not end within {seconds:g} s: {self.events()}\n{self.log_text()[-2000:]}"
+            raise AssertionError(msg)
+        return Ended(code=code, events=self.events(), log=self.log_text())
+
+    def events(self) -> list[dict[str, Any]]:
+        if not self.outcome.exists():
+            return []
+        return [json.loads(line) for line in self.outcome.read_text().splitlines()]
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def await_stopped(self, seconds: float = WAIT_SECONDS) -> None:
+        """Wait until SIGSTOP has hit it."""
+        self._await(lambda: self._state() == "T", seconds, "was not stopped")
+
+    def await_step(self, name: str, seconds: float = WAIT_SECONDS) -> None:
+        """Wait until it has told of a step."""
+        self._await(lambda: any(event["step"] == name for event in self.events()), seconds, f"did not reach {name}")
+
+    def _await(self, condition: Any, seconds: float, complaint: str) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline or self._state() in ("Z", "X", ""):
+                if condition():
+                    return
+                msg = f"the child {complaint}: {self.events()}\n{self.log_text()[-3000:]}"
+                raise AssertionError(msg)
+            time.sleep(0.02)
+
+    def _state(self) -> str:
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+
+
+@dataclass(slots=True)
+class Nursery:
+    """The process that forks children; see `child.py`."""
+
+    _process: subprocess.Popen[bytes] | None = None
+    _started: queue.Queue[int] = field(default_factory=queue.Queue)
+    _ended: dict[int, int] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _requests: int = 0
+
+    def open(self) -> None:
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "DRAINMARK_"))},
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(HERE)]),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "child.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True,
+        )  # fmt: skip
+        threading.Thread(target=self._listen, daemon=True, name="nursery").start()
+
+    def close(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+
+    def start(self, request: Mapping[str, Any], folder: Path) -> Running:
+        """Start a child; its log and outcome go to the folder."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._requests += 1
+        outcome, log = (folder / f"child-{self._requests}.{kind}" for kind in ("events", "log"))
+        line = json.dumps({**request, "outcome": str(outcome), "log": str(log)})
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+        return Running(pid=self._started.get(timeout=60), outcome=outcome, log=log, nursery=self)
+
+    def code_of(self, pid: int, seconds: float) -> int | None:
+        with self._changed:
+            self._changed.wait_for(lambda: pid in self._ended, timeout=seconds)
+            return self._ended.get(pid)
+
+    def _listen(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            told = json.loads(line)
+            if "started" in told:
+                self._started.put(told["started"])
+            elif "ended" in told:
+                with self._changed:
+                    self._ended[told["ended"]] = told["code"]
+                    self._changed.notify_all()
+
+
+def codes(ended: Sequence[Ended]) -> list[int]:
+    return [child.code for child in ended]

@@ -1,0 +1,91 @@
+"""The graphs of the golden runs with their files and oracles: `log_watch`, and one of ours beside a second region."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import oracles
+from children import HERE, Nursery
+from scene import Scene, write_file
+
+from jobs.testing.syslog import generate_syslog
+
+FILES = 6
+SECOND_REGION = "two_regions/payments"
+SECOND_SINKS = ("two_accounts", "two_payments")
+
+Build = Callable[[Nursery, str, Path], Scene]
+
+
+def log_watch(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """`log_watch` on small generated logs of two hosts."""
+    scene = Scene(
+        nursery=nursery,
+        master=master,
+        folder=folder,
+        app="log_watch",
+        region="log_watch/lines",
+        inputs=(str(folder / "in"),),
+        oracle=oracles.log_watch,
+        sinks=("log_watch_failures", "log_watch_hosts", "log_watch_alerts"),
+    )
+    for file in generate_syslog(seed=7, hosts=("combo", "web1"), files_per_host=FILES // 2, lines_per_file=100):
+        name = file.name.replace("/", "-")
+        scene.add(folder / "in" / name, "".join(f"{line}\n" for line in file.lines))
+    scene.files.sort()
+    return scene
+
+
+def two_regions(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """The graph of ours; its second region is on the same files' neighbours and is not run by the scene."""
+    scene = Scene(
+        nursery=nursery,
+        master=master,
+        folder=folder,
+        app=str(HERE / "apps" / "two_regions.py"),
+        region="two_regions/orders",
+        inputs=(f"orders={folder / 'orders'}", f"payments={folder / 'payments'}"),
+        oracle=orders_oracle,
+        sinks=("two_customers", "two_item_changes"),
+    )
+    chance = random.Random(11)
+    for number in range(FILES):
+        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+        payments = "".join(f"acc{chance.randrange(3)},{chance.randrange(100)}\n" for _ in range(4))
+        write_file(folder / "payments" / f"payments-{number:03d}.csv", payments)
+    return scene
+
+
+def orders_text(chance: random.Random, count: int = 12) -> str:
+    """Return a file of orders, some of no worth, items in any case."""
+    names = ("ann", "bob", "cy", "dee", "eve")
+    items = ("tea", "Tea", "salt", "RICE", "rice", "oil")
+    rows = [f"{chance.choice(names)},{chance.choice(items)},{chance.randrange(-5, 50)}\n" for _ in range(count)]
+    return "".join(rows)
+
+
+def orders_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Return both sinks after these files, in plain Python; every change of an item's total is a row."""
+    customers: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    changes: list[dict[str, Any]] = []
+    for path in files:
+        changed = set()
+        with path.open(newline="") as file:
+            for customer, item, text in csv.reader(file):
+                amount, name = int(text), item.upper()
+                if amount > 0:
+                    customers[customer] = [customers[customer][0] + 1, customers[customer][1] + amount]
+                totals[name] = [totals[name][0] + 1, totals[name][1] + amount]
+                changed.add(name)
+        changes += [{"item": item, "orders": totals[item][0], "amount": totals[item][1]} for item in sorted(changed)]
+    rows = [{"customer": name, "orders": count, "amount": amount} for name, (count, amount) in customers.items()]
+    return {"two_customers": rows, "two_item_changes": changes}
+
+
+GRAPHS: Mapping[str, Build] = {"log_watch": log_watch, "two_regions": two_regions}

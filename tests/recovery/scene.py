@@ -1,0 +1,238 @@
+"""A home, its input and one region that is to survive: what every recovery test starts from and ends with."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import oracles
+from children import Ended, Nursery, Running
+from harness import LONG_AGO
+
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.rows import CheckpointRow, RowKind
+from orchestration.assembly import Workplace
+from resources import delta_commits
+from resources.settings import Settings
+
+Oracle = Callable[[Sequence[Path]], Mapping[str, Sequence[Mapping[str, Any]]]]
+_NUMBERED = {RowKind.STATE, RowKind.SKIP, RowKind.REWIND}
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """One region of one application on files of its own, run by children only.
+
+    Attributes:
+        files: in the order of their triggers.
+        oracle: what every sink must hold after the files given to it.
+        sinks: all of them; the append ones and the visible upsert tables alike carry `_sequence_id`.
+    """
+
+    nursery: Nursery
+    master: str
+    folder: Path
+    app: str
+    region: str
+    inputs: tuple[str, ...]
+    oracle: Oracle
+    sinks: tuple[str, ...]
+    files: list[Path] = field(default_factory=list)
+    params: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    place: Workplace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.place = Workplace(Settings(home=self.home, project_root=self.folder, **self.settings))
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def start(self, *steps: Sequence[Any], failpoints: str = "", region: str | None = None, **more: Any) -> Running:
+        """Start a child with the steps given; `scan` and `run` by default."""
+        request = {
+            "home": str(self.home),
+            "root": str(self.folder),
+            "master": self.master,
+            "app": self.app,
+            "inputs": list(self.inputs),
+            "region": region or self.region,
+            "params": self.params,
+            "settings": {**self.settings, **more.pop("settings", {})},
+            "steps": [list(step) for step in steps] or [["scan"], ["run"]],
+            "failpoints": failpoints,
+            **more,
+        }
+        return self.nursery.start(request, self.folder)
+
+    def run(self, *steps: Sequence[Any], failpoints: str = "", **more: Any) -> Ended:
+        """Start a child and wait for its end."""
+        return self.start(*steps, failpoints=failpoints, **more).wait()
+
+    def run_well(self, *steps: Sequence[Any], **more: Any) -> Ended:
+        """Run a child that must end with 0."""
+        ended = self.run(*steps, **more)
+        assert ended.code == 0, ended
+        return ended
+
+    def run_killed(self, *steps: Sequence[Any], failpoints: str, **more: Any) -> Ended:
+        """Run a child that must be killed by its fail point: one that is never passed is a hole."""
+        ended = self.run(*steps, failpoints=failpoints, **more)
+        assert ended.code == -9, f"{failpoints} was not reached: {ended}"
+        return ended
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def checkpoint_rows(self, region: str | None = None) -> tuple[CheckpointRow, ...]:
+        """Return the rows of the checkpoint table in commit order, none where there is no table."""
+        checkpoint = self.place.store(region or self.region).checkpoint
+        return checkpoint.rows() if checkpoint.exists() else ()
+
+    @property
+    def history(self) -> RegionHistory:
+        return RegionHistory.from_rows(self.checkpoint_rows())
+
+    @property
+    def next_id(self) -> int:
+        """Return the first id that the registry knows nobody has."""
+        return int(self.place.registry.region_info(self.region).next_id)
+
+    def table(self, name: str, region: str | None = None) -> Any:
+        return self.place.store(region or self.region).table(name)
+
+    def rows(self, sink: str) -> list[dict[str, Any]]:
+        table = self.table(f"lake/{sink}")
+        found: list[dict[str, Any]] = table.read().to_pylist() if table.exists() else []
+        return found
+
+    def visible_id(self) -> int:
+        """Return the largest id that a reader sees in any sink; 0 for none."""
+        roots = [self.home / "lake" / sink for sink in self.sinks]
+        tables = [delta_commits.open_table(root) for root in roots if delta_commits.is_table(root)]
+        files = [file for table in tables for file in delta_commits.live_files(table, Path(table.table_uri))]
+        return max((file.last_id or 0 for file in files), default=0)
+
+    # --- judging -----------------------------------------------------------------------------------------------------
+
+    def assert_sinks(self, files: Sequence[Path] | None = None) -> None:
+        """Every sink holds what the failure-free run leaves after these files, ids aside; all files by default."""
+        expected = self.oracle(self.files if files is None else files)
+        for sink in self.sinks:
+            assert not oracles.differences(expected[sink], self.rows(sink)), sink
+
+    def assert_state(self, files: Sequence[Path] | None = None) -> None:
+        """The rows that a reader sees are of effective ids, and each id's rows are those of its file (prefix by id)."""
+        history = self.history
+        effective = set(history.states)
+        for sink in self.sinks:
+            assert {row["_sequence_id"] for row in self.rows(sink)} <= effective, sink
+        assert self.visible_id() <= history.committed_id
+        del files
+
+    def assert_each_file_once(self, files: Sequence[Path] | None = None) -> None:
+        """Each file has exactly one effective committed id, ids in the order of the files, and no id was used twice."""
+        wanted = [str(path) for path in (self.files if files is None else files)]
+        history = self.history
+        by_id = [history.states[number] for number in sorted(history.states)]
+        assert [row.trigger_uri for row in by_id] == wanted
+        self.assert_ids_never_reused()
+
+    def assert_ids_never_reused(self) -> None:
+        """No two states, skips or rewinds share an id, ids rise in commit order, and epochs never fall."""
+        rows = self.checkpoint_rows()
+        numbers = [row.sequence_id for row in rows if row.kind in _NUMBERED]
+        assert numbers == sorted(set(numbers))
+        epochs = [row.epoch for row in rows]
+        assert epochs == sorted(epochs)
+        claims = [row.epoch for row in rows if row.kind is RowKind.CLAIM]
+        assert claims == sorted(set(claims))
+
+    def assert_nothing_left(self) -> None:
+        """Nothing is pending, halted, unpublished, or on the way; the last owner ended cleanly."""
+        history = self.history
+        assert self.place.registry.pending_count(self.region) == 0
+        assert history.halt is None
+        assert not history.unpublished
+        assert not history.is_rewinding
+        assert history.last_outcome.value == "clean"
+
+    def assert_golden(self) -> None:
+        """All of it: as after a run that never failed."""
+        self.assert_sinks()
+        self.assert_state()
+        self.assert_each_file_once()
+        self.assert_nothing_left()
+
+    def attempts_at_claims(self) -> list[int]:
+        """Return the consecutive reset attempts as each claim, in order, left them."""
+        history, counts = RegionHistory(), []
+        for row in self.checkpoint_rows():
+            history = history.with_rows([row])
+            if row.kind is RowKind.CLAIM:
+                counts.append(history.attempts)
+        return counts
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Read sinks and the committed id all the time; a row above the committed id fails the test (V110, H11)."""
+        stop, wrong, looks = threading.Event(), [], [0]
+
+        def look() -> None:
+            place = Workplace(Settings(home=self.home, project_root=self.folder))
+            while not stop.is_set():
+                visible = self.visible_id()
+                history = place.history(self.region)
+                if visible > history.committed_id and not history.is_rewinding:
+                    wrong.append((visible, history.committed_id))
+                looks[0] += 1
+                time.sleep(0.03)
+
+        reader = threading.Thread(target=look, daemon=True, name="reader")
+        reader.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            reader.join(10)
+        assert not reader.is_alive()
+        assert looks[0] > 0
+        assert not wrong, f"a reader saw (visible, committed) {wrong[:5]}"
+
+    # --- input -------------------------------------------------------------------------------------------------------
+
+    def add(self, path: Path, text: str) -> Path:
+        """Write an input file at once, long ago."""
+        write_file(path, text)
+        self.files.append(path)
+        return path
+
+
+def write_file(path: Path, text: str, *, at: int = LONG_AGO) -> Path:
+    """Write a file under another name and rename it, with an old modification time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.parent.parent / f"{path.name}.part"
+    hidden.write_text(text)
+    os.utime(hidden, (at, at))
+    return hidden.rename(path)
+
+
+def frozen(scene: Scene, region: str, sinks: Sequence[str]) -> dict[str, Any]:
+    """Return all that must not change in a region that nobody runs: rows, epoch, versions and rows of its tables."""
+    rows = scene.checkpoint_rows(region)
+    facts: dict[str, Any] = {"rows": rows, "info": scene.place.registry.region_info(region)}
+    for sink in sinks:
+        table = scene.table(f"lake/{sink}", region)
+        facts[sink] = (table.delta_version(), table.txn_version(), sorted(map(repr, table.read().to_pylist())))
+    for state in RegionHistory.from_rows(rows).tables:
+        table = scene.table(state.name, region)
+        facts[state.name] = (table.delta_version(), table.txn_version())
+    return facts

@@ -1,0 +1,97 @@
+"""What follows from a claim and from a failure (design.md §3.5, E14, E18, H31)."""
+
+from __future__ import annotations
+
+import pytest
+from checkpoint_rows import claim, group, published, row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.errors import Retry
+from jobs.protocol.decisions import (
+    EndRun,
+    GroupSize,
+    Halt,
+    Leave,
+    Proceed,
+    Split,
+    Stop,
+    after_claim,
+    after_failure,
+    attempts_after,
+)
+from jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
+from jobs.protocol.rows import RowKind
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_only_an_unclean_end_costs_an_attempt(outcome: Outcome) -> None:
+    assert attempts_after(RegionHistory(attempts=2), outcome) == (3 if outcome in UNCLEAN else 2)
+
+
+def test_a_clean_owner_starts_with_full_groups_and_one_after_a_failure_with_one() -> None:
+    assert after_claim(RegionHistory(), max_attempts=5, max_group=100) == Proceed(100)
+    assert after_claim(RegionHistory(attempts=1), max_attempts=5, max_group=100) == Proceed(1)
+
+
+@pytest.mark.seed("E14")
+def test_the_sixth_reset_in_a_row_halts_where_five_are_allowed() -> None:
+    assert isinstance(after_claim(RegionHistory(attempts=5), max_attempts=5, max_group=1), Proceed)
+    assert isinstance(after_claim(RegionHistory(attempts=6), max_attempts=5, max_group=1), Halt)
+
+
+@pytest.mark.seed("E14")
+@pytest.mark.parametrize("ending", ["crashed", "failed"])
+def test_a_region_that_never_commits_is_claimed_once_and_five_times_more(ending: str) -> None:
+    history, runs = RegionHistory(), 0
+    while runs < 50:
+        history = history.with_rows([claim(1, history.epoch + 1, previous=str(history.last_outcome.value))])
+        if isinstance(after_claim(history, max_attempts=5, max_group=8), Halt):
+            break
+        runs += 1
+        decision = after_failure(Retry.ATTEMPT, group_size=1, attempts=history.attempts, max_attempts=5)
+        if ending == "failed":
+            if isinstance(decision, Halt):
+                break
+            history = history.with_rows([published(0, history.epoch, outcome="failed")])
+    assert runs == 6  # five resets were allowed, the sixth one wanted halts
+
+
+@pytest.mark.seed("E14", "E18")
+@pytest.mark.parametrize("relief", ["state", "resume"])
+def test_a_state_or_an_operator_gives_the_whole_budget_again(relief: str) -> None:
+    history = RegionHistory.from_rows([claim(1, 1), *(claim(1, n, previous="crashed") for n in range(2, 7))])
+    assert history.attempts == 5
+    after = group(1, [1], epoch=6) if relief == "state" else [row(RowKind.RESUME, 0, epoch=6, reason="mended")]
+    assert history.with_rows(after).attempts == 0
+
+
+def test_one_decision_a_class_of_error() -> None:
+    alone = {"group_size": 1, "attempts": 0, "max_attempts": 5}
+    assert after_failure(Retry.QUIET, **alone) == Leave()
+    assert after_failure(Retry.WAIT, **alone) == Stop()
+    assert after_failure(Retry.REFUSE, **alone) == Stop()
+    assert after_failure(Retry.ATTEMPT, **alone) == EndRun()
+    assert isinstance(after_failure(Retry.PERMANENT, **alone), Halt)
+
+
+@given(st.sampled_from([Retry.ATTEMPT, Retry.PERMANENT]), st.integers(2, 2000), st.integers(0, 9))
+@pytest.mark.seed("H31")
+def test_a_failed_group_is_split_before_anybody_is_blamed(retry: Retry, size: int, attempts: int) -> None:
+    assert after_failure(retry, group_size=size, attempts=attempts, max_attempts=5) == Split()
+
+
+@given(st.sampled_from(list(Retry)), st.integers(1, 2000), st.integers(0, 9), st.integers(0, 9))
+def test_quiet_errors_are_quiet_and_waiting_costs_nothing(retry: Retry, size: int, attempts: int, limit: int) -> None:
+    decision = after_failure(retry, group_size=size, attempts=attempts, max_attempts=limit)
+    assert isinstance(decision, Leave) == (retry is Retry.QUIET)
+    assert isinstance(decision, Stop) == (retry in (Retry.WAIT, Retry.REFUSE))
+
+
+@given(st.integers(1, 4000), st.lists(st.booleans(), max_size=30))
+def test_a_group_stays_between_one_and_the_limit_and_doubles(limit: int, successes: list[bool]) -> None:
+    size = GroupSize(1, limit)
+    for succeeded in successes:
+        before, size = size, size.after_success() if succeeded else size.after_failure()
+        assert 1 <= size.current <= limit
+        assert size.current == (min(limit, before.current * 2) if succeeded else 1)

@@ -1,0 +1,47 @@
+"""What a group leaves behind survives its way through JSON, as the checkpoint table stores it."""
+
+from __future__ import annotations
+
+import json
+
+from checkpoint_rows import group
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.protocol.history import RegionHistory, manifest_of
+from jobs.protocol.manifest import Image, Manifest, RegionTable, StagedFile, TableRole
+
+NAMES = st.text(min_size=1, max_size=12)
+NUMBERS = st.integers(0, 2**32 - 1)
+FILES = st.builds(
+    StagedFile, path=NAMES, size=NUMBERS, rows=NUMBERS, first_id=st.none() | NUMBERS, last_id=st.none() | NUMBERS
+)
+IMAGES = st.builds(Image, table=NAMES, at=NUMBERS, files=st.lists(FILES, max_size=3).map(tuple))
+MANIFESTS = st.builds(
+    Manifest,
+    files=st.dictionaries(NAMES, st.lists(FILES, max_size=3).map(tuple), max_size=3),
+    upserts=st.lists(NAMES, max_size=3).map(tuple),
+    images=st.lists(IMAGES, max_size=2).map(tuple),
+    lookups=st.dictionaries(NAMES, NUMBERS, max_size=2),
+)
+TABLES = st.builds(
+    RegionTable, name=NAMES, role=st.sampled_from(TableRole), operator=NAMES, schema_json=NAMES,
+    keys=st.lists(NAMES, max_size=3).map(tuple), history=st.none() | NAMES, columns=st.lists(NAMES).map(tuple),
+)  # fmt: skip
+
+
+@given(MANIFESTS)
+def test_a_manifest_survives_json(manifest: Manifest) -> None:
+    assert Manifest.from_json(json.loads(json.dumps(manifest.to_json()))) == manifest
+
+
+@given(TABLES)
+def test_a_table_survives_json(table: RegionTable) -> None:
+    assert RegionTable.from_json(json.loads(json.dumps(table.to_json()))) == table
+
+
+def test_only_the_last_row_of_a_group_carries_the_manifest() -> None:
+    manifest = Manifest(files={"lake/t": ()}, lookups={})
+    rows = group(1, [1, 2, 3], manifest=manifest.to_json())
+    assert [manifest_of(row) for row in rows] == [None, None, manifest]
+    assert RegionHistory.from_rows(rows).unpublished == (rows[-1],)
