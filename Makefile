@@ -29,7 +29,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV) || { \
 	  echo "The virtual environment could not be made: install Python's venv (Debian: apt install python3.11-venv)." >&2; exit 1; }
 	@echo "Installing Python packages into $(VENV) (a minute or two) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@echo "Fetching the jars of delta-spark (20 seconds, once a machine) ..."
 	@$(BIN)/python -m orchestration.cli.fetch_jars

@@ -265,7 +265,9 @@ def region_run(
     from jobs.runtime.blueprint import analyse
     from jobs.runtime.owner import Identity
     from jobs.runtime.run import Limits, RegionRun
+    from jobs.runtime.runnable import require_runnable
 
+    require_runnable(opened.plan, region)
     settings = workplace.settings
     outside = workplace.outside(region.name, opened.application)
     blueprint = analyse(region, opened.application.name, opened.params, outside)

@@ -23,6 +23,11 @@ from jobs.runtime.blueprint import shares_history, state_table
 from jobs.runtime.run import GroupReport
 from orchestration.metadata import column_schema, data_version, group_metadata
 
+CLAIM = "claim"
+PROCESS = "process_groups"
+HAND_OVER = "hand_over"
+"""Names of the ops in a region's graph."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAsset:
@@ -30,12 +35,14 @@ class TableAsset:
 
     Attributes:
         table: path below DRAINMARK_HOME, as in a group's report.
-        output: name of the op's output that stands for it.
+        step: the op that stands for it; the last one has to stand for some asset.
+        output: name of that op's output; never yielded, since the events come once a group.
         upstream: keys of the assets that it is made from.
     """
 
     table: str
     key: dg.AssetKey
+    step: str
     output: str
     description: str
     kind: str
@@ -49,6 +56,10 @@ def dagster_name(region: str) -> str:
 
 def source_key(region: RegionPlan, source: Source) -> dg.AssetKey:
     return dg.AssetKey([_application(region), "source", source.name])
+
+
+def source_keys(region: RegionPlan) -> tuple[dg.AssetKey, ...]:
+    return tuple(source_key(region, source) for source in _sources(region))
 
 
 def checkpoint_table(region: RegionPlan) -> str:
@@ -79,10 +90,11 @@ def source_assets(region: RegionPlan, folders: Mapping[str, Path]) -> list[dg.As
 
 def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
     """Return the checkpoint table, the state tables and the sinks of a region."""
-    sources = tuple(source_key(region, source) for source in _sources(region))
+    sources = source_keys(region)
     checkpoint = TableAsset(
         table=checkpoint_table(region),
         key=checkpoint_key(region),
+        step=HAND_OVER,
         output="checkpoints",
         description="a row a consistent state: the region's truth",
         kind="delta",
@@ -116,6 +128,7 @@ def _asset(table: str, key: dg.AssetKey, description: str, upstream: tuple[dg.As
     return TableAsset(
         table=table,
         key=key,
+        step=PROCESS,
         output=re.sub(r"[^A-Za-z0-9_]", "_", table),
         description=description,
         kind="delta",

@@ -1,4 +1,4 @@
-"""What an error of a region's run makes of its Dagster run: quiet success, cancelled, or failed with or without retry."""
+"""What an error makes of a Dagster run: quiet success, cancelled, failed with retry or failed for good."""
 
 from __future__ import annotations
 

@@ -25,5 +25,7 @@ def report(reports: Iterable[GroupReport], plan: RegionPlan, dagster_home: Path)
 
     with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
         for group in reports:
-            for event in (*observations(group, plan), *materializations(group, plan, home=dagster_home.parent)):
-                instance.report_runless_asset_event(event)
+            for observation in observations(group, plan):
+                instance.report_runless_asset_event(observation)
+            for materialization in materializations(group, plan, home=dagster_home.parent):
+                instance.report_runless_asset_event(materialization)

@@ -1,34 +1,29 @@
 """The protocol as ops: claim -> process_groups -> hand_over, one run of a region through the same code as the CLI's."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
 import multiprocessing
-import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
-from jobs.errors import DrainmarkError
-from jobs.failpoints import ENVIRONMENT, arm_from_environment
+from jobs.failpoints import arm_from_environment
+from jobs.operators.directory_scan import Source
 from jobs.protocol.decisions import attempts_after
 from jobs.protocol.history import RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.owner import halted_error
 from jobs.runtime.run import GroupReport, RegionRun
 from orchestration.assembly import Opened, Workplace, open_application, region_run, scan_region
-from orchestration.assets import TableAsset, materializations, observations, table_assets
+from orchestration.assets import HAND_OVER, PROCESS, materializations, observations, table_assets
 from orchestration.checks import evaluations
 from orchestration.interruption import ending_gracefully, watch_parent
 from orchestration.metadata import groups_table, step_line
 from orchestration.run_endings import end_with
 from orchestration.run_retries import run_tags, tag_process
 from orchestration.run_slot import SLOT, RunSlot, slot_of
-
-if TYPE_CHECKING:
-    from jobs.operators.directory_scan import Source
 
 CLAIMED = "claimed"
 PROCESSED = "processed"
@@ -51,13 +46,13 @@ class RegionSteps:
 
     # --- ops -----------------------------------------------------------------------------------------------------
 
-    def claim_op(self, config: Mapping[str, Any]) -> dg.OpDefinition:
+    def claim_op(self, config: Mapping[str, Any], inputs: Iterable[str]) -> dg.OpDefinition:
         """Return the op that scans, claims, and rolls forward; it has no output if somebody else owns the region."""
 
         @dg.op(
             name=f"{self.node}__claim",
             description="scan, take the lease and the fence, roll forward what is committed and not published",
-            ins={"sources": dg.In(dg.Nothing)},
+            ins={name: dg.In(dg.Nothing) for name in inputs},
             out={CLAIMED: dg.Out(dg.Nothing, is_required=False)},
             required_resource_keys={SLOT},
             config_schema=config,
@@ -70,7 +65,7 @@ class RegionSteps:
 
     def process_op(self) -> dg.OpDefinition:
         """Return the op that drains what is pending, with an event a table and group."""
-        tables = {asset.output: dg.Out(dg.Nothing, is_required=False) for asset in table_assets(self.region)}
+        tables = self._outputs(PROCESS)
 
         @dg.op(
             name=f"{self.node}__process_groups",
@@ -89,24 +84,28 @@ class RegionSteps:
 
     def hand_over_op(self) -> dg.OpDefinition:
         """Return the op that notes how the run ended, frees the lease, and sums up."""
+        tables = self._outputs(HAND_OVER)
 
         @dg.op(
             name=f"{self.node}__hand_over",
             description="note what is published, free the lease, judge the asset checks",
             ins={PROCESSED: dg.In(dg.Nothing)},
-            out={GROUPS: dg.Out(dg.Nothing)},
+            out={GROUPS: dg.Out(dg.Nothing), **tables},
             required_resource_keys={SLOT},
         )
-        def hand_over(context: dg.OpExecutionContext) -> None:
+        def hand_over(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
             slot = slot_of(context)
             with ending_gracefully(slot.interrupt):
                 slot.finish()
-            table = dg.MetadataValue.md(groups_table(slot.reports))
-            context.add_output_metadata({GROUPS: table}, output_name=GROUPS)
             for evaluation in evaluations(self.workplace, self.region):
-                context.log_event(evaluation)
+                context.log_event(evaluation)  # type: ignore[arg-type]  # accepted, though not annotated
+            yield dg.Output(None, GROUPS, metadata={GROUPS: dg.MetadataValue.md(groups_table(slot.reports))})
 
         return hand_over
+
+    def _outputs(self, step: str) -> dict[str, dg.Out]:
+        assets = [asset for asset in table_assets(self.region) if asset.step == step]
+        return {asset.output: dg.Out(dg.Nothing, is_required=False) for asset in assets}
 
     # --- what they do ----------------------------------------------------------------------------------------------
 
@@ -119,7 +118,7 @@ class RegionSteps:
             history = self.workplace.history(region.name)
             if history.halt is not None:
                 raise halted_error(region.name, history)
-            if context.op_config["scan"] and _sources(region):
+            if context.op_config["scan"] and _has_source(region):
                 scanned = scan_region(self.workplace, region)
                 context.log.info(f"scan: {len(scanned.new)} new files of {scanned.seen}")
             self._back_off(context, history)
@@ -170,10 +169,17 @@ class RegionSteps:
         """Wait before another attempt; Dagster's retries know no delay (P47)."""
         settings = self.workplace.settings
         attempt = attempts_after(history, history.last_outcome)
-        if attempt and not context.has_tag("dagster/skip_back_off"):
+        if attempt and not self._is_owned():
             seconds = min(settings.retry_backoff_max_seconds, settings.retry_backoff_seconds * 2 ** (attempt - 1))
             context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
             time.sleep(seconds)
+
+    def _is_owned(self) -> bool:
+        from resources.lease import describe
+
+        settings = self.workplace.settings
+        owner = describe(self.workplace.registry, self.region.name, lease_seconds=settings.lease_seconds)
+        return owner is not None and owner.is_alive
 
     def _events(
         self, report: GroupReport, run: RegionRun, *, is_first: bool
@@ -182,6 +188,21 @@ class RegionSteps:
         counts = {table.name: store.table(table.name).row_count() for table in run.blueprint.tables}
         schemas = {table.name: table.schema_json for table in run.blueprint.tables} if is_first else None
         yield from observations(report, self.region)
-        yield from materializations(
-            report, self.region, home=self.workplace.home, row_counts=counts, schemas=schemas
-        )
+        yield from materializations(report, self.region, home=self.workplace.home, row_counts=counts, schemas=schemas)
+
+
+def _next(groups: Iterator[GroupReport], slot: RunSlot) -> GroupReport | None:
+    """Return the next group; signals end the run gracefully meanwhile, and raise again while Dagster works."""
+    with ending_gracefully(slot.interrupt):
+        return next(groups, None)
+
+
+def _has_source(region: RegionPlan) -> bool:
+    return any(isinstance(start, Source) for start in region.starts)
+
+
+def _enter_process(slot: RunSlot) -> None:
+    """Make the run die with its parent, and arm fail points, where a launcher made this process for this run."""
+    if multiprocessing.parent_process() is not None:
+        watch_parent(slot.interrupt)
+        arm_from_environment()

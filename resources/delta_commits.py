@@ -195,6 +195,7 @@ def create_table(root: Path, region: str, schema_json: str) -> None:
         SchemaMismatch: the table exists with other columns, or a column cannot be kept.
     """
     from deltalake import DeltaTable, Schema
+    from deltalake.transaction import CommitProperties
 
     schema = all_nullable(schema_json)
     if not is_table(root):
@@ -206,6 +207,8 @@ def create_table(root: Path, region: str, schema_json: str) -> None:
                 mode="error",
                 description=app_id(region),
                 configuration=_CONFIGURATION,
+                # With retries the loser of a race commits its metadata as version 1, whatever the mode.
+                commit_properties=CommitProperties(max_commit_retries=0),
             )
         except Exception:  # another process was faster, or the answer was lost: what is there decides
             if not is_table(root):

@@ -39,6 +39,7 @@ SPEED: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.maxPlanStringLength": "200000",
     "spark.sql.debug.maxToStringFields": "10000",  # the walk of analysed plans must see every column
+    "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for the log of a small table otherwise (P9)
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",

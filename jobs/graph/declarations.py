@@ -23,7 +23,8 @@ from jobs.graph.operator import Input, Operator, UserFunction
 from jobs.graph.params import Params
 
 MODULE_ATTRIBUTE = "__drainmark__"
-_LIBRARY = ("jobs.graph.", "jobs.operators.", "drainmark", "contextlib", "functools")
+_LIBRARY = ("jobs.graph.", "jobs.operators.")
+_FACADE = ("drainmark", "contextlib", "functools")
 
 
 @dataclasses.dataclass(slots=True)
@@ -117,7 +118,10 @@ def declare(operator: Operator, frame: FrameType, function: Callable[..., Any] |
 def caller() -> FrameType:
     """Return the nearest frame outside the library: the place of the declaration."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_LIBRARY):
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(_LIBRARY) and module not in _FACADE:
+            break
         frame = frame.f_back
     return frame or sys._getframe(1)
 

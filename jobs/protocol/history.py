@@ -107,14 +107,14 @@ class RegionHistory:
         return tuple(sorted(above, key=lambda row: (row.trigger_order or 0, row.sequence_id)))
 
     def check_rewind(self, to: int, horizon: int) -> None:
-        """Refuse a target that is no effective committed id within the horizon, nor 0 (H4).
+        """Refuse a target that is no effective committed id within the horizon, nor 0, whatever the horizon (H4).
 
         Raises:
             RewindRefused: names the nearest id that would do.
         """
         oldest = max(INITIAL_ID, self.committed_id - horizon)
         allowed = [INITIAL_ID, *(n for n, row in self.states.items() if row.kind is RowKind.STATE and n >= oldest)]
-        if to in allowed and (to != INITIAL_ID or oldest == INITIAL_ID):
+        if to in allowed:
             return
         nearest = min((n for n in allowed if n >= oldest), key=lambda n: abs(n - to), default=INITIAL_ID)
         if to > self.committed_id:

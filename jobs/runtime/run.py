@@ -35,6 +35,7 @@ from jobs.protocol.triggers import Trigger, TriggerStatus
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.bounded import bounded
 from jobs.runtime.group import GroupWork, StagedGroup
+from jobs.runtime.maintaining import EVERY_GROUPS, maintain_tables
 from jobs.runtime.owner import Identity, RegionOwner, Report, halted_error
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group
@@ -101,6 +102,7 @@ class RegionRun:
     states: dict[str, KeyedState] = field(default_factory=dict)
     size: GroupSize = field(default_factory=lambda: GroupSize(1, 1))
     done_triggers: int = 0
+    done_groups: int = 0
 
     def __post_init__(self) -> None:
         self.owner = RegionOwner(identity=self.identity, outside=self.outside, report=self._note)
@@ -159,7 +161,9 @@ class RegionRun:
             else:
                 self.size = self.size.after_success()
                 self.done_triggers += report.triggers
+                self.done_groups += 1
                 yield report
+                self._maintain()
         raise Interrupted(f"{self.region!r} was interrupted", remedy="start it again: no attempt was counted")
 
     def hand_over(self, error: BaseException | None = None) -> None:
@@ -232,6 +236,18 @@ class RegionRun:
             cancel=lambda: self.outside.engine.cancel(tag),
         )
         return staged
+
+    def _maintain(self) -> None:
+        if self.done_groups % EVERY_GROUPS:
+            return
+        horizon = self.blueprint.region.parameters.rewind_horizon
+        rewritten = maintain_tables(
+            self.outside.store,
+            self.blueprint.tables,
+            epoch=self.owner.epoch,
+            horizon_id=max(0, self.owner.history.committed_id - horizon),
+        )
+        self.report("maintain", {"rewritten": rewritten})
 
     def _advance(self, staged: StagedGroup) -> None:
         for name, table in staged.tables.items():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs.errors import DrainmarkError, UsageError
+from jobs.errors import DrainmarkError, HomeNotFound, UsageError
 from orchestration.cli import output
 from orchestration.cli.options import AppName, AsJson, Home, RegionName, Yes, workplace
 
@@ -21,7 +22,10 @@ def apps(home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     from jobs.graph.application import shipped_applications
     from orchestration.declared import configured_applications
 
-    found = [_application(name) for name in (*shipped_applications(), *configured_applications(workplace(home)))]
+    own: list[str] = []
+    with suppress(HomeNotFound):  # those shipped are there wherever one is
+        own = configured_applications(workplace(home))
+    found = [_application(name) for name in (*shipped_applications(), *own)]
     if as_json:
         output.emit(found)
         return

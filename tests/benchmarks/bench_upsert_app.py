@@ -1,5 +1,4 @@
-"""The benchmark's second job: as `bench_app`, and the totals by key go to an upsert sink as well.
-"""
+"""The benchmark's second job: as `bench_app`, and the totals by key go to an upsert sink as well."""
 
 from __future__ import annotations
 

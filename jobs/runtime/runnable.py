@@ -1,0 +1,55 @@
+"""What compiles and cannot be run by this version: said at once, before anything is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.errors import DeclarationError, Violation
+from jobs.graph.annotations import Trigger
+from jobs.graph.operator import Operator
+from jobs.operators.directory_scan import Source
+from jobs.operators.lookup import Lookup
+from jobs.regions.plan import ApplicationPlan, RegionPlan
+
+
+def require_runnable(plan: ApplicationPlan, region: RegionPlan) -> None:
+    """Refuse a region whose graph this version only compiles.
+
+    Raises:
+        DeclarationError: names every operator and why.
+    """
+    violations = list(_violations(plan, region))
+    if violations:
+        raise DeclarationError(plan.name, violations)
+
+
+def _violations(plan: ApplicationPlan, region: RegionPlan) -> Iterator[Violation]:
+    start = region.starts[0]
+    if region.parameters.trigger != Trigger.OPERATOR_DRIVEN:
+        yield _not_run(start, "periodic regions are compiled, not run", 'trigger="operator-driven" with a DirectoryScan')
+    for operator in region.starts:
+        if not isinstance(operator, Source):
+            yield _not_run(operator, "it starts a region and is no DirectoryScan source", "start at a dm.source")
+    for operator in region.feeds:
+        if not isinstance(operator, Lookup):
+            yield _not_run(operator, "it feeds the region from outside and is no lookup", "dm.lookup, or @consistent")
+    for autonomous in plan.autonomous:
+        if region.name in autonomous.reads:
+            first = autonomous.operators[0]
+            yield _not_run(first, "autonomous operators downstream of a region are not run", "remove @autonomous")
+    seen: set[str] = set()
+    for operator in region.run_order:
+        for port in operator.inputs:
+            if port.upstream not in seen:
+                yield _not_run(operator, f"{port.upstream!r} comes back to it: loops are compiled, not run", "cut it")
+        seen.add(operator.name)
+
+
+def _not_run(operator: Operator, why: str, remedy: str) -> Violation:
+    return Violation(
+        rule="NOT_RUNNABLE",
+        message=f"{operator.name}: {why} by this version",
+        operator=operator.name,
+        location=operator.location,
+        remedy=remedy,
+    )

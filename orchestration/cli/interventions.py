@@ -1,0 +1,154 @@
+"""Verbs of an operator: reset (rewind), halt, skip, resume, backfill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs.errors import UsageError
+from orchestration.cli import output
+from orchestration.cli.options import AsJson, Home, Reason, RegionName, Yes, moment, workplace
+
+if TYPE_CHECKING:
+    from orchestration.operations import ResetPlan
+
+_SHOWN = 10
+
+
+def reset(
+    region: RegionName,
+    to: Annotated[int | None, typer.Option("--to", min=0, help="Go back to this sequence id.")] = None,
+    to_file: Annotated[str | None, typer.Option("--to-file", help="… to the state right after this file.")] = None,
+    to_time: Annotated[str | None, typer.Option("--to-time", help="… to the last state committed at or before this time.")] = None,
+    by: Annotated[int | None, typer.Option("--by", min=0, help="… by so many states.")] = None,
+    to_initial: Annotated[bool, typer.Option("--to-initial", help="… to the state before any file.")] = False,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Rewind past files that are gone or changed.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Return to the last committed state, or rewind to an earlier one; without --yes only the plan is shown."""
+    from orchestration import operations
+    from orchestration.assembly import find_region
+
+    place = workplace(home)
+    target = operations.Target(
+        to=to, to_file=to_file, to_time=moment(to_time, "--to-time"), by=by, to_initial=to_initial
+    )  # fmt: skip
+    plan = operations.plan_reset(place, find_region(region, workplace=place), target)
+    if not yes:
+        _show_plan(plan, as_json=as_json)
+        raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
+    done = operations.reset(place, plan, accept_loss=accept_loss)
+    if as_json:
+        output.emit(done)
+    elif plan.to is None:
+        output.say(f"{plan.region}: reset to {done['committed_sequence_id']} under epoch {done['epoch']}")
+    else:
+        output.say(f"{plan.region}: rewound to {plan.to}; {len(plan.withdrawn)} ids withdrawn, {done['requeued']} files pending again")
+
+
+def _show_plan(plan: ResetPlan, *, as_json: bool) -> None:
+    if as_json:
+        output.emit(plan.to_json())
+        return
+    if plan.to is None:
+        output.say(f"{plan.region}: drop what is in flight and stay at {plan.committed_sequence_id}")
+        return
+    output.say(f"{plan.region}: rewind from {plan.committed_sequence_id} to {plan.to}")
+    output.say(f"  {len(plan.withdrawn)} ids are withdrawn: {_some(plan.withdrawn)}")
+    for table, rows in plan.rows.items():
+        output.say(f"  {table}: {rows} rows leave or change")
+    output.say(f"  {len(plan.pending)} files become pending: {_some(plan.pending)}")
+    for label, uris in (("gone", plan.gone), ("changed", plan.changed)):
+        if uris:
+            output.say(f"  {len(uris)} of them are {label}, which needs --accept-loss: {_some(uris)}")
+
+
+def _some(values: Any) -> str:
+    listed = ", ".join(str(value) for value in values[:_SHOWN])
+    return f"{listed} …" if len(values) > _SHOWN else listed or "none"
+
+
+def halt(region: RegionName, reason: Reason, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+    """Halt a region until it is resumed; a run that works on it ends after its group."""
+    from orchestration import operations
+    from orchestration.assembly import find_region
+
+    place = workplace(home)
+    done = operations.halt(place, find_region(region, workplace=place), reason)
+    if as_json:
+        output.emit(done)
+    else:
+        output.say(f"{done['region']} is halted; go on with: drainmark resume {done['region']}")
+
+
+def resume(
+    region: RegionName,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "resumed by hand",
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Take a halt back and grant a fresh budget of attempts."""
+    from orchestration import operations
+    from orchestration.assembly import find_region
+
+    place = workplace(home)
+    done = operations.resume(place, find_region(region, workplace=place), reason)
+    if as_json:
+        output.emit(done)
+    else:
+        output.say(f"{done['region']} may go on, with a fresh budget of attempts")
+
+
+def skip(
+    region: RegionName,
+    file: Annotated[str, typer.Option("--file", help="A pending file: its path or the end of it.")],
+    reason: Reason,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Pass a pending file that cannot be mended: an empty state records it."""
+    from orchestration import operations
+    from orchestration.assembly import find_region
+
+    place = workplace(home)
+    done = operations.skip(place, find_region(region, workplace=place), file, reason)
+    if as_json:
+        output.emit(done)
+    else:
+        goes_on = "; the region may go on" if done["is_resumed"] else ""
+        output.say(f"{done['region']}: {done['trigger']} is skipped as {done['sequence_id']}{goes_on}")
+
+
+def backfill(
+    region: RegionName,
+    pattern: Annotated[str, typer.Option("--input", metavar="GLOB", help="Files to queue; a folder means all below.")],
+    since: Annotated[str | None, typer.Option("--since", help="Only files modified at or after this time.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Only files modified before this time.")] = None,
+    output_name: Annotated[str | None, typer.Option("--output", help="Output of the source, where it has several.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Queue files that the scan would not take; what is committed already is left alone."""
+    from orchestration.assembly import find_region
+    from orchestration.backfill import Wanted, queue
+
+    place = workplace(home)
+    wanted = Wanted(
+        pattern=pattern, since=moment(since, "--since"), until=moment(until, "--until"), output=output_name
+    )  # fmt: skip
+    done = queue(place, find_region(region, workplace=place), wanted, dry_run=dry_run)
+    if as_json:
+        output.emit(done)
+        return
+    counts = f"{done['committed']} committed before, {done['pending']} pending before, {done['passed']} passed before"
+    verb = "would be queued" if dry_run else "queued"
+    output.say(f"{done['region']}: {done['matched']} files match, {done['queued']} {verb}; {counts}")
+    for refused in done["refused"]:
+        output.note(f"{done['region']}: left out {refused['file']}: {refused['reason']}")

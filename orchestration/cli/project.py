@@ -1,0 +1,110 @@
+"""Verbs around a project: init, dev, doctor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jobs.errors import UsageError
+from orchestration.cli import output
+from orchestration.cli.options import AsJson, Home, Inputs, Yes, workplace
+from orchestration.cli.templates import FILES
+
+_SHIPPED = Path(__file__).parents[2]
+
+
+def init(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of the new project; made if it is not there.")],
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Write a new project: an application of fifteen lines, a test that runs it, and drainmark.toml."""
+    there = [name for name in FILES if (path / name).exists()]
+    if there:
+        raise UsageError(f"{path / there[0]} exists already", remedy="give another folder")
+    for name, text in FILES.items():
+        target = path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    (path / "inbox").mkdir(exist_ok=True)
+    if as_json:
+        output.emit({"path": str(path.absolute()), "files": list(FILES)})
+        return
+    output.say(f"wrote {', '.join(FILES)} below {path}. Try:")
+    output.say(f"  cd {path}")
+    output.say("  echo 'to be or not to be' > inbox/a.txt")
+    output.say("  drainmark run app.py && drainmark show word_counts")
+
+
+def dev(
+    port: Annotated[int, typer.Option("--port", help="Port of the web page.")] = 3000,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Start Dagster's web page and daemon on this project; files are processed as they arrive."""
+    place = workplace(home)
+    dagster_home = place.settings.dagster_home
+    dagster_home.mkdir(parents=True, exist_ok=True)
+    own = place.settings.project_root / "dagster.yaml"
+    configuration = own if own.is_file() else _SHIPPED / "dagster.yaml"
+    if not configuration.is_file():
+        raise UsageError("there is no dagster.yaml, neither here nor in the installation", remedy="copy it from the repository")
+    shutil.copyfile(configuration, dagster_home / "dagster.yaml")
+    environment = {**os.environ, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "orchestration.definitions", "-h", host, "-p", str(port)]
+    output.note(f"http://{host}:{port}  (DAGSTER_HOME={dagster_home})")
+    sys.stdout.flush()
+    os.execve(sys.executable, command, environment)  # noqa: S606 - signals are to reach Dagster itself
+
+
+def doctor(
+    repair: Annotated[bool, typer.Option("--repair", help="Rebuild the registry from the checkpoint tables.")] = False,
+    inputs: Inputs = None,
+    app: Annotated[
+        list[str] | None, typer.Option("--app", metavar="APP", help="Where an application is, if nobody else knows.")
+    ] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Look whether everything is in its place; exit 1 if not."""
+    from orchestration import doctor as surgery
+
+    place = workplace(home)
+    repaired = surgery.repair(place, applications=app or (), inputs=inputs or ()) if repair else []
+    found = {**surgery.examine(place), "repaired": repaired}
+    if as_json:
+        output.emit(found)
+    else:
+        _show(found)
+    if found["problems"]:
+        raise typer.Exit(1)
+
+
+def _show(found: dict[str, Any]) -> None:
+    versions = ", ".join(f"{name} {number or 'missing'}" for name, number in found["versions"].items())
+    output.say(f"home      {found['home']}")
+    output.say(f"project   {found['project_root']}")
+    output.say(f"versions  {versions}")
+    output.say(f"registry  {'revision ' + found['registry_revision'] if found['registry_revision'] else 'none yet'}")
+    output.say(f"free      {found['free_bytes'] / 1e9:.1f} GB")
+    output.say(f"jars      {'cached' if found['jars_cached'] else 'not fetched yet: the first run needs the network'}")
+    for region in found["regions"]:
+        code = "" if region["is_code_found"] else ", its code was not found"
+        output.say(f"region    {region['region']}: epoch {region['epoch']}{code}")
+    for entry in found["repaired"]:
+        counts = ", ".join(f"{count} {status}" for status, count in entry["triggers"].items() if count)
+        scanned = f"scanned {entry['folder']}" if entry["folder"] else "no folder was scanned: the next run does it"
+        output.say(f"repaired  {entry['region']}: {counts or 'nothing'}; {scanned}")
+    for problem in found["problems"]:
+        output.say(f"problem   {problem['message']} → {problem['remedy']}")
+    if not found["problems"]:
+        output.say("all is well")

@@ -1,0 +1,261 @@
+"""`doctor`: is everything in its place, and a new registry from the checkpoint tables (design.md §3.3, H27)."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import DrainmarkError, Owned
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.rows import CheckpointRow, RowKind
+from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
+from orchestration.assembly import Workplace, drainmark_version, open_application, source_folder, source_of
+from orchestration.declared import existing_registry, load_region, remember
+
+if TYPE_CHECKING:
+    from jobs.regions.plan import RegionPlan
+    from orchestration.assembly import Opened
+
+_PACKAGES = {"spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake", "dagster": "dagster"}
+_ENOUGH_BYTES = 1024**3
+_SQLITE = "sqlite:///"
+_OF_US = frozenset({"output", "origin"})
+"""What a checkpoint row keeps beside the identity of a file."""
+
+
+def examine(workplace: Workplace) -> dict[str, Any]:
+    """Return facts about this installation and this home, and the list of `problems`, each with its remedy."""
+    problems: list[dict[str, str]] = []
+    registry = existing_registry(workplace)
+    regions = [_region(workplace, region, problems) for region in workplace.known_regions()]
+    if registry is None and regions:
+        problems.append(_problem("the registry is lost or damaged", "drainmark doctor --repair"))
+    java = _java_version()
+    if java is None:
+        problems.append(_problem("Spark needs a Java runtime and none was found", "install Java 17"))
+    space = _free_bytes(workplace.home)
+    if space < _ENOUGH_BYTES:
+        problems.append(_problem(f"only {space} bytes are free below {workplace.home}", "make room"))
+    return {
+        "home": str(workplace.home),
+        "project_root": str(workplace.settings.project_root),
+        "versions": {
+            "drainmark": drainmark_version(),
+            "python": platform.python_version(),
+            "java": java,
+            **{name: _version(package) for name, package in _PACKAGES.items()},
+        },
+        "registry_revision": _revision() if registry is not None else None,
+        "regions": regions,
+        "free_bytes": space,
+        "jars_cached": _has_jars(),
+        "problems": problems,
+    }
+
+
+def _problem(message: str, remedy: str) -> dict[str, str]:
+    return {"message": message, "remedy": remedy}
+
+
+def _region(workplace: Workplace, region: str, problems: list[dict[str, str]]) -> dict[str, Any]:
+    registry = existing_registry(workplace)
+    entry: dict[str, Any] = {"region": region, "epoch": None, "registry_epoch": None, "is_code_found": False}
+    try:
+        history = workplace.history(region)
+    except DrainmarkError as error:
+        problems.append(_problem(f"{region}: {error.message}", error.remedy or "look at its checkpoint table"))
+        return entry
+    known = registry.region_info(region).epoch if registry is not None else None
+    # A claim is committed before the registry hears of it, so one that died in between is a step ahead for a while.
+    if known is not None and (known > history.epoch or (known == 0 and history.states)):
+        message = f"{region}: the checkpoint table is at epoch {history.epoch}, the registry at {known}"
+        problems.append(_problem(message, "drainmark doctor --repair"))
+    if history.halt is not None:
+        problems.append(_problem(f"{region} is halted", f"mend the cause, then: drainmark resume {region}"))
+    return {
+        "region": region,
+        "epoch": history.epoch,
+        "registry_epoch": known,
+        "is_code_found": load_region(workplace, region) is not None,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _java_version() -> str | None:
+    from resources.spark import check_java
+
+    try:
+        check_java()
+        told = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except (DrainmarkError, OSError, subprocess.TimeoutExpired):
+        return None
+    quoted = told.split('"')
+    return quoted[1] if len(quoted) > 1 else told.strip() or None
+
+
+def _free_bytes(home: Path) -> int:
+    there = next(folder for folder in (home, *home.parents) if folder.exists())
+    return shutil.disk_usage(there).free
+
+
+def _revision() -> str:
+    from resources.registry import REVISIONS
+
+    return REVISIONS[-1]  # opening a registry brings it there or refuses
+
+
+def _has_jars() -> bool:
+    from resources.spark import delta_settings
+
+    return "spark.jars" in delta_settings()
+
+
+# --- repair ----------------------------------------------------------------------------------------------------------
+
+
+def repair(workplace: Workplace, *, applications: Sequence[str] = (), inputs: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Rebuild the registry of every region from its checkpoint table; return the counts a region.
+
+    What was committed, skipped or refused is as before; what a rewind withdrew is pending in its old place; files of
+    the application's folder that nobody has seen follow. Backfilled files that were never committed, and a folder
+    given by `--input` alone, are known to nobody any more: name the folder again with `inputs`.
+
+    Args:
+        applications: where the code is, for applications that neither `jobs/apps` nor the settings name.
+        inputs: `[NAME=]PATH` as `run --input` takes them.
+
+    Raises:
+        Owned: a run works on a region.
+    """
+    _set_aside_damaged(workplace)
+    regions = workplace.known_regions()
+    for region in regions:
+        _refuse_owned(workplace, region)
+    return [_rebuild(workplace, region, _code(workplace, region, applications, inputs)) for region in regions]
+
+
+def _set_aside_damaged(workplace: Workplace) -> None:
+    """Rename an SQLite file that cannot be read, so that a new one can take its place."""
+    url = workplace.settings.registry_url
+    if existing_registry(workplace) is not None or not url.startswith(_SQLITE):
+        return
+    file = Path(url.removeprefix(_SQLITE))
+    suffix = f".damaged-{int(time.time())}"
+    for part in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+        if part.exists():
+            part.rename(part.with_name(part.name + suffix))
+
+
+def _refuse_owned(workplace: Workplace, region: str) -> None:
+    from resources.lease import describe
+
+    owner = describe(workplace.registry, region, lease_seconds=workplace.settings.lease_seconds)
+    if owner is not None and owner.is_alive:
+        msg = f"region {region!r} is owned by pid {owner.pid} on {owner.host}"
+        raise Owned(msg, remedy="wait for it, or end it")
+
+
+def _code(
+    workplace: Workplace, region: str, applications: Sequence[str], inputs: Sequence[str]
+) -> tuple[Opened, RegionPlan] | None:
+    name = region.partition("/")[0]
+    named = next((item for item in applications if Path(item).stem == name or item.rpartition(".")[2] == name), None)
+    found = load_region(workplace, region, reference=named)
+    if found is None or not inputs:
+        return found
+    opened = open_application(found[0].reference, inputs=inputs)
+    return opened, opened.region(region)
+
+
+def _rebuild(workplace: Workplace, region: str, code: tuple[Opened, RegionPlan] | None) -> dict[str, Any]:
+    history = workplace.history(region)
+    triggers = [*_settled(history), *_withdrawn(history)]
+    triggers += _refused(history, triggers)
+    fresh, folder = _unseen(workplace, code, triggers)
+    triggers += fresh
+    workplace.registry.rebuild(region, epoch=history.epoch, next_id=history.next_id, triggers=triggers)
+    if code is not None:
+        remember(workplace, *code)
+    counts = {status.value: sum(trigger.status is status for trigger in triggers) for status in TriggerStatus}
+    return {"region": region, "epoch": history.epoch, "folder": folder, "triggers": counts}
+
+
+def _settled(history: RegionHistory) -> list[RebuiltTrigger]:
+    found = []
+    for number, row in history.states.items():
+        status = TriggerStatus.COMMITTED if row.kind is RowKind.STATE else TriggerStatus.SKIPPED
+        if row.trigger_order is not None:
+            found.append(_rebuilt(row, row.trigger_order, status, number))
+    return found
+
+
+def _withdrawn(history: RegionHistory) -> list[RebuiltTrigger]:
+    rows = [row for row in history.withdrawn if row.trigger_order is not None]
+    return [_rebuilt(row, row.trigger_order or 0, TriggerStatus.PENDING, None) for row in rows]
+
+
+def _refused(history: RegionHistory, known: Sequence[NewTrigger]) -> list[RebuiltTrigger]:
+    """Place refused inputs after the others: their own place is not in the checkpoint table, and nobody asks for it."""
+    taken = {(trigger.uri, trigger.identity_key) for trigger in known}
+    after = max((trigger.order_index for trigger in known if isinstance(trigger, RebuiltTrigger)), default=0)
+    found = [_rebuilt(row, 0, TriggerStatus.REFUSED, None) for row in history.refused]
+    unique = {(trigger.uri, trigger.identity_key): trigger for trigger in found}
+    left = [trigger for key, trigger in unique.items() if key not in taken]
+    return [_placed(trigger, after + place, TriggerStatus.REFUSED, trigger.reason) for place, trigger in enumerate(left, 1)]
+
+
+def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int | None) -> RebuiltTrigger:
+    from jobs.runtime.scanning import identity_key
+
+    kept: Mapping[str, Any] = row.trigger_identity or {}
+    identity = {name: value for name, value in kept.items() if name not in _OF_US}
+    return RebuiltTrigger(
+        uri=row.trigger_uri or "",
+        identity=identity,
+        identity_key=identity_key(identity),
+        size_bytes=row.bytes_in if row.bytes_in is not None else int(identity.get("size", 0)),
+        output=str(kept.get("output", "")),
+        origin=str(kept.get("origin", "scan")),
+        order_index=order,
+        status=status,
+        sequence_id=number,
+        reason=row.detail.get("reason"),
+    )
+
+
+def _placed(trigger: NewTrigger, order: int, status: TriggerStatus, reason: str | None = None) -> RebuiltTrigger:
+    return RebuiltTrigger(
+        uri=trigger.uri, identity=trigger.identity, identity_key=trigger.identity_key, size_bytes=trigger.size_bytes,
+        output=trigger.output, origin=trigger.origin, order_index=order, status=status, reason=reason,
+    )  # fmt: skip
+
+
+def _unseen(
+    workplace: Workplace, code: tuple[Opened, RegionPlan] | None, known: Sequence[RebuiltTrigger]
+) -> tuple[list[RebuiltTrigger], str | None]:
+    """Return the files of the folder that no row names, pending, and the folder; nothing where there is no folder."""
+    from jobs.runtime.scanning import scan_folder
+
+    if code is None:
+        return [], None
+    source = source_of(code[1])
+    folder = source_folder(workplace, source)
+    if not folder.is_dir():
+        return [], None
+    in_order = sorted(known, key=lambda trigger: trigger.order_index)
+    seen = {trigger.uri: trigger.identity_key for trigger in in_order}
+    found = scan_folder(folder, source.scan, seen, now=time.time())
+    after = in_order[-1].order_index if in_order else 0
+    return [_placed(t, after + place, TriggerStatus.PENDING) for place, t in enumerate(found.new, 1)], str(folder)

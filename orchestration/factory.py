@@ -1,0 +1,176 @@
+"""From a compiled application to what Dagster runs: a job a region, its assets and checks, its sensor or schedule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from jobs.graph.application import shipped_applications
+from jobs.graph.params import Params
+from jobs.operators.directory_scan import Source
+from jobs.regions.plan import RegionPlan
+from orchestration.assembly import Opened, Workplace, open_application, source_folder
+from orchestration.assets import (
+    CLAIM,
+    HAND_OVER,
+    PROCESS,
+    TableAsset,
+    dagster_name,
+    source_assets,
+    source_keys,
+    table_assets,
+)
+from orchestration.checks import build_checks
+from orchestration.run_retries import run_tags
+from orchestration.run_slot import SLOT, run_slot
+from orchestration.sensors import RegionTicks, build_schedule, build_sensor
+from orchestration.steps import CLAIMED, PROCESSED, RegionSteps
+from resources.settings import Settings
+
+_SCALARS: Mapping[type, Any] = {bool: dg.Bool, int: dg.Int, float: dg.Float, str: dg.String}
+
+
+def build_definitions(settings: Settings, workplace: Workplace | None = None) -> dg.Definitions:
+    """Return the definitions of the shipped applications that have a region, and of those in the settings.
+
+    Args:
+        workplace: what the ops and sensors work with; by default a new one, in which nothing is open yet.
+
+    Raises:
+        DeclarationError, UnknownName, UsageError: an application cannot be compiled.
+    """
+    place = workplace or Workplace(settings)
+    parts = [
+        region_definitions(place, reference, opened, region)
+        for reference in application_references(settings)
+        for opened in [open_application(reference)]
+        for region in opened.plan.regions
+    ]
+    whole = dg.Definitions(executor=dg.in_process_executor, resources={SLOT: run_slot})
+    return dg.Definitions.merge(whole, *parts)
+
+
+def application_references(settings: Settings) -> Iterator[str]:
+    """Yield the names of the shipped applications, then those of the settings; files as absolute paths."""
+    yield from shipped_applications()
+    for reference in settings.applications:
+        is_file = reference.endswith(".py") or "/" in reference
+        yield str(settings.project_root / reference) if is_file else reference
+
+
+def region_definitions(workplace: Workplace, reference: str, opened: Opened, region: RegionPlan) -> dg.Definitions:
+    """Return everything of one region."""
+    name = dagster_name(region.name)
+    node = f"{name}__run"  # the names of jobs and graphs may not meet
+    steps = RegionSteps(workplace=workplace, reference=reference, region=region, node=node)
+    tables = table_assets(region)
+    assets = region_assets(steps, tables, opened)
+    job = dg.define_asset_job(
+        name,
+        selection=dg.AssetSelection.assets(*(asset.key for asset in tables)).without_checks(),
+        tags=run_tags(region),
+        executor_def=dg.in_process_executor,
+        description=f"claim -> process_groups -> hand_over of region {region.name}",
+    )
+    ticks = RegionTicks(workplace=workplace, region=region, node=node)
+    cron = region.parameters.schedule
+    has_source = any(isinstance(start, Source) for start in region.starts)
+    return dg.Definitions(
+        assets=[*source_assets(region, _folders(workplace, region)), assets],
+        asset_checks=[build_checks(workplace, region)],
+        jobs=[job],
+        sensors=[build_sensor(ticks, job, name)] if has_source and not cron else [],
+        schedules=[build_schedule(ticks, job, name, cron)] if cron else [],
+    )
+
+
+def region_assets(steps: RegionSteps, tables: tuple[TableAsset, ...], opened: Opened) -> dg.AssetsDefinition:
+    """Return the graph of the three ops as one definition of all tables; events come from the groups, not from it."""
+    schema = run_config_schema(opened.application.params_class, steps.region)
+    inputs = {_input_name(key): key for key in source_keys(steps.region)}
+    claim, process, hand_over = steps.claim_op(schema, inputs), steps.process_op(), steps.hand_over_op()
+    region_graph = dg.GraphDefinition(
+        name=steps.node,
+        node_defs=[claim, process, hand_over],
+        dependencies={
+            dg.NodeInvocation(claim.name, alias=CLAIM): {},
+            dg.NodeInvocation(process.name, alias=PROCESS): {CLAIMED: dg.DependencyDefinition(CLAIM, CLAIMED)},
+            dg.NodeInvocation(hand_over.name, alias=HAND_OVER): {
+                PROCESSED: dg.DependencyDefinition(PROCESS, PROCESSED)
+            },
+        },
+        input_mappings=[
+            dg.InputMapping(graph_input_name=name, mapped_node_name=CLAIM, mapped_node_input_name=name)
+            for name in inputs
+        ],
+        output_mappings=[
+            dg.OutputMapping(
+                graph_output_name=asset.output, mapped_node_name=asset.step, mapped_node_output_name=asset.output
+            )
+            for asset in tables
+        ],
+        config=dg.ConfigMapping(
+            config_schema=schema,
+            config_fn=lambda config: {CLAIM: {"config": dict(config)}},
+        ),
+    )
+    return dg.AssetsDefinition.from_graph(
+        region_graph,
+        keys_by_input_name=inputs,
+        keys_by_output_name={asset.output: asset.key for asset in tables},
+        internal_asset_deps={asset.output: set(asset.upstream) for asset in tables},
+        group_name=dagster_name(steps.region.name),
+        descriptions_by_output_name={asset.output: asset.description for asset in tables},
+        tags_by_output_name={asset.output: {f"dagster/kind/{asset.kind}": ""} for asset in tables},
+        metadata_by_output_name={
+            asset.output: {
+                "dagster/uri": str(steps.workplace.home / asset.table),
+                "dagster/table_name": asset.table,
+                "drainmark/region": steps.region.name,
+            }
+            for asset in tables
+        },
+    )
+
+
+def _input_name(key: dg.AssetKey) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(key.path))
+
+
+def run_config_schema(params: type[Params], region: RegionPlan) -> dict[str, Any]:
+    """Return what a run can be told: parameters, other input folders, the largest group; as for the command line."""
+    sources = [start.name for start in region.starts if isinstance(start, Source)]
+    return {
+        "parameters": dg.Field(
+            {name: _parameter(field) for name, field in params.model_fields.items()},
+            is_required=False,
+            description="as --set NAME=VALUE",
+        ),
+        "inputs": dg.Field(
+            dg.Permissive({name: dg.Field(dg.String, is_required=False) for name in sources}),  # type: ignore[no-untyped-call]
+            default_value={},
+            description="folder by name of a source, as --input NAME=PATH",
+        ),
+        "max_group": dg.Field(dg.Noneable(dg.Int), default_value=None, description="triggers a group, as --max-group"),
+        "max_triggers": dg.Field(dg.Noneable(dg.Int), default_value=None, description="stop after so many triggers"),
+        "scan": dg.Field(dg.Bool, default_value=True, description="look for new files first"),
+    }
+
+
+def _parameter(field: Any) -> dg.Field:
+    kind = _SCALARS.get(field.annotation, dg.Any)
+    if field.is_required():
+        return dg.Field(kind, is_required=True, description=field.description)
+    default = field.get_default(call_default_factory=True)
+    if kind is dg.Any and not isinstance(default, str | int | float | bool | list | dict):
+        return dg.Field(kind, is_required=False, description=field.description)
+    return dg.Field(kind, default_value=default, description=field.description)
+
+
+def _folders(workplace: Workplace, region: RegionPlan) -> dict[str, Path]:
+    sources = [operator for operator in region.operators if isinstance(operator, Source)]
+    return {source.name: source_folder(workplace, source) for source in sources}

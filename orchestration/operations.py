@@ -1,0 +1,359 @@
+"""An operator's verbs: reset, rewind, skip, halt, resume. They need neither Spark nor the application's code.
+
+Every one claims the region (so what is in flight is fenced off), commits a row that says what was done and why, and
+hands the region over again. Nothing here prints.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import Owned, RewindRefused, UnknownName, UsageError
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.ids import INITIAL_ID
+from jobs.protocol.manifest import RegionTable, TableRole
+from jobs.protocol.rows import CheckpointRow
+from jobs.protocol.triggers import Trigger, TriggerStatus
+from orchestration.assembly import Workplace, owning
+from orchestration.declared import declared, existing_registry
+from orchestration.status import commit_times
+
+if TYPE_CHECKING:
+    from jobs.runtime.owner import RegionOwner
+
+_HALT_PATIENCE_SECONDS = 30.0
+_POLL_SECONDS = 0.2
+_IDENTITY = ("size", "mtime_ns", "inode")
+
+
+# --- reset and rewind --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a rewind goes, as the command line says it; exactly one is given, none means a bare reset."""
+
+    to: int | None = None
+    to_file: str | None = None
+    to_time: dt.datetime | None = None
+    by: int | None = None
+    to_initial: bool = False
+
+    def given(self) -> int:
+        """Return how many ways of saying it were used."""
+        return sum(v is not None for v in (self.to, self.to_file, self.to_time, self.by)) + self.to_initial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetPlan:
+    """What a reset would do; made without a claim, so it changes nothing.
+
+    Attributes:
+        to: the id to go back to; None for a bare reset, which takes nothing back that is committed.
+        withdrawn: ids that go, ascending.
+        rows: by name of a table, how many rows leave it or get an earlier value back.
+        pending: uris that become pending, in their order.
+        gone, changed: uris among them that cannot be read again as they were.
+        unpublished: ids of groups that are committed and will be published first.
+        horizon: number of ids.
+    """
+
+    region: str
+    to: int | None
+    committed_sequence_id: int
+    epoch: int
+    horizon: int
+    withdrawn: tuple[int, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    pending: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    unpublished: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
+    """Return what a reset would do.
+
+    Raises:
+        UsageError: several targets are given, or the region has never run.
+        RewindRefused: the target is no effective committed id within the horizon.
+    """
+    if target.given() > 1:
+        raise UsageError("several targets are given", remedy="one of --to, --to-file, --to-time, --by, --to-initial")
+    checkpoint = workplace.store(region).checkpoint
+    rows = checkpoint.rows() if checkpoint.exists() else ()
+    history = RegionHistory.from_rows(rows)
+    if history.last_claim is None:
+        raise UsageError(f"region {region!r} has never run: there is nothing to reset")
+    horizon = declared(workplace, region).rewind_horizon
+    plan = ResetPlan(
+        region=region, to=None, committed_sequence_id=history.committed_id, epoch=history.epoch, horizon=horizon,
+        unpublished=tuple(row.sequence_id for row in history.unpublished),
+    )  # fmt: skip
+    if not target.given():
+        return plan
+    to = resolve_target(history, rows, target)
+    history.check_rewind(to, horizon)
+    above = history.triggers_above(to)
+    gone, changed = _lost_inputs(above)
+    return ResetPlan(
+        region=region,
+        to=to,
+        committed_sequence_id=history.committed_id,
+        epoch=history.epoch,
+        horizon=horizon,
+        withdrawn=tuple(number for number in history.states if number > to),
+        rows={table.name: _rows_leaving(workplace, region, table, to) for table in history.tables},
+        pending=tuple(row.trigger_uri or "" for row in above),
+        gone=gone,
+        changed=changed,
+        unpublished=plan.unpublished,
+    )
+
+
+def resolve_target(history: RegionHistory, rows: Sequence[CheckpointRow], target: Target) -> int:
+    """Return the sequence id that a target means; whether one may go there is another question.
+
+    Raises:
+        RewindRefused: no committed state answers to the file, or there are not so many states.
+    """
+    if target.to is not None:
+        return target.to
+    if target.to_file is not None:
+        return _id_of_file(history, target.to_file)
+    if target.to_time is not None:
+        times = commit_times(rows)
+        moment = target.to_time
+        before = [n for n, row in history.states.items() if times.get(row.attempt, row.recorded_at) <= moment]
+        return max(before, default=INITIAL_ID)
+    if target.by is not None:
+        ids = [INITIAL_ID, *history.states]
+        if not 0 <= target.by < len(ids):
+            msg = f"cannot go back by {target.by}: {len(ids) - 1} states are in force"
+            raise RewindRefused(msg, remedy="reset --to-initial goes back to the beginning")
+        return ids[-1 - target.by]
+    return INITIAL_ID
+
+
+def _id_of_file(history: RegionHistory, name: str) -> int:
+    found = {row.trigger_uri or "": number for number, row in history.states.items() if _names(row.trigger_uri, name)}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise RewindRefused(f"{name!r} names {len(found)} files", remedy=f"give the whole path, e.g. {min(found)}")
+    raise RewindRefused(f"no state in force was made from {name!r}", remedy=f"drainmark history {_region_of(history)}")
+
+
+def _names(uri: str | None, name: str) -> bool:
+    """Say whether a name means a uri: as it is, as a path from here, or as the end of its path."""
+    return uri is not None and (uri in (name, os.path.abspath(name)) or uri.endswith(f"/{name.lstrip('/')}"))  # noqa: PTH100
+
+
+def _region_of(history: RegionHistory) -> str:
+    return history.last_claim.region if history.last_claim else "REGION"
+
+
+def _lost_inputs(rows: Sequence[CheckpointRow]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the uris of inputs that are gone, and of those that are other files now."""
+    from jobs.runtime.scanning import identity_of, path_of
+
+    gone, changed = [], []
+    for row in rows:
+        if row.trigger_uri is None:
+            continue
+        try:
+            found = identity_of(os.stat(path_of(row.trigger_uri)))
+        except OSError:
+            gone.append(row.trigger_uri)
+            continue
+        known = row.trigger_identity or {}
+        if any(known.get(key) != found[key] for key in _IDENTITY):
+            changed.append(row.trigger_uri)
+    return tuple(gone), tuple(changed)
+
+
+def _rows_leaving(workplace: Workplace, region: str, table: RegionTable, to: int) -> int:
+    """Return how many rows leave a table; of a visible upsert table, how many keys change."""
+    import pyarrow.compute as pc
+
+    from resources.keyed_rows import last_per_key
+
+    store = workplace.store(region)
+    is_upsert = table.role is TableRole.UPSERT
+    source = store.table(table.history or table.name) if is_upsert else store.table(table.name)
+    if not source.exists():
+        return 0
+    columns = ["_sequence_id", *(table.keys if is_upsert else ())]
+    above = source.read(columns, pc.field("_sequence_id") > to)
+    return int(last_per_key(above, table.keys).num_rows if is_upsert else above.num_rows)
+
+
+def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -> dict[str, Any]:
+    """Carry out a plan: drop what is in flight, roll forward, and rewind where the plan has a target.
+
+    Inputs that are gone are noted as refused, else the next run would halt on them; changed ones are scanned anew.
+
+    Raises:
+        RewindRefused: inputs above the target are lost and that was not accepted, or the target is none any more.
+        Owned: a run has the region.
+    """
+    lost = (*plan.gone, *plan.changed)
+    if lost and not accept_loss:
+        msg = f"{len(lost)} inputs above {plan.to} are gone or changed, the first is {lost[0]}"
+        raise RewindRefused(msg, remedy="restore them, or repeat with --accept-loss", gone=plan.gone, changed=plan.changed)
+    pending = 0
+    with owning(workplace.owner(plan.region)) as owner:
+        if plan.to is not None:
+            above = owner.history.triggers_above(plan.to)
+            pending = owner.rewind(plan.to, plan.horizon) - _pass_gone(workplace, owner, above)
+        history = owner.history
+    return {
+        "region": plan.region,
+        "to": plan.to,
+        "committed_sequence_id": history.committed_id,
+        "epoch": history.epoch,
+        "withdrawn": list(plan.withdrawn),
+        "requeued": pending,
+        "pending_triggers": workplace.registry.pending_count(plan.region),
+    }
+
+
+def _pass_gone(workplace: Workplace, owner: RegionOwner, rows: Sequence[CheckpointRow]) -> int:
+    """Note withdrawn inputs whose files are gone as refused; return how many."""
+    gone = set(_lost_inputs(rows)[0])
+    reason = "gone when its state was withdrawn"
+    lost = [row for row in rows if row.trigger_uri in gone and row.trigger_order is not None]
+    for row in lost:
+        owner.refuse(row.trigger_uri or "", row.trigger_identity or {}, reason)
+    triggers = workplace.registry.by_order(owner.region, [row.trigger_order or 0 for row in lost])
+    ids = [trigger.id for trigger in triggers]
+    workplace.registry.mark(owner.region, owner.epoch, ids, TriggerStatus.MISSING, reason)
+    return len(lost)
+
+
+# --- halt and resume ---------------------------------------------------------------------------------------------------
+
+
+def halt(
+    workplace: Workplace, region: str, reason: str, *, patience_seconds: float = _HALT_PATIENCE_SECONDS
+) -> dict[str, Any]:
+    """Halt a region: a living owner is asked to, between two groups; else it is done here.
+
+    Raises:
+        Owned: the owner is still busy with a group; the request stands and will be obeyed after it.
+    """
+    from resources.lease import describe
+
+    deadline = time.monotonic() + patience_seconds
+    is_asked = False
+    while True:
+        if workplace.history(region).halt is not None:
+            return {"region": region, "state": "HALTED", "reason": reason, "by": "owner" if is_asked else "before"}
+        owner = describe(workplace.registry, region, lease_seconds=workplace.settings.lease_seconds)
+        if owner is None or not owner.is_alive:
+            try:
+                return _halt_here(workplace, region, reason)
+            except Owned:
+                continue  # another run was faster: ask that one
+        if not is_asked:
+            workplace.registry.request_halt(region, reason)
+            is_asked = True
+        if time.monotonic() > deadline:
+            msg = f"region {region!r} is owned by pid {owner.pid} on {owner.host}, which is busy with a group"
+            raise Owned(msg, remedy="the halt is asked for and follows after that group; see drainmark status")
+        time.sleep(_POLL_SECONDS)
+
+
+def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
+    with owning(workplace.owner(region)) as owner:
+        if owner.history.halt is None:
+            owner.halt(reason, trigger=None, operator=None, error=None)
+        workplace.registry.clear_halt_request(region, owner.epoch)
+    return {"region": region, "state": "HALTED", "reason": reason, "by": "command"}
+
+
+def resume(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
+    """Grant a region a fresh budget of attempts and take a halt back (E18)."""
+    with owning(workplace.owner(region)) as owner:
+        was_halted = owner.history.halt is not None
+        owner.resume(reason)
+        workplace.registry.clear_halt_request(region, owner.epoch)
+        workplace.registry.clear_error(region, owner.epoch)
+    return {"region": region, "was_halted": was_halted, "reason": reason, "epoch": owner.epoch}
+
+
+# --- skip --------------------------------------------------------------------------------------------------------------
+
+
+def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str, Any]:
+    """Commit an empty state in the place of a pending file; takes back a halt that this file was to blame for.
+
+    Raises:
+        UnknownName: no pending trigger of that name.
+        UsageError: it is committed, or the name means several.
+    """
+    trigger = pending_trigger(workplace, region, file)
+    with owning(workplace.owner(region)) as owner:
+        trigger = pending_trigger(workplace, region, trigger.uri)
+        blamed = _blamed(owner.history)
+        number = owner.skip(trigger, reason)
+        workplace.registry.mark_skipped(region, owner.epoch, trigger.id, number, reason)
+        is_resumed = blamed == trigger.uri
+        if is_resumed:
+            owner.resume(f"skipped {trigger.uri}: {reason}")
+            workplace.registry.clear_error(region, owner.epoch)
+    return {
+        "region": region,
+        "sequence_id": number,
+        "trigger": trigger.uri,
+        "reason": reason,
+        "is_resumed": is_resumed,
+        "state": "HALTED" if owner.history.halt is not None else "PROCESSING",
+    }
+
+
+def _blamed(history: RegionHistory) -> str | None:
+    """Return the trigger because of which the region is halted, or failed last."""
+    blamed: str | None = None
+    if history.halt is not None:
+        blamed = history.halt.detail.get("trigger")
+    elif history.last_error:
+        blamed = history.last_error.get("trigger")
+    return blamed
+
+
+def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
+    """Return the pending trigger that a path, or the end of one, means.
+
+    Raises:
+        UnknownName, UsageError: see `skip`.
+    """
+    from jobs.runtime.scanning import uri_of
+
+    registry = existing_registry(workplace)
+    seen: list[Trigger] = []
+    for uri in dict.fromkeys((file, uri_of(os.path.abspath(file)))):  # noqa: PTH100 - links stay as they are named
+        seen += registry.by_uri(region, uri) if registry is not None else []
+    if not seen and registry is not None:
+        seen = [t for t in registry.pending(region, registry.pending_count(region)) if _names(t.uri, file)]
+    waiting = [trigger for trigger in seen if trigger.status is TriggerStatus.PENDING]
+    if len({trigger.uri for trigger in waiting}) > 1:
+        msg = f"{file!r} names {len(waiting)} pending files"
+        raise UsageError(msg, remedy=f"give the whole path, e.g. {waiting[0].uri}")
+    if waiting:
+        return waiting[-1]
+    if seen:
+        last = seen[-1]
+        number = f" as sequence id {last.sequence_id}" if last.sequence_id is not None else ""
+        raise UsageError(f"{last.uri} is not pending: it is {last.status.value}{number}")
+    msg = f"no trigger of region {region!r} is called {file!r}"
+    raise UnknownName(msg, remedy=f"drainmark scan {region.partition('/')[0]} looks for new files; {Path(file).name!r} must be pending")

@@ -1,0 +1,130 @@
+"""The runs of a region as Dagster knows them: their tags, which of them count as active, and the reaper.
+
+Dagster retries a failed run up to `max_consecutive_reset_attempts` times; the budget itself is the region's and stands
+in the checkpoint table. With the default launcher a run can stay STARTED for ever when both its process and its code
+server die (faults.md 5): here its own heartbeat and its process decide.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import dagster as dg
+
+from jobs.regions.plan import RegionPlan
+from orchestration.assembly import Workplace
+from orchestration.assets import dagster_name, table_assets
+from orchestration.metadata import PROCESS_TAG, REGION_TAG
+from orchestration.run_endings import MAX_RETRIES_TAG
+from resources.lease import Owner, describe, process_started
+
+RETRY_STRATEGY_TAG = "dagster/retry_strategy"
+WILL_RETRY_TAG = "dagster/will_retry"
+
+SILENT_SECONDS = 60.0
+"""A run that is STARTED and has not reached its first op after so long has died on its way."""
+
+LOST_SECONDS = 600.0
+"""A run on another host that holds no lease for so long is lost: starting Spark and backing off take less."""
+
+_ACTIVE = (
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
+_REAPED = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
+
+
+def run_tags(region: RegionPlan) -> dict[str, str]:
+    """Return the tags of every run of a region; a run started from the asset page sets them itself."""
+    return {
+        REGION_TAG: region.name,
+        MAX_RETRIES_TAG: str(region.parameters.max_consecutive_reset_attempts),
+        RETRY_STRATEGY_TAG: "ALL_STEPS",
+    }
+
+
+def tag_process(run_id: str) -> dict[str, str]:
+    """Return the tag that says which process executes a run; the run id tells it from a tag copied by a retry."""
+    pid = os.getpid()
+    return {PROCESS_TAG: f"{run_id} {socket.gethostname()} {pid} {process_started(pid)}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionRuns:
+    """Asks a Dagster instance about the runs of one region."""
+
+    instance: dg.DagsterInstance
+    workplace: Workplace
+    region: RegionPlan
+
+    def active(self) -> list[dg.DagsterRun]:
+        """Return what runs, waits in the queue, or failed and waits for its retry; oldest first (trap 1)."""
+        running = [record.dagster_run for record in self._records(_ACTIVE)]
+        waiting = [
+            run
+            for run in self.instance.get_runs(
+                dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"}), limit=100
+            )
+            if run.is_complete_and_waiting_to_retry and self._belongs(run)
+        ]
+        return [*reversed(waiting), *reversed(running)]
+
+    def reap(self) -> list[str]:
+        """Report runs whose process is dead as failed (or cancelled, if that was asked for); return why, one a run."""
+        reasons = []
+        for record in self._records(_REAPED):
+            run = record.dagster_run
+            reason = self._death_of(record)
+            if reason is None:
+                continue
+            message = f"Drainmark's reaper: {reason}"
+            if run.status is dg.DagsterRunStatus.CANCELING:
+                self.instance.report_run_canceled(run, message)
+            else:
+                self.instance.report_run_failed(run, message)
+            reasons.append(f"run {run.run_id}: {reason}")
+        return reasons
+
+    def _death_of(self, record: dg.RunRecord) -> str | None:
+        run = record.dagster_run
+        owner = describe(self.workplace.registry, self.region.name, lease_seconds=self.workplace.settings.lease_seconds)
+        if owner is not None and owner.run_id == run.run_id:
+            return None if owner.is_alive else _last_seen(owner)
+        age = time.time() - (record.start_time or record.create_timestamp.timestamp())
+        process = _process_of(run.tags, run.run_id)
+        if process is None:
+            is_ours = run.job_name == dagster_name(self.region.name)
+            return f"no sign of life for {age:.0f} s after its start" if is_ours and age > SILENT_SECONDS else None
+        host, pid, started = process
+        if host != socket.gethostname():
+            return f"pid {pid} on {host} holds no lease for {age:.0f} s" if age > LOST_SECONDS else None
+        return None if process_started(pid) == started else f"pid {pid} is dead"
+
+    def _records(self, statuses: tuple[dg.DagsterRunStatus, ...]) -> list[dg.RunRecord]:
+        records = self.instance.get_run_records(dg.RunsFilter(statuses=list(statuses)))
+        return [record for record in records if self._belongs(record.dagster_run)]
+
+    def _belongs(self, run: dg.DagsterRun) -> bool:
+        """Say whether a run is of the region: also one from the asset page that has not tagged itself yet."""
+        if run.job_name == dagster_name(self.region.name) or run.tags.get(REGION_TAG) == self.region.name:
+            return True
+        selected = run.asset_selection or frozenset()
+        return any(asset.key in selected for asset in table_assets(self.region))
+
+
+def _process_of(tags: Mapping[str, str], run_id: str) -> tuple[str, int, str] | None:
+    parts = tags.get(PROCESS_TAG, "").split(" ")
+    if len(parts) != 4 or parts[0] != run_id:
+        return None
+    return parts[1], int(parts[2]), parts[3]
+
+
+def _last_seen(owner: Owner) -> str:
+    return f"pid {owner.pid} on {owner.host} is dead or silent, last heartbeat {owner.heartbeat_age_seconds:.0f} s ago"

@@ -1,0 +1,275 @@
+"""When a region runs: a sensor that scans its folder, or a schedule for scan-and-run (design.md §4 Dagster).
+
+A tick decides from the checkpoint table and the registry; `run_key` is a second fence only (P40). Skip reasons name the
+cause and what to type.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from jobs.errors import DrainmarkError
+from jobs.graph.annotations import Runs
+from jobs.operators.directory_scan import Source
+from jobs.protocol.history import Outcome, RegionHistory
+from jobs.regions.plan import RegionPlan
+from orchestration.assembly import Workplace, scan_region
+from orchestration.metadata import TRIGGER_TAG
+from orchestration.run_retries import RegionRuns, run_tags
+from resources.lease import describe
+
+REQUESTS_A_TICK = 20
+FRUITLESS_BACK_OFF_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """What a sensor remembers between ticks; losing it costs nothing but a back-off.
+
+    Attributes:
+        ticks: ticks that requested runs: part of the run keys.
+        epoch: of the region at the last request.
+        fruitless: requests in a row under that epoch: their runs ended before they claimed.
+        requested_at: of the last request, seconds since 1970.
+    """
+
+    ticks: int = 0
+    epoch: int = -1
+    fruitless: int = 0
+    requested_at: float = 0.0
+
+    @classmethod
+    def from_text(cls, text: str | None) -> Cursor:
+        try:
+            return cls(**json.loads(text or "{}"))
+        except (ValueError, TypeError):
+            return cls()
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    def with_request(self, epoch: int, now: float) -> Cursor:
+        fruitless = self.fruitless + 1 if epoch == self.epoch else 0
+        return Cursor(ticks=self.ticks + 1, epoch=epoch, fruitless=fruitless, requested_at=now)
+
+    def wait_seconds(self, epoch: int, now: float) -> float:
+        """Return how long to wait before another request; runs that never claim must not start every tick."""
+        if epoch != self.epoch:
+            return 0.0
+        delay = min(FRUITLESS_BACK_OFF_SECONDS, 2.0 ** (self.fruitless + 2))
+        # A clock that was set back must not stall the region for the whole jump (faults.md T1).
+        return max(0.0, delay - max(0.0, now - self.requested_at)) if now >= self.requested_at else 0.0
+
+
+class BoxedScan:
+    """A scan within a time box: what takes longer goes on in its thread, and later ticks look for its end."""
+
+    def __init__(self) -> None:
+        self._running: Future[Any] | None = None
+
+    def run(self, workplace: Workplace, region: RegionPlan) -> bool:
+        """Scan, or wait for the scan that is under way; False when the time box is over before the scan is.
+
+        Raises:
+            DrainmarkError: what `scan_region` raises.
+        """
+        if not any(isinstance(start, Source) for start in region.starts):
+            return True
+        if self._running is None:
+            pool = ThreadPoolExecutor(1, thread_name_prefix=f"scan {region.name}")
+            self._running = pool.submit(scan_region, workplace, region)
+            pool.shutdown(wait=False)
+        try:
+            self._running.result(timeout=workplace.settings.sensor_time_box_seconds)
+        except FutureTimeout:
+            if not self._running.done():
+                return False
+            raise
+        finally:
+            if self._running.done():
+                self._running = None
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionTicks:
+    """Decides what the ticks of one region do.
+
+    Attributes:
+        node: name of the graph in the job, under which run config stands.
+    """
+
+    workplace: Workplace
+    region: RegionPlan
+    node: str
+    _scans: BoxedScan = field(default_factory=BoxedScan)
+
+    def tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Reap, scan, and request what is wanted."""
+        cursor = Cursor.from_text(context.cursor)
+        try:
+            return self._requests(context, cursor)
+        except DrainmarkError as error:
+            return _skipped(str(error), cursor)
+
+    def _requests(self, context: dg.SensorEvaluationContext, cursor: Cursor) -> dg.SensorResult:
+        runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=self.region)
+        for reason in runs.reap():
+            context.log.warning(f"reported as failed: {reason}")
+        history = self.workplace.history(self.region.name)
+        if not self._scans.run(self.workplace, self.region):
+            box = self.workplace.settings.sensor_time_box_seconds
+            return _skipped(f"the scan goes on: it took longer than {box:g} s, the next tick looks again", cursor)
+        if (why_not := self.why_not(history)) is not None:
+            return _skipped(why_not, cursor)
+        active = runs.active()
+        if self.region.parameters.runs == Runs.PER_TRIGGER.value:
+            wanted = self._one_run_a_trigger(history, active, cursor)
+        else:
+            wanted = self._one_run(history, active, cursor)
+        if isinstance(wanted, str):
+            return _skipped(wanted, cursor)
+        now = time.time()
+        if (seconds := cursor.wait_seconds(history.epoch, now)) > 0 and not active:
+            return _skipped(self._fruitless(seconds), cursor)
+        return dg.SensorResult(run_requests=wanted, cursor=cursor.with_request(history.epoch, now).to_text())
+
+    def why_not(self, history: RegionHistory) -> str | None:
+        """Return why the region must not run now, whatever is pending; None if it may."""
+        name = self.region.name
+        if history.halt is not None:
+            detail = history.halt.detail
+            skip = (
+                f", or: drainmark skip {name} --file '{detail['trigger']}' --reason '…'"
+                if detail.get("trigger")
+                else ""
+            )
+            return f"HALTED: {detail.get('reason')}; mend the cause, then: drainmark resume {name}{skip}"
+        if history.states and self.workplace.registry.is_empty(name):
+            return f"the registry knows nothing of {name}: drainmark doctor --repair"
+        return None
+
+    def _one_run(
+        self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor
+    ) -> list[dg.RunRequest] | str:
+        if active:
+            return _busy(active)
+        pending = self.workplace.registry.pending_count(self.region.name)
+        if not pending and not needs_recovery(history):
+            return self._idle(history)
+        if (owner := self._owner()) is not None:
+            return owner
+        key = f"{self.region.name}:{history.epoch}:{cursor.ticks}"
+        return [self.request(key, {"scan": False})]
+
+    def _one_run_a_trigger(
+        self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor
+    ) -> list[dg.RunRequest] | str:
+        taken = len(active)
+        waiting = self.workplace.registry.pending(self.region.name, taken + REQUESTS_A_TICK)[taken:]
+        if not waiting and not active and needs_recovery(history):
+            return self._one_run(history, active, cursor)
+        if not waiting:
+            return _busy(active) if active else self._idle(history)
+        if not active and (owner := self._owner()) is not None:
+            return owner
+        return [
+            self.request(
+                f"{self.region.name}:{trigger.order_index}:{history.epoch}:{cursor.ticks}",
+                {"scan": False, "max_triggers": 1},
+                {TRIGGER_TAG: trigger.uri[:500]},
+            )
+            for trigger in waiting
+        ]
+
+    def request(
+        self, key: str | None, config: Mapping[str, Any], tags: Mapping[str, str] | None = None
+    ) -> dg.RunRequest:
+        run_config = {"ops": {self.node: {"config": dict(config)}}}
+        return dg.RunRequest(run_key=key, run_config=run_config, tags={**run_tags(self.region), **(tags or {})})
+
+    def _owner(self) -> str | None:
+        """Return who works on the region outside Dagster, as a skip reason."""
+        owner = describe(self.workplace.registry, self.region.name, lease_seconds=self.workplace.settings.lease_seconds)
+        if owner is None or not owner.is_alive:
+            return None
+        since = owner.acquired_at.isoformat(timespec="seconds")
+        return f"owned by pid {owner.pid} on {owner.host} since {since}: drainmark status {self.region.name}"
+
+    def _idle(self, history: RegionHistory) -> str:
+        return f"nothing is pending: {self.region.name} is at {history.committed_id}"
+
+    def _fruitless(self, seconds: float) -> str:
+        return (
+            f"the last run ended before it claimed {self.region.name}; the next one starts in {seconds:.0f} s. "
+            f"See why: drainmark run {self.region.name} --attempts 1"
+        )
+
+
+def needs_recovery(history: RegionHistory) -> bool:
+    """Say whether a run is wanted though nothing is pending: something is unpublished, or an owner died."""
+    return bool(history.unpublished) or history.last_outcome is Outcome.CRASHED
+
+
+def build_sensor(ticks: RegionTicks, job: Any, name: str) -> dg.SensorDefinition:
+    """Return the sensor of a region; it runs unless somebody stops it."""
+    period = ticks.region.parameters.period
+    seconds = int(period.total_seconds()) if period else ticks.workplace.settings.sensor_interval_seconds
+
+    @dg.sensor(
+        name=f"{name}__sensor",
+        job=job,
+        minimum_interval_seconds=max(1, seconds),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"scans for {ticks.region.name} and starts a run when something is pending",
+    )
+    def region_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return ticks.tick(context)
+
+    return region_sensor
+
+
+def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.ScheduleDefinition:
+    """Return a schedule that scans and runs; it runs unless somebody stops it."""
+
+    @dg.schedule(
+        name=f"{name}__schedule",
+        job=job,
+        cron_schedule=cron,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"scans and runs {ticks.region.name}",
+    )
+    def region_schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        runs = RegionRuns(instance=context.instance, workplace=ticks.workplace, region=ticks.region)
+        try:
+            runs.reap()
+            reason = ticks.why_not(ticks.workplace.history(ticks.region.name))
+        except DrainmarkError as error:
+            return dg.SkipReason(str(error))
+        active = runs.active()
+        if reason is None and active:
+            reason = _busy(active)
+        if reason is not None:
+            return dg.SkipReason(reason)
+        return ticks.request(f"{ticks.region.name}:{context.scheduled_execution_time.isoformat()}", {"scan": True})
+
+    return region_schedule
+
+
+def _busy(active: list[dg.DagsterRun]) -> str:
+    run = active[0]
+    if run.is_complete_and_waiting_to_retry:
+        return f"run {run.run_id} failed and waits for its retry"
+    return f"run {run.run_id} is {run.status.value}: see its page, or end it there"
+
+
+def _skipped(reason: str, cursor: Cursor) -> dg.SensorResult:
+    return dg.SensorResult(skip_reason=dg.SkipReason(reason), cursor=cursor.to_text())

@@ -1,0 +1,89 @@
+"""Our side of the benchmark: a home of its own, the folder scanned, a run drained in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bench_input import as_totals
+from bench_peer import Measured
+
+from jobs.runtime.run import GroupReport
+from jobs.state.keyed import last_per_key
+from orchestration.assembly import Workplace, open_application, region_run, scan_region
+from resources.settings import Settings
+from resources.spark import SparkEngine
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """Seconds of one run by step, the groups' steps added up."""
+
+    seconds: Mapping[str, float]
+
+
+def measure(engine: SparkEngine, inbox: Path, home: Path, max_group: int | None, upsert: bool) -> tuple[Measured, Phases]:
+    """Scan a folder and run the application over it until it is idle.
+
+    Args:
+        max_group: triggers a group; the settings' default for None.
+    """
+    began = time.monotonic()
+    workplace = Workplace(Settings(home=home, project_root=HERE))
+    workplace.use_engine(engine)
+    name = "bench_upsert_app" if upsert else "bench_app"
+    opened = open_application(str(HERE / f"{name}.py"), inputs=[str(inbox)])
+    region = opened.region()
+    scan_region(workplace, region)
+    scanned = time.monotonic()
+    run = region_run(workplace, opened, region, max_group=max_group)
+    analysed = time.monotonic()
+    run.claim()
+    first = time.monotonic()
+    reports = list(run.groups())
+    last = time.monotonic()
+    run.hand_over()
+    ended = time.monotonic()
+    workplace.registry.close()
+    phases = {
+        "scan": scanned - began,
+        "analyse": analysed - scanned,
+        "claim": first - analysed,
+        **_steps(reports, last - first),
+        "hand over": ended - last,
+    }
+    kept, totals = _results(workplace, region.name, name)
+    measured = Measured(
+        whole_seconds=ended - began, span_seconds=last - first, triggers=len(reports), kept=kept, totals=totals
+    )
+    return measured, Phases(seconds=phases)
+
+
+def _steps(reports: list[GroupReport], span: float) -> dict[str, float]:
+    steps = {
+        "process": sum(report.process_seconds for report in reports),
+        "drain": sum(report.drain_seconds for report in reports),
+        "checkpoint": sum(report.checkpoint_seconds for report in reports),
+        "publish": sum(report.publish_seconds for report in reports),
+    }
+    return {**steps, "between": span - sum(steps.values())}
+
+
+def _results(workplace: Workplace, region: str, name: str) -> tuple[int, dict[str, tuple[int, float]]]:
+    """Read the tables as published: every file of the newest version, never what is only staged."""
+    store = workplace.store(region)
+    kept = sum(file.rows for file in store.table("lake/large_rows").live_files())
+    upsert = name == "bench_upsert_app"
+    table = store.table("lake/totals_by_key" if upsert else f"state/{name}/totals")
+    rows = pa.concat_tables(
+        [pq.ParquetFile(table.root / file.path).read() for file in table.live_files()], promote_options="permissive"
+    )
+    if not upsert:
+        rows = last_per_key(rows, ["k"])
+    return kept, as_totals(*(rows[column].to_pylist() for column in ("k", "n", "total")))

@@ -1,0 +1,94 @@
+"""What the Dagster tests share: a small application, a real instance, the definitions over one home."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from orchestration.assembly import Workplace
+from orchestration.factory import build_definitions
+from orchestration.run_slot import SLOT, run_slot
+
+ROOT = Path(__file__).parents[2]
+REGION = "little/rows"
+JOB = "little__rows"
+NODE = "little__rows__run"
+
+APPLICATION = '''
+"""Counts keys; a value that is no number is poison."""
+from __future__ import annotations
+
+import drainmark as dm
+from drainmark import F
+
+
+class Params(dm.Params):
+    factor: int = 1
+
+
+@dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=1{more})
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string, v string", settle=0.0))
+def rows(scanned):
+    return scanned
+
+
+@dm.functor
+def numbers(rows, params: Params):
+    return dm.select(rows, "k", (F.col("v").cast("bigint") * params.factor).alias("v"))
+
+
+totals = dm.aggregate(numbers, keys=["k"], values={{"total": dm.sum("v")}}, name="totals")
+dm.sink(numbers, dm.DeltaAppend("little_numbers"))
+dm.sink(totals, dm.DeltaUpsert("little_totals", keys=["k"]))
+'''
+
+
+def write_application(folder: Path, more: str = "") -> Path:
+    """Write the application; `more` is appended to the arguments of `@consistent`."""
+    path = folder / "little.py"
+    path.write_text(APPLICATION.format(more=more))
+    return path
+
+
+def drop(folder: Path, name: str, text: str) -> Path:
+    """Put a file into the inbox at once."""
+    inbox = folder / "inbox"
+    inbox.mkdir(exist_ok=True)
+    hidden = inbox / f".{name}"
+    hidden.write_text(text)
+    return hidden.rename(inbox / name)
+
+
+@contextmanager
+def instance_at(folder: Path) -> Iterator[dg.DagsterInstance]:
+    """Open a real instance that is configured as the project's own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "dagster.yaml", folder / "dagster.yaml")
+    with dg.DagsterInstance.from_config(str(folder)) as instance:
+        yield instance
+
+
+def definitions(workplace: Workplace, path: Path) -> dg.RepositoryDefinition:
+    """Return the code location with the application among the shipped ones."""
+    settings = workplace.settings.model_copy(update={"applications": (str(path),)})
+    workplace.settings = settings
+    return build_definitions(settings, workplace).get_repository_def()
+
+
+def execute(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, config: dict[str, Any] | None = None, **more: Any
+) -> dg.ExecuteInProcessResult:
+    """Run the region's job in this process."""
+    run_config = {"ops": {NODE: {"config": config or {}}}}
+    return repository.get_job(JOB).execute_in_process(
+        instance=instance, run_config=run_config, raise_on_error=False, **more
+    )
+
+
+__all__ = ["JOB", "NODE", "REGION", "ROOT", "SLOT", "definitions", "drop", "execute", "instance_at", "run_slot",
+           "write_application"]  # fmt: skip

@@ -1,0 +1,206 @@
+"""Dagster: what the code location holds, and what one run of a region leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from harness import rows
+from integration.dagster_scene import (
+    JOB,
+    REGION,
+    ROOT,
+    definitions,
+    drop,
+    execute,
+    instance_at,
+    write_application,
+)
+from jobs.protocol.history import Outcome
+from orchestration.assembly import Workplace
+from orchestration.metadata import NOTE_TAG, REGION_TAG
+from resources.settings import Settings
+
+pytestmark = [pytest.mark.spark]
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with instance_at(tmp_path / "home" / "dagster") as opened:
+        yield opened
+
+
+@pytest.fixture
+def repository(workplace: Workplace, tmp_path: Path) -> dg.RepositoryDefinition:
+    (tmp_path / "inbox").mkdir(exist_ok=True)
+    return definitions(workplace, write_application(tmp_path))
+
+
+def events(instance: dg.DagsterInstance, run_id: str, kind: dg.DagsterEventType) -> list[dg.DagsterEvent]:
+    return [record.dagster_event for record in instance.all_logs(run_id, of_type=kind) if record.dagster_event]
+
+
+def test_loading_the_code_location_starts_nothing() -> None:
+    code = (
+        "import sys; from orchestration.definitions import defs; repository = defs().get_repository_def();"
+        "print(*sorted(repository.job_names)); print('pyspark' in sys.modules, 'deltalake' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    jobs, modules = done.stdout.strip().splitlines()
+    assert {"enron_ds__messages", "log_watch__lines", "word_count__lines"} <= set(jobs.split())
+    assert modules == "False False"
+
+
+def test_importing_the_definitions_reads_nothing(tmp_path: Path) -> None:
+    code = "import orchestration.definitions"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
+
+
+def test_a_region_has_a_job_a_sensor_assets_and_checks(repository: dg.RepositoryDefinition) -> None:
+    keys = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
+    assert {
+        "little/source/rows",
+        "little/checkpoints/rows",
+        "little/state/totals",
+        "little/little_numbers",
+        "little/little_totals",
+    } <= keys
+    job = repository.get_job(JOB)
+    assert {node.name for node in job.graph.nodes[0].definition.nodes} == {"claim", "process_groups", "hand_over"}
+    assert job.tags[REGION_TAG] == REGION
+    assert job.tags["dagster/max_retries"] == "1"
+    assert job.tags["dagster/retry_strategy"] == "ALL_STEPS"
+    assert job.executor_def.name == "in_process"
+    sensor = next(sensor for sensor in repository.sensor_defs if sensor.name == f"{JOB}__sensor")
+    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    node = repository.asset_graph.get(dg.AssetKey(["little", "little_totals"]))
+    assert node.group_name == JOB
+    assert node.parent_keys == {dg.AssetKey(["little", "state", "totals"])}
+    assert {key.name for key in repository.asset_graph.asset_check_keys if key.asset_key.path[0] == "little"} == {
+        "sinks_at_same_id",
+        "not_halted",
+        "rewind_horizon",
+    }
+
+
+def test_a_schedule_takes_the_place_of_the_sensor(workplace: Workplace, tmp_path: Path) -> None:
+    repository = definitions(workplace, write_application(tmp_path, ', schedule="*/5 * * * *"'))
+    assert [schedule.cron_schedule for schedule in repository.schedule_defs] == ["*/5 * * * *"]
+    assert not any(sensor.name.startswith(JOB) for sensor in repository.sensor_defs)
+
+
+def test_a_run_leaves_an_event_a_table_and_group(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, workplace: Workplace, tmp_path: Path
+) -> None:
+    for number in range(3):
+        drop(tmp_path, f"{number}.csv", f"a,{number}\nb,1\n")
+    result = execute(repository, instance, {"max_group": 2})
+    assert result.success
+    assert {row["k"]: row["total"] for row in rows(workplace, REGION, "little_totals")} == {"a": 3, "b": 3}
+
+    made = [event.step_materialization_data.materialization for event in
+            events(instance, result.run_id, dg.DagsterEventType.ASSET_MATERIALIZATION)]  # fmt: skip
+    numbers = [event for event in made if event.asset_key.path[-1] == "little_numbers"]
+    ids = [(event.metadata["drainmark/first_sequence_id"].value, event.metadata["drainmark/sequence_id"].value)
+           for event in numbers]  # fmt: skip
+    assert ids == [(1, 2), (3, 3)]
+    assert [event.metadata["dagster/row_count"].value for event in numbers] == [4, 6]
+    assert [event.metadata["drainmark/triggers"].value for event in numbers] == [2, 1]
+    assert numbers[0].metadata["drainmark/first_trigger"].value.endswith("0.csv")
+    assert [column.name for column in numbers[0].metadata["dagster/column_schema"].schema.columns][-1] == "v"
+    assert numbers[0].tags["dagster/data_version"] == "1.2"
+    assert len(made) == 2 * 4, "four tables, two groups, and no empty event"
+    for name in ("process", "drain", "checkpoint", "publish"):
+        assert isinstance(numbers[0].metadata[f"drainmark/{name}_seconds"].value, float)
+
+    observed = events(instance, result.run_id, dg.DagsterEventType.ASSET_OBSERVATION)
+    assert len(observed) == 2
+    checks = {event.event_specific_data.check_name: event.event_specific_data.passed for event in
+              events(instance, result.run_id, dg.DagsterEventType.ASSET_CHECK_EVALUATION)}  # fmt: skip
+    assert checks == {"sinks_at_same_id": True, "not_halted": True, "rewind_horizon": True}
+    outputs = [event for event in events(instance, result.run_id, dg.DagsterEventType.STEP_OUTPUT)
+               if event.step_key.endswith("hand_over")]  # fmt: skip
+    table = outputs[0].step_output_data.metadata["groups"].value
+    assert "| 1–2 | 2 | 0.csv | 1.csv | 4 |" in table
+    assert "2 groups, 3 triggers" in table
+    assert workplace.history(REGION).last_outcome is Outcome.CLEAN
+
+
+def test_run_config_is_that_of_the_command_line(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, workplace: Workplace, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    drop(elsewhere, "0.csv", "a,2\n")
+    config = {"parameters": {"factor": 10}, "inputs": {"rows": str(elsewhere / "inbox")}}
+    assert execute(repository, instance, config).success
+    assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [20]
+
+
+def test_a_run_from_the_asset_page_tags_itself(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    job = repository.get_job("__ASSET_JOB")
+    selection = [dg.AssetKey(["little", name]) for name in ("little_numbers", "little_totals")]
+    selection += [dg.AssetKey(["little", "state", "totals"]), dg.AssetKey(["little", "checkpoints", "rows"])]
+    result = job.execute_in_process(instance=instance, asset_selection=selection, raise_on_error=False)
+    assert result.success
+    tags = instance.get_run_by_id(result.run_id).tags
+    assert tags[REGION_TAG] == REGION
+    assert tags["dagster/max_retries"] == "1"
+
+
+def test_a_run_that_finds_its_region_owned_ends_success(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, workplace: Workplace, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    owner = workplace.owner(REGION, run_id="somebody")
+    owner.claim()
+    result = execute(repository, instance)
+    assert result.success
+    assert "owned by pid" in instance.get_run_by_id(result.run_id).tags[NOTE_TAG]
+    assert workplace.history(REGION).committed_id == 0
+    owner.release(Outcome.CLEAN)
+    assert execute(repository, instance).success
+    assert workplace.history(REGION).committed_id == 1
+
+
+def test_a_run_that_halts_is_not_retried(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, workplace: Workplace, tmp_path: Path
+) -> None:
+    poison = drop(tmp_path, "0.csv", "a,poison\n")
+    first = execute(repository, instance)
+    assert not first.success
+    tags = instance.get_run_by_id(first.run_id).tags
+    assert tags["dagster/will_retry"] == "true"
+    assert "CAST_INVALID_INPUT" in tags[NOTE_TAG]
+    second = execute(repository, instance)
+    tags = instance.get_run_by_id(second.run_id).tags
+    assert not second.success
+    assert tags["dagster/max_retries"] == "0"
+    assert tags["dagster/will_retry"] == "false"
+    assert workplace.history(REGION).halt is not None
+    third = execute(repository, instance)
+    assert instance.get_run_by_id(third.run_id).tags["dagster/max_retries"] == "0"
+    assert workplace.history(REGION).last_outcome is Outcome.CLEAN, "a halted run hands over"
+
+    owner = workplace.owner(REGION)
+    owner.claim()
+    owner.resume("mended")
+    owner.release(Outcome.CLEAN)
+    poison.write_text("a,7\n")
+    assert execute(repository, instance).success
+    assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [7]
+
+
+def test_settings_name_more_applications(tmp_path: Path) -> None:
+    write_application(tmp_path)
+    settings = Settings(home=tmp_path / "home", project_root=tmp_path, applications=("./little.py",))
+    repository = definitions(Workplace(settings), tmp_path / "little.py")
+    assert JOB in repository.job_names
