@@ -185,7 +185,7 @@ def _rows_leaving(workplace: Workplace, region: str, table: RegionTable, to: int
     """Return how many rows leave a table; of a visible upsert table, how many keys change."""
     import pyarrow.compute as pc
 
-    from resources.keyed_rows import last_per_key
+    from jobs.state.keyed_rows import last_per_key
 
     store = workplace.store(region)
     is_upsert = table.role is TableRole.UPSERT

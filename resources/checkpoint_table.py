@@ -17,9 +17,9 @@ from jobs.errors import Fenced, FormatTooNew
 from jobs.protocol.ids import split_txn_version, txn_version
 from jobs.protocol.manifest import StagedFile
 from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
+from jobs.state.keyed_rows import read_parquet
 from resources import delta_commits
 from resources.delta_commits import Act, Faults
-from resources.keyed_rows import read_parquet
 from resources.staging import Staging, verify
 
 if TYPE_CHECKING:

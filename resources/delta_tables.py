@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import AccountingError, SchemaMismatch
 from jobs.protocol.manifest import StagedFile
+from jobs.state.keyed_rows import key_codes, last_per_key, read_parquet
 from resources import delta_commits
 from resources.delta_commits import Act, Faults, Published
-from resources.keyed_rows import key_codes, last_per_key, read_parquet
 from resources.staging import SEQUENCE_COLUMN, Staging, verify
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
     if wanted.role is not TableRole.UPSERT:
         rows = _rows(store, history, wanted.name, number)
         return rows.sort_by(_SEQUENCE_ID)
-    from resources.keyed_rows import last_per_key
+    from jobs.state.keyed_rows import last_per_key
 
     changes = _rows(store, history, wanted.history or wanted.name, number)
     rows = last_per_key(changes, wanted.keys).select(list(wanted.columns) or changes.column_names)
@@ -142,7 +142,7 @@ def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from resources.keyed_rows import read_parquet
+    from jobs.state.keyed_rows import read_parquet
 
     table = store.table(name)
     published = table.read(None, pc.field(_SEQUENCE_ID) <= at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from jobs.protocol.manifest import StagedFile
 from resources.checkpoint_table import CheckpointTable
 from resources.delta_tables import ManagedTable
 from resources.staging import STAGING_FOLDER, Staging, verify
+
+_REWRITTEN = ("compacted-", "rewound-")
+_KEPT_SECONDS = 86_400
 
 
 class DirectoryStore:
@@ -48,12 +52,19 @@ class DirectoryStore:
             used = named | {file.path.rpartition("/")[0] for file in self.table(name).live_files()}
             for folder in _dead(root / STAGING_FOLDER, below_epoch):
                 prefix = f"{STAGING_FOLDER}/{folder.name}"
-                if not any(path == prefix or path.startswith(f"{prefix}/") for path in used):
+                is_used = any(path == prefix or path.startswith(f"{prefix}/") for path in used)
+                if not is_used and not _left_a_table_lately(folder):
                     shutil.rmtree(folder, ignore_errors=True)
                     removed += 1
         for folder in _dead(self.home / "inbox" / self.region, below_epoch):
             shutil.rmtree(folder, ignore_errors=True)
         return removed
+
+
+def _left_a_table_lately(folder: Path) -> bool:
+    """May a reader still hold a version of the table with these files? They were compacted or rewound, not orphaned."""
+    rewritten = [path for stem in _REWRITTEN for path in folder.glob(f"{stem}*.parquet")]
+    return any(time.time() - path.stat().st_mtime < _KEPT_SECONDS for path in rewritten)
 
 
 def _dead(folder: Path, below_epoch: int) -> list[Path]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.runtime.ports import RegionStore
 
-EVERY_GROUPS = 64
+EVERY_GROUPS = 20
 """Commits between two maintenance steps: logs and file lists stay this short."""
 
 

@@ -14,7 +14,7 @@ from jobs.protocol.ids import txn_version
 from jobs.protocol.manifest import Manifest, RegionTable, TableRole
 from jobs.protocol.rows import CheckpointRow
 from jobs.runtime.ports import RegionStore
-from jobs.state.keyed import last_per_key
+from jobs.state.keyed_rows import last_per_key
 
 
 def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow) -> dict[str, int]:

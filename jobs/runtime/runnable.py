@@ -24,9 +24,8 @@ def require_runnable(plan: ApplicationPlan, region: RegionPlan) -> None:
 
 
 def _violations(plan: ApplicationPlan, region: RegionPlan) -> Iterator[Violation]:
-    start = region.starts[0]
     if region.parameters.trigger != Trigger.OPERATOR_DRIVEN:
-        yield _not_run(start, "periodic regions are compiled, not run", 'trigger="operator-driven" with a DirectoryScan')
+        yield _not_run(region.starts[0], "periodic regions are compiled, not run", 'trigger="operator-driven"')
     for operator in region.starts:
         if not isinstance(operator, Source):
             yield _not_run(operator, "it starts a region and is no DirectoryScan source", "start at a dm.source")
@@ -37,6 +36,10 @@ def _violations(plan: ApplicationPlan, region: RegionPlan) -> Iterator[Violation
         if region.name in autonomous.reads:
             first = autonomous.operators[0]
             yield _not_run(first, "autonomous operators downstream of a region are not run", "remove @autonomous")
+    yield from _loops(region)
+
+
+def _loops(region: RegionPlan) -> Iterator[Violation]:
     seen: set[str] = set()
     for operator in region.run_order:
         for port in operator.inputs:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.lazy import F
 from jobs.protocol.manifest import Image, StagedFile
+from jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,24 +160,3 @@ def _joined(before: pa.Table | None, new: pa.Table) -> pa.Table:
     import pyarrow as pa
 
     return new if before is None else pa.concat_tables([before, new], promote_options="permissive")
-
-
-def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the row with the largest `_sequence_id` of each key; null is a key (H5)."""
-    import pyarrow as pa
-
-    if rows.num_rows == 0:
-        return rows
-    ordered = rows.take(pa.compute.sort_indices(rows[SEQUENCE_ID])) if _is_unsorted(rows) else rows
-    numbered = ordered.select(list(keys)).append_column("_row", pa.array(range(ordered.num_rows), pa.int64()))
-    newest = numbered.group_by(list(keys), use_threads=False).aggregate([("_row", "max")])["_row_max"]
-    return ordered.take(newest).combine_chunks()
-
-
-def _is_unsorted(rows: pa.Table) -> bool:
-    import pyarrow.compute as pc
-
-    ids = rows[SEQUENCE_ID].combine_chunks()
-    if len(ids) < 2:
-        return False
-    return bool(pc.any(pc.less(ids.slice(1), ids.slice(0, len(ids) - 1))).as_py())

@@ -20,7 +20,7 @@ from jobs.protocol.ids import txn_version
 from jobs.protocol.manifest import StagedFile
 from resources import delta_commits
 from resources.delta_tables import ManagedTable, read_at
-from resources.keyed_rows import last_per_key
+from jobs.state.keyed_rows import last_per_key
 from resources.staging import Staging, schema_of_file, verify
 
 REGION = "shop/orders"

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resources.staging import SEQUENCE_COLUMN
+from jobs.graph.operator import SEQUENCE_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def last_per_key(rows: pa.Table, keys: Sequence[str], order: Sequence[str] = (SEQUENCE_COLUMN,)) -> pa.Table:
+def last_per_key(rows: pa.Table, keys: Sequence[str], order: Sequence[str] = (SEQUENCE_ID,)) -> pa.Table:
     """Return the last row of each key by the `order` columns (numbers without nulls), in the order of `rows`."""
     import numpy as np
 
