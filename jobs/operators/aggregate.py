@@ -118,7 +118,7 @@ class Aggregate(Operator):
         """Return the changes of a group: keys, values, parts, `_sequence_id`; one row a changed key and id."""
         partials = self.partials(frames.input(self.inputs[0]))
         before = frames.state(self, partials)
-        history = partials if before is None else before.unionByName(partials)
+        history = partials if before is None else frames.gathered(before.unionByName(partials))
         return self.merged(history, first_id=frames.first_id)
 
     def partials(self, rows: DataFrame) -> DataFrame:

@@ -32,6 +32,7 @@ class GroupFrames:
         read_state: keyed state before the group for an aggregate and its partials, None for the initial state.
         read_lookup: frame of a lookup's table.
         read_statement: text of a SQL operator.
+        small: the group's rows are few: one partition is faster than an exchange.
     """
 
     session: SparkSession
@@ -42,6 +43,7 @@ class GroupFrames:
     read_state: StateReader
     read_lookup: Callable[[Lookup], DataFrame]
     read_statement: Callable[[str], str]
+    small: bool = False
     streams: dict[str, DataFrame] = field(default_factory=dict)
 
     def scanned(self, output: str) -> DataFrame:
@@ -55,6 +57,10 @@ class GroupFrames:
     def state(self, operator: Aggregate, partials: DataFrame) -> DataFrame | None:
         """Return the state rows that the partials' keys had before the group, None where there is no state yet."""
         return self.read_state(operator, partials)
+
+    def gathered(self, frame: DataFrame) -> DataFrame:
+        """Return the frame in one partition where the group is small: a keyed step then needs no exchange."""
+        return frame.coalesce(1) if self.small else frame
 
     def lookup(self, operator: Lookup) -> DataFrame:
         return self.read_lookup(operator)

@@ -137,6 +137,7 @@ class GroupWork:
             read_state=self._state_before,
             read_lookup=self._lookup,
             read_statement=self.outside.statement,
+            small=self.small,
         )
         for operator in region.run_order:
             self._await_inputs(operator, frames)
