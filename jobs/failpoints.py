@@ -38,6 +38,10 @@ class FailPoint(StrEnum):
     REWIND_AFTER = "rewind.after_commit"
     REWIND_TABLE_BEFORE = "rewind_table.before_commit"
     REWIND_TABLE_AFTER = "rewind_table.after_commit"
+    NOTE_BEFORE = "note.before_commit"
+    NOTE_AFTER = "note.after_commit"
+    COMPACT_BEFORE = "compact.before_commit"
+    COMPACT_AFTER = "compact.after_commit"
     RELEASE_BEFORE = "release.before"
 
 

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import UnknownName, UsageError
+from jobs.errors import RegistryLost, UnknownName, UsageError
 from jobs.graph.application import Application, load_application, nearest
 from jobs.graph.params import Params, bind_params
 from jobs.protocol.history import RegionHistory
@@ -215,6 +215,9 @@ def find_region(name: str, *, workplace: Workplace | None = None) -> str:
     if len(below) > 1:
         raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
     reference, _, start = name.partition("/")
+    if ".py" in name:  # a file's path has slashes of its own
+        folder, suffix, start = name.partition(".py")
+        reference, start = folder + suffix, start.lstrip("/")
     try:
         plan = open_application(reference).plan
     except UnknownName:
@@ -319,10 +322,14 @@ def scan_region(
     Raises:
         UsageError: the folder does not exist.
         InputChanged: a committed file changed and the policy is to halt.
+        RegistryLost: the registry does not know what is committed, so everything would seem new (H27).
     """
     from orchestration.scans import record_scan
 
     source = source_of(region)
+    if workplace.registry.is_empty(region.name) and workplace.history(region.name).states:
+        msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
+        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
     return record_scan(workplace.registry, region.name, source_folder(workplace, source), source.scan, now=now())
 
 

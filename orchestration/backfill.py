@@ -58,7 +58,8 @@ def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = 
 
     paths = _matching(wanted)
     if not paths:
-        raise UsageError(f"no file matches {wanted.pattern!r}", remedy="quote the glob, so that the shell leaves it alone")
+        remedy = "quote the glob, so that the shell leaves it alone"
+        raise UsageError(f"no file matches {wanted.pattern!r}", remedy=remedy)
     _wait_until_settled(paths, source.scan.settle if source is not None else 0.0)
     counts: Counter[str] = Counter()
     refused: list[dict[str, str]] = []
@@ -90,7 +91,7 @@ def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = 
 
 def _matching(wanted: Wanted) -> list[str]:
     pattern = f"{wanted.pattern}/**" if Path(wanted.pattern).is_dir() else wanted.pattern
-    names = (os.path.abspath(name) for name in glob.iglob(pattern, recursive=True, include_hidden=True))  # noqa: PTH100, PTH207
+    names = (os.path.abspath(name) for name in glob.iglob(pattern, recursive=True, include_hidden=True))
     return sorted(name for name in names if not Path(name).is_dir() and _is_between(name, wanted))
 
 
@@ -142,7 +143,8 @@ def _output_of(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: Pa
     outputs = tuple(scan.outputs or ()) if scan is not None else ()
     if wanted.output is not None:
         if scan is not None and wanted.output not in (outputs or ("",)):
-            raise UsageError(f"the source has no output {wanted.output!r}", remedy=f"one of {', '.join(outputs) or 'none'}")
+            known = ", ".join(outputs) or "none"
+            raise UsageError(f"the source has no output {wanted.output!r}", remedy=f"known: {known}")
         return wanted.output
     if scan is None or not outputs:
         return ""

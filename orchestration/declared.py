@@ -90,9 +90,7 @@ def declared(workplace: Workplace, region: str) -> Declared:
     return declared_of(found[1], found[0].reference) if found is not None else Declared()
 
 
-def load_region(
-    workplace: Workplace, region: str, *, reference: str | None = None
-) -> tuple[Opened, RegionPlan] | None:
+def load_region(workplace: Workplace, region: str, *, reference: str | None = None) -> tuple[Opened, RegionPlan] | None:
     """Return the code of a region, None where it cannot be found or does not compile.
 
     Looked for: `reference`, the note of the last run, the shipped applications, those of the settings.
@@ -137,5 +135,6 @@ def require_code(workplace: Workplace, region: str) -> tuple[Opened, RegionPlan]
     found = load_region(workplace, region)
     if found is None:
         msg = f"the application of region {region!r} cannot be found"
-        raise UnknownName(msg, remedy='add it to drainmark.toml: applications = ["app.py"], or run `drainmark scan APP`')
+        remedy = 'add it to drainmark.toml: applications = ["app.py"], or run `drainmark scan APP`'
+        raise UnknownName(msg, remedy=remedy)
     return found

@@ -125,7 +125,9 @@ def _has_jars() -> bool:
 # --- repair ----------------------------------------------------------------------------------------------------------
 
 
-def repair(workplace: Workplace, *, applications: Sequence[str] = (), inputs: Sequence[str] = ()) -> list[dict[str, Any]]:
+def repair(
+    workplace: Workplace, *, applications: Sequence[str] = (), inputs: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Rebuild the registry of every region from its checkpoint table; return the counts a region.
 
     What was committed, skipped or refused is as before; what a rewind withdrew is pending in its old place; files of
@@ -213,7 +215,7 @@ def _refused(history: RegionHistory, known: Sequence[NewTrigger]) -> list[Rebuil
     found = [_rebuilt(row, 0, TriggerStatus.REFUSED, None) for row in history.refused]
     unique = {(trigger.uri, trigger.identity_key): trigger for trigger in found}
     left = [trigger for key, trigger in unique.items() if key not in taken]
-    return [_placed(trigger, after + place, TriggerStatus.REFUSED, trigger.reason) for place, trigger in enumerate(left, 1)]
+    return [_placed(trigger, after + n, TriggerStatus.REFUSED, trigger.reason) for n, trigger in enumerate(left, 1)]
 
 
 def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int | None) -> RebuiltTrigger:

@@ -147,7 +147,6 @@ def run_config_schema(params: type[Params], region: RegionPlan) -> dict[str, Any
     return {
         "parameters": dg.Field(
             {name: _parameter(field) for name, field in params.model_fields.items()},
-            is_required=False,
             description="as --set NAME=VALUE",
         ),
         "inputs": dg.Field(

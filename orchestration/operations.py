@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import Owned, RewindRefused, UnknownName, UsageError
@@ -32,7 +31,7 @@ _POLL_SECONDS = 0.2
 _IDENTITY = ("size", "mtime_ns", "inode")
 
 
-# --- reset and rewind --------------------------------------------------------------------------------------------------
+# --- reset and rewind -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +154,7 @@ def _id_of_file(history: RegionHistory, name: str) -> int:
 
 def _names(uri: str | None, name: str) -> bool:
     """Say whether a name means a uri: as it is, as a path from here, or as the end of its path."""
-    return uri is not None and (uri in (name, os.path.abspath(name)) or uri.endswith(f"/{name.lstrip('/')}"))  # noqa: PTH100
+    return uri is not None and (uri in (name, os.path.abspath(name)) or uri.endswith(f"/{name.lstrip('/')}"))
 
 
 def _region_of(history: RegionHistory) -> str:
@@ -209,7 +208,8 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
     lost = (*plan.gone, *plan.changed)
     if lost and not accept_loss:
         msg = f"{len(lost)} inputs above {plan.to} are gone or changed, the first is {lost[0]}"
-        raise RewindRefused(msg, remedy="restore them, or repeat with --accept-loss", gone=plan.gone, changed=plan.changed)
+        remedy = "restore them, or repeat with --accept-loss"
+        raise RewindRefused(msg, remedy=remedy, gone=plan.gone, changed=plan.changed)
     pending = 0
     with owning(workplace.owner(plan.region)) as owner:
         if plan.to is not None:
@@ -240,7 +240,7 @@ def _pass_gone(workplace: Workplace, owner: RegionOwner, rows: Sequence[Checkpoi
     return len(lost)
 
 
-# --- halt and resume ---------------------------------------------------------------------------------------------------
+# --- halt and resume ------------------------------------------------------------------------------------------------
 
 
 def halt(
@@ -291,7 +291,7 @@ def resume(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
     return {"region": region, "was_halted": was_halted, "reason": reason, "epoch": owner.epoch}
 
 
-# --- skip --------------------------------------------------------------------------------------------------------------
+# --- skip -----------------------------------------------------------------------------------------------------------
 
 
 def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str, Any]:
@@ -341,7 +341,7 @@ def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
 
     registry = existing_registry(workplace)
     seen: list[Trigger] = []
-    for uri in dict.fromkeys((file, uri_of(os.path.abspath(file)))):  # noqa: PTH100 - links stay as they are named
+    for uri in dict.fromkeys((file, uri_of(os.path.abspath(file)))):
         seen += registry.by_uri(region, uri) if registry is not None else []
     if not seen and registry is not None:
         seen = [t for t in registry.pending(region, registry.pending_count(region)) if _names(t.uri, file)]
@@ -356,4 +356,4 @@ def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
         number = f" as sequence id {last.sequence_id}" if last.sequence_id is not None else ""
         raise UsageError(f"{last.uri} is not pending: it is {last.status.value}{number}")
     msg = f"no trigger of region {region!r} is called {file!r}"
-    raise UnknownName(msg, remedy=f"drainmark scan {region.partition('/')[0]} looks for new files; {Path(file).name!r} must be pending")
+    raise UnknownName(msg, remedy=f"drainmark scan {region.partition('/')[0]} looks for new files")

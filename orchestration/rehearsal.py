@@ -42,5 +42,7 @@ def rehearse(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[s
             operator.name: {"vectorises": operator.name not in forced, "reason": forced.get(operator.name)}
             for operator in region.operators
         },
-        "tables": [{"table": table.name, "role": table.role.value, "operator": table.operator} for table in blueprint.tables],
+        "tables": [
+            {"table": table.name, "role": table.role.value, "operator": table.operator} for table in blueprint.tables
+        ],
     }

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from jobs.errors import DrainmarkError, Interrupted, Retry
+from jobs.errors import DrainmarkError, Halted, InputChanged, Interrupted, Retry
 from jobs.protocol.history import UNCLEAN
-from orchestration.assembly import Opened, Workplace, region_run, scan_region, source_of
+from orchestration.assembly import Opened, Workplace, owning, region_run, scan_region, source_of
 from orchestration.declared import remember
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jobs.runtime.run import GroupReport, RegionRun
     from jobs.runtime.scanning import ScanResult
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SCAN_SECONDS = 1.0
 _SETTLE_PATIENCE_SECONDS = 60.0
 """A file that is written to all the time is left to a later run after so long."""
@@ -30,10 +31,20 @@ class Interruption:
 
     def __init__(self) -> None:
         self.event = threading.Event()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        self.arm()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def arm(self) -> None:
         """Take the signals; to be repeated after a Spark session has started, which takes SIGINT for itself."""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -100,6 +111,7 @@ class RegionLoop:
     has_claimed: bool = False
     _started: float = 0.0
     _active: RegionRun | None = None
+    _has_owned: bool = False
 
     def run(self) -> dict[str, Any]:
         """Process until idle; return the summary that `run --json` prints.
@@ -109,6 +121,7 @@ class RegionLoop:
         """
         self._started = time.monotonic()
         while True:
+            self._has_owned = False
             try:
                 if self._is_work_there():
                     self._process()
@@ -139,7 +152,6 @@ class RegionLoop:
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     def _process(self) -> None:
-        self._active = None
         run = region_run(
             self.workplace,
             self.opened,
@@ -157,18 +169,25 @@ class RegionLoop:
             run.claim()
             self._drain(run)
         except BaseException as error:
+            self._has_owned = run.owner.epoch > 0
             run.hand_over(error)
             raise
+        finally:
+            self._active = None
         run.hand_over()
 
     def _drain(self, run: RegionRun) -> None:
         while True:
-            for report in run.groups():
-                self.reports.append(report)
-                self.failures = 0
-                self.watch.on_group(report, self.workplace.registry.pending_count(self.region.name))
+            self._groups(run)
             if not self._waits_for_more():
                 return
+
+    def _groups(self, run: RegionRun) -> None:
+        """Process what is pending; also where nothing is, since a request to halt is obeyed in there."""
+        for report in run.groups():
+            self.reports.append(report)
+            self.failures = 0
+            self.watch.on_group(report, self._pending())
 
     def _is_work_there(self) -> bool:
         """Scan until something is there to do, or the time is over: only then is a claim worth an epoch."""
@@ -199,26 +218,31 @@ class RegionLoop:
             elif left > 0:
                 self.interruption.pause(min(_SCAN_SECONDS, left))
                 if self._active is not None:
-                    self._obey()
+                    self._groups(self._active)
             else:
                 return False
 
-    def _obey(self) -> None:
-        """An owner that waits for files still obeys a request to halt."""
-        assert self._active is not None
-        for _ in self._active.groups():
-            msg = "a group without a pending trigger"
-            raise AssertionError(msg)
-
     def _scan(self) -> None:
-        found: ScanResult = scan_region(self.workplace, self.region)
+        try:
+            found: ScanResult = scan_region(self.workplace, self.region)
+        except InputChanged as error:
+            raise self._halt(error) from error
         remember(self.workplace, self.opened, self.region)
         self.refused, self.unsettled = found.refused, found.unsettled
+
+    def _halt(self, error: InputChanged) -> Halted:
+        """Halt the region because of a committed file that is another one now: its source asked for that (I4)."""
+        described = {**error.to_json(), "trigger": error.facts.get("trigger")}
+        operator = source_of(self.region).name
+        if self._active is not None:
+            return self._active.owner.halt(error.message, trigger=None, operator=operator, error=described)
+        with owning(self.workplace.owner(self.region.name, run_id=self.run_id)) as owner:
+            return owner.halt(error.message, trigger=None, operator=operator, error=described)
 
     def _pending(self) -> int:
         return self.workplace.registry.pending_count(self.region.name)
 
-    # --- after a failure -----------------------------------------------------------------------------------------------
+    # --- after a failure ---------------------------------------------------------------------------------------------
 
     def _back_off(self, error: Exception) -> None:
         """Wait before the next attempt, or raise where another one is not allowed or cannot help."""
@@ -227,8 +251,7 @@ class RegionLoop:
         error = classified(error)
         if not isinstance(error, DrainmarkError) or isinstance(error, Interrupted):
             raise error
-        has_owned = self._active is not None and self._active.owner.epoch > 0
-        if not has_owned or error.retry not in (Retry.ATTEMPT, Retry.WAIT):
+        if not self._has_owned or error.retry not in (Retry.ATTEMPT, Retry.WAIT):
             raise error
         self.failures += 1
         # The region halts by itself after its budget; what fails before a claim could be counted ends here.
@@ -249,7 +272,7 @@ def run_application(
     options: RunOptions,
     watch: Watch,
     run_id: str,
-    interruption: Interruption | None = None,
+    interruption: Interruption,
 ) -> list[RegionLoop]:
     """Run regions one after the other; a failure of one does not keep the others from their turn (V28).
 
@@ -258,8 +281,6 @@ def run_application(
     Raises:
         DrainmarkError: the first failure, after all had their turn; `Interrupted` at once.
     """
-    interruption = interruption or Interruption()
-    interruption.arm()
     deadline = time.monotonic() + options.seconds
     turns = options if len(regions) == 1 else replace(options, seconds=0.0)
     done: list[RegionLoop] = []
@@ -279,10 +300,11 @@ def run_application(
                 raise
             except Exception as error:
                 failed[region.name] = error
-                watch.on_note(f"{region.name}: {error}")
+                if len(regions) > 1:
+                    watch.on_note(f"{region.name}: {error}")
         if turns is options or len(failed) == len(regions) or time.monotonic() >= deadline:
             break
         interruption.pause(min(_SCAN_SECONDS, deadline - time.monotonic()))
-    for error in failed.values():
-        raise error
+    if failed:
+        raise next(iter(failed.values()))
     return done

@@ -17,7 +17,14 @@ from jobs.regions.plan import RegionPlan
 from jobs.runtime.owner import halted_error
 from jobs.runtime.run import GroupReport, RegionRun
 from orchestration.assembly import Opened, Workplace, open_application, region_run, scan_region
-from orchestration.assets import HAND_OVER, PROCESS, materializations, observations, table_assets
+from orchestration.assets import (
+    HAND_OVER,
+    PROCESS,
+    checkpoint_key,
+    materializations,
+    observations,
+    table_assets,
+)
 from orchestration.checks import evaluations
 from orchestration.interruption import ending_gracefully, watch_parent
 from orchestration.metadata import groups_table, step_line
@@ -84,22 +91,22 @@ class RegionSteps:
 
     def hand_over_op(self) -> dg.OpDefinition:
         """Return the op that notes how the run ended, frees the lease, and sums up."""
-        tables = self._outputs(HAND_OVER)
 
         @dg.op(
             name=f"{self.node}__hand_over",
             description="note what is published, free the lease, judge the asset checks",
             ins={PROCESSED: dg.In(dg.Nothing)},
-            out={GROUPS: dg.Out(dg.Nothing), **tables},
+            out=self._outputs(HAND_OVER),
             required_resource_keys={SLOT},
         )
-        def hand_over(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
+        def hand_over(context: dg.OpExecutionContext) -> Iterator[dg.AssetObservation]:
             slot = slot_of(context)
             with ending_gracefully(slot.interrupt):
                 slot.finish()
             for evaluation in evaluations(self.workplace, self.region):
                 context.log_event(evaluation)  # type: ignore[arg-type]  # accepted, though not annotated
-            yield dg.Output(None, GROUPS, metadata={GROUPS: dg.MetadataValue.md(groups_table(slot.reports))})
+            table = dg.MetadataValue.md(groups_table(slot.reports))
+            yield dg.AssetObservation(checkpoint_key(self.region), metadata={GROUPS: table})
 
         return hand_over
 

@@ -132,7 +132,8 @@ def _checked(history: RegionHistory, at: int) -> int:
         return at
     allowed = [INITIAL_ID, *history.states]
     closest = min(allowed, key=lambda number: abs(number - at))
-    why = f"the last committed id is {history.committed_id}" if at > history.committed_id else "no such state is in force"
+    last = history.committed_id
+    why = f"the last committed id is {last}" if at > last else "no such state is in force"
     msg = f"there is no consistent state {at}: {why}"
     raise RewindRefused(msg, remedy=f"the nearest id is {closest}", nearest=closest)
 

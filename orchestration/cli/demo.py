@@ -6,6 +6,7 @@ in child processes: what you see is what you would type.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import shutil
 import signal
@@ -31,6 +32,9 @@ KILLED_AT = "checkpoint.after_commit"
 KILLED_GROUP = 3
 GROUPS = 6
 SHOWN_ATTACKERS = 12
+BAR_WIDTH = 8
+PLAIN_WIDTH = 100
+"""Columns where standard output is no terminal."""
 _KEPT_VARIABLES = ("DRAINMARK_SPARK_MASTER", "DRAINMARK_SPARK_CONF")
 _MARK = "# The project of `drainmark demo`, made anew by each demo.\n"
 
@@ -51,6 +55,8 @@ def demo(
 
     check_java()
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
     project = DemoProject(root=load_settings(home=home).home / "demo", console=console)
     project.make()
     if logs is None:
@@ -151,7 +157,10 @@ def _kill_and_recover(project: DemoProject, year: int, files: int) -> None:
         raise DrainmarkError(f"the run was to be killed and ended with {ended}", remedy="see what it says above")
     console.print(f"\n[bold red]Killed[/] by signal {-ended}: no handler ran, nothing was cleaned up. What is left:")
     _expect(project.run("status", APPLICATION))
-    console.print("The last group is committed and not published: the next owner has to finish what it finds.")
+    console.print(
+        "The last group is committed and not published, and the registry still calls its files pending: "
+        "the next owner finishes what it finds, and nobody reads half of it meanwhile."
+    )
 
     _headline(console, "2  The same command again", "take over, open a new epoch, publish what was committed, go on")
     _expect(project.run(*command))
@@ -195,22 +204,26 @@ def _result(project: DemoProject, counted: Counted, files: int) -> None:
 
 def _attackers(console: Console, hosts: Sequence[Mapping[str, Any]], alerts: Sequence[Mapping[str, Any]]) -> None:
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     bursts = _tally(alerts, "remote_host")
-    table = Table("remote host", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("failures", justify="right", style="bold")
-    table.add_column("", no_wrap=True)
-    table.add_column("bursts", justify="right")
-    table.add_column("first seen")
-    table.add_column("last seen")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("remote host", no_wrap=True)
+    table.add_column("failures", justify="right", style="bold", no_wrap=True)
+    table.add_column("", no_wrap=True, style="red")
+    table.add_column("bursts", justify="right", no_wrap=True)
+    table.add_column("first seen", no_wrap=True)
+    table.add_column("last seen", no_wrap=True)
     ranked = sorted(hosts, key=lambda row: (-row["failures"], row["remote_host"]))
     most = ranked[0]["failures"] if ranked else 1
     for row in ranked[:SHOWN_ATTACKERS]:
-        bar = "█" * max(1, round(20 * row["failures"] / most))
+        bar = "█" * max(1, round(BAR_WIDTH * row["failures"] / most))
         burst = bursts.get(row["remote_host"], 0)
-        times = (_second(row["first_seen"]) or "unknown", _second(row["last_seen"]) or "unknown")
-        table.add_row(row["remote_host"], f"{row['failures']:,}", f"[red]{bar}[/]", str(burst or ""), *times)
+        table.add_row(
+            escape(row["remote_host"]), f"{row['failures']:,}", bar, str(burst or ""),
+            _minute(row["first_seen"]), _minute(row["last_seen"]),
+        )  # fmt: skip
     console.print(table)
     if len(ranked) > SHOWN_ATTACKERS:
         console.print(f"... and {len(ranked) - SHOWN_ATTACKERS} more. ", end="")
@@ -218,9 +231,10 @@ def _attackers(console: Console, hosts: Sequence[Mapping[str, Any]], alerts: Seq
 
 
 def _next_steps(project: DemoProject) -> None:
-    program = sys.argv[0] if Path(sys.argv[0]).name == "drainmark" else "drainmark"
-    program = os.path.relpath(program, project.root) if os.sep in program else program
-    folder = os.path.relpath(project.root)
+    program = "drainmark"
+    if Path(sys.argv[0]).name == program and shutil.which(program) is None:
+        program = _shorter(Path(sys.argv[0]), project.root)
+    folder = _shorter(project.root, Path.cwd())
     _headline(project.console, "Go on", f"the demo is a project of its own in {folder}")
     for arguments, meaning in (
         ("dev", "opens Dagster's UI; drop a *.log file into inbox/ and watch the sensor take it"),
@@ -228,6 +242,11 @@ def _next_steps(project: DemoProject) -> None:
         (f"reset {APPLICATION} --by 4", "what it would take to go back four files (add --yes to do it)"),
     ):
         project.console.print(f"  [dim]# {meaning}[/]\n  (cd {folder} && {program} {arguments})", soft_wrap=True)
+
+
+def _shorter(path: Path, start: Path) -> str:
+    """Return a path as one would type it from a folder."""
+    return min(os.path.relpath(path, start), str(path.absolute()), key=len)
 
 
 def _headline(console: Console, title: str, subtitle: str) -> None:
@@ -246,6 +265,10 @@ def _tally(rows: Sequence[Mapping[str, Any]], column: str) -> dict[str, int]:
 def _second(moment: str | None) -> str | None:
     """Return a time of the command line's JSON as `2005-06-14 15:16:01`."""
     return None if moment is None else moment[:19].replace("T", " ")
+
+
+def _minute(moment: str | None) -> str:
+    return "unknown" if moment is None else f"{dt.datetime.fromisoformat(moment):%b %d %H:%M}"
 
 
 def _megabytes(files: Sequence[Path]) -> str:

@@ -17,13 +17,16 @@ _SHOWN = 10
 
 
 def reset(
+    *,
     region: RegionName,
     to: Annotated[int | None, typer.Option("--to", min=0, help="Go back to this sequence id.")] = None,
     to_file: Annotated[str | None, typer.Option("--to-file", help="… to the state right after this file.")] = None,
-    to_time: Annotated[str | None, typer.Option("--to-time", help="… to the last state committed at or before this time.")] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", help="… to the last state committed by this time.")
+    ] = None,
     by: Annotated[int | None, typer.Option("--by", min=0, help="… by so many states.")] = None,
     to_initial: Annotated[bool, typer.Option("--to-initial", help="… to the state before any file.")] = False,
-    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Rewind past files that are gone or changed.")] = False,
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Even if files are gone or changed.")] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -46,7 +49,8 @@ def reset(
     elif plan.to is None:
         output.say(f"{plan.region}: reset to {done['committed_sequence_id']} under epoch {done['epoch']}")
     else:
-        output.say(f"{plan.region}: rewound to {plan.to}; {len(plan.withdrawn)} ids withdrawn, {done['requeued']} files pending again")
+        counts = f"{len(plan.withdrawn)} ids withdrawn, {done['requeued']} files pending again"
+        output.say(f"{plan.region}: rewound to {plan.to}; {counts}")
 
 
 def _show_plan(plan: ResetPlan, *, as_json: bool) -> None:
@@ -71,7 +75,7 @@ def _some(values: Any) -> str:
     return f"{listed} …" if len(values) > _SHOWN else listed or "none"
 
 
-def halt(region: RegionName, reason: Reason, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+def halt(*, region: RegionName, reason: Reason, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """Halt a region until it is resumed; a run that works on it ends after its group."""
     from orchestration import operations
     from orchestration.assembly import find_region
@@ -85,6 +89,7 @@ def halt(region: RegionName, reason: Reason, home: Home = None, as_json: AsJson 
 
 
 def resume(
+    *,
     region: RegionName,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "resumed by hand",
     home: Home = None,
@@ -104,6 +109,7 @@ def resume(
 
 
 def skip(
+    *,
     region: RegionName,
     file: Annotated[str, typer.Option("--file", help="A pending file: its path or the end of it.")],
     reason: Reason,
@@ -125,11 +131,14 @@ def skip(
 
 
 def backfill(
+    *,
     region: RegionName,
     pattern: Annotated[str, typer.Option("--input", metavar="GLOB", help="Files to queue; a folder means all below.")],
     since: Annotated[str | None, typer.Option("--since", help="Only files modified at or after this time.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="Only files modified before this time.")] = None,
-    output_name: Annotated[str | None, typer.Option("--output", help="Output of the source, where it has several.")] = None,
+    output_name: Annotated[
+        str | None, typer.Option("--output", help="Output of the source, if it has several.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
     home: Home = None,
     as_json: AsJson = False,

@@ -74,12 +74,13 @@ def invoke(arguments: Sequence[str]) -> int:
         output.complain(error, as_json=as_json)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        output.complain(Interrupted("interrupted"), as_json=as_json)
-        return Interrupted.exit_code
+        code = Interrupted.exit_code
     except BrokenPipeError:
         return 0
     except Exception as error:
         return _unexpected(error, as_json=as_json)
+    if code == Interrupted.exit_code:  # typer, too, turns a KeyboardInterrupt into this number
+        output.complain(Interrupted("interrupted"), as_json=as_json)
     return code if isinstance(code, int) else 0
 
 

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from orchestration.assembly import Workplace
 
 Home = Annotated[
-    Path | None, typer.Option("--home", help="DRAINMARK_HOME; else the environment or drainmark.toml says.", show_default=False)
+    Path | None,
+    typer.Option("--home", help="DRAINMARK_HOME; else the environment or drainmark.toml says.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output and nothing else there.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do what needs a yes; harmless elsewhere.")]
 Inputs = Annotated[
     list[str] | None,
-    typer.Option("--input", metavar="[NAME=]PATH", help="Scan this folder instead of the declared one.", show_default=False),
+    typer.Option("--input", metavar="[NAME=]PATH", help="Scan this folder, not the declared one.", show_default=False),
 ]
 Settings = Annotated[
     list[str] | None,

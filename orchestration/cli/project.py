@@ -19,6 +19,7 @@ _SHIPPED = Path(__file__).parents[2]
 
 
 def init(
+    *,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of the new project; made if it is not there.")],
     home: Home = None,
     as_json: AsJson = False,
@@ -43,6 +44,7 @@ def init(
 
 
 def dev(
+    *,
     port: Annotated[int, typer.Option("--port", help="Port of the web page.")] = 3000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     home: Home = None,
@@ -56,7 +58,8 @@ def dev(
     own = place.settings.project_root / "dagster.yaml"
     configuration = own if own.is_file() else _SHIPPED / "dagster.yaml"
     if not configuration.is_file():
-        raise UsageError("there is no dagster.yaml, neither here nor in the installation", remedy="copy it from the repository")
+        remedy = "copy it from the repository"
+        raise UsageError("there is no dagster.yaml, neither here nor in the installation", remedy=remedy)
     shutil.copyfile(configuration, dagster_home / "dagster.yaml")
     environment = {**os.environ, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
     command = [sys.executable, "-m", "dagster", "dev", "-m", "orchestration.definitions", "-h", host, "-p", str(port)]
@@ -66,6 +69,7 @@ def dev(
 
 
 def doctor(
+    *,
     repair: Annotated[bool, typer.Option("--repair", help="Rebuild the registry from the checkpoint tables.")] = False,
     inputs: Inputs = None,
     app: Annotated[

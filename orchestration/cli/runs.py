@@ -25,6 +25,7 @@ _KEYS = ("groups", "triggers", "rows_in", "bytes_in")
 
 
 def run(
+    *,
     app: AppName,
     inputs: Inputs = None,
     settings: Settings = None,
@@ -41,7 +42,7 @@ def run(
 ) -> None:
     """Scan, then process until nothing is pending."""
     from orchestration.assembly import open_application
-    from orchestration.retries import RunOptions, run_application
+    from orchestration.retries import Interruption, RunOptions, run_application
 
     place = workplace(home)
     opened = open_application(app, params=parameters(settings), inputs=inputs or ())
@@ -51,9 +52,10 @@ def run(
             result: Any = _rehearse(place, opened, regions)
         else:
             options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
-            with _progress() as watch:
+            with Interruption() as interruption, _progress() as watch:
                 loops = run_application(
-                    place, opened, regions, options=options, watch=watch, run_id=uuid.uuid4().hex
+                    place, opened, regions, options=options, watch=watch, run_id=uuid.uuid4().hex,
+                    interruption=interruption,
                 )  # fmt: skip
             _report_assets(place, opened, [report for loop in loops for report in loop.reports])
             result = _summary(opened, regions, loops)
@@ -93,8 +95,9 @@ def _summary(opened: Opened, regions: Sequence[RegionPlan], loops: Sequence[Regi
 def _say_summary(summary: Mapping[str, Any]) -> None:
     for entry in summary["regions"]:
         if entry["outcome"] == "processed":
-            numbers = f"{entry['triggers']} files in {entry['groups']} groups, {entry['rows_in']} rows, {entry['seconds']:.1f} s"
-            output.say(f"{entry['region']}: {numbers}; committed {entry['committed_sequence_id']}")
+            numbers = f"{entry['triggers']} files in {entry['groups']} groups, {entry['rows_in']} rows"
+            took = f"{entry['seconds']:.1f} s; committed {entry['committed_sequence_id']}"
+            output.say(f"{entry['region']}: {numbers}, {took}")
         else:
             output.say(f"{entry['region']}: {entry['outcome']}; committed {entry['committed_sequence_id']}")
         for refused in entry["refused"]:
@@ -108,13 +111,11 @@ def _say_summary(summary: Mapping[str, Any]) -> None:
 
 def _rehearse(place: Workplace, opened: Opened, regions: Sequence[RegionPlan]) -> dict[str, Any]:
     from jobs.regions.explain import as_json, as_text
+    from orchestration.rehearsal import rehearse
 
-    found = []
-    for region in regions:
-        from orchestration.rehearsal import rehearse
-
-        found.append(rehearse(place, opened, region))
-    return {"application": opened.plan.name, "plan": as_json(opened.plan), "regions": found, "text": as_text(opened.plan)}
+    found = [rehearse(place, opened, region) for region in regions]
+    plan = {"plan": as_json(opened.plan), "text": as_text(opened.plan)}
+    return {"application": opened.plan.name, **plan, "regions": found}
 
 
 def _say_rehearsal(result: Mapping[str, Any]) -> None:
@@ -192,7 +193,8 @@ def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupRepo
     try:
         from orchestration.runless import report
 
-        report(reports, opened.plan, dagster_home)
+        for region in opened.plan.regions:
+            report([group for group in reports if group.region == region.name], region, dagster_home)
     except Exception as error:  # everything is committed: a display that fails is no failure of the run
         output.note(f"Dagster was not told: {type(error).__name__}: {error} ({time.monotonic() - started:.1f} s)")
 
@@ -201,6 +203,7 @@ def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupRepo
 
 
 def scan(
+    *,
     app: AppName,
     inputs: Inputs = None,
     region: Annotated[str | None, typer.Option("--region", help="Only this region.", show_default=False)] = None,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pending", "attempts", "owner", "error")
 
 
-def apps(home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+def apps(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """List the applications: those shipped, and those of drainmark.toml."""
     from jobs.graph.application import shipped_applications
     from orchestration.declared import configured_applications
@@ -36,7 +36,8 @@ def apps(home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
 def _application(reference: str) -> dict[str, Any]:
     from orchestration.assembly import open_application
 
-    entry: dict[str, Any] = {"application": reference, "reference": reference, "origin": None, "regions": [], "error": None}
+    entry: dict[str, Any] = {"application": reference, "reference": reference, "origin": None}
+    entry.update(regions=[], error=None)
     try:
         plan = open_application(reference).plan
     except DrainmarkError as error:
@@ -48,6 +49,7 @@ def _application(reference: str) -> dict[str, Any]:
 
 
 def graph(
+    *,
     app: AppName,
     form: Annotated[str, typer.Option("--format", help="text, json or mermaid.")] = "text",
     home: Home = None,
@@ -68,6 +70,7 @@ def graph(
 
 
 def status(
+    *,
     app: Annotated[str | None, typer.Argument(metavar="[APP]", help="Only this application or region.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit 3 when a region is HALTED.")] = False,
     home: Home = None,
@@ -112,9 +115,10 @@ def _show_status(found: Sequence[dict[str, Any]]) -> None:
 
 
 def history(
+    *,
     region: RegionName,
     last: Annotated[int | None, typer.Option("--last", min=1, help="Only the newest so many.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also rewound ids, halts, skips, resumes, rewinds.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also rewound ids, halts, skips, rewinds.")] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -144,6 +148,7 @@ def _history_row(entry: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def show(
+    *,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a sink's table.")],
     at: Annotated[int | None, typer.Option("--at", min=0, help="As it was at this sequence id.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
@@ -156,7 +161,8 @@ def show(
 
     place = workplace(home)
     region = owner_of(place.home, table)
-    found = read_visible(place.home, region, table) if at is None else read_at(region, table, at=at, home=str(place.home))
+    home_text = str(place.home)
+    found = read_visible(place.home, region, table) if at is None else read_at(region, table, at=at, home=home_text)
     count = found.num_rows
     rows = found.slice(0, limit or (count if as_json else 50)).to_pylist()
     if as_json:

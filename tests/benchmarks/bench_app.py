@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dm.consistent(trigger="operator-driven")
 @dm.source(
-    dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="id bigint, k string, amount double, note string")
+    dm.DirectoryScan(
+        path="inbox", pattern="*.csv", format="csv", schema="id bigint, k string, amount double, note string"
+    )
 )
 def rows(scanned: DataFrame) -> DataFrame:
     """One row a line, as read."""

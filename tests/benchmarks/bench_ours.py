@@ -28,7 +28,9 @@ class Phases:
     seconds: Mapping[str, float]
 
 
-def measure(engine: SparkEngine, inbox: Path, home: Path, max_group: int | None, upsert: bool) -> tuple[Measured, Phases]:
+def measure(
+    engine: SparkEngine, inbox: Path, home: Path, max_group: int | None, upsert: bool
+) -> tuple[Measured, Phases]:
     """Scan a folder and run the application over it until it is idle.
 
     Args:

@@ -37,92 +37,110 @@ class Measured:
     totals: Mapping[str, tuple[int, float]]
 
 
-Start = Callable[["SparkSession", Path, Path, int, bool], list["StreamingQuery"]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a peer is to do.
+
+    Attributes:
+        inbox: folder of the files.
+        home: folder of this run alone, for tables and query checkpoints.
+        files: at most, per trigger.
+        upsert: the totals go to a Delta table of one row a key.
+    """
+
+    session: SparkSession
+    inbox: Path
+    home: Path
+    files: int
+    upsert: bool
 
 
-def two_queries(session: SparkSession, inbox: Path, home: Path, files: int, upsert: bool) -> list[StreamingQuery]:
+Start = Callable[[Job], list["StreamingQuery"]]
+
+
+def two_queries(job: Job) -> list[StreamingQuery]:
     """Filter -> Delta append, and a stateful aggregation beside it, each its own query in one session.
 
     Without an upsert sink the aggregate is kept in Spark's state store alone and written nowhere.
     """
-    rows = _read(session, inbox, files)
+    rows = _read(job)
     large = rows.where(F.col("amount") > LIMIT).writeStream.format("delta")
     totals = _by_key(rows).writeStream.outputMode("update")
-    if upsert:
-        _create_totals(session, home)
-        totals = totals.foreachBatch(lambda batch, number: _merge(batch, home, number, "source.n", "source.total"))
+    if job.upsert:
+        _create_totals(job)
+        totals = totals.foreachBatch(lambda batch, number: _merge(batch, job.home, "source.n", "source.total"))
     else:
         totals = totals.format("noop")
     return [
-        large.option("checkpointLocation", str(home / "checkpoint_large")).trigger(availableNow=True).start(str(home / "large")),
-        totals.option("checkpointLocation", str(home / "checkpoint_totals")).trigger(availableNow=True).start(),
+        _idle_soon(large, job.home / "checkpoint_large").start(str(job.home / "large")),
+        _idle_soon(totals, job.home / "checkpoint_totals").start(),
     ]
 
 
-def one_query_merging(session: SparkSession, inbox: Path, home: Path, files: int, upsert: bool) -> list[StreamingQuery]:
+def one_query_merging(job: Job) -> list[StreamingQuery]:
     """One query without state: each batch is appended, and its totals are merged into a Delta table."""
-    _create_totals(session, home)
+    _create_totals(job)
     added = ("target.n + source.n", "target.total + source.total")
 
     def write(batch: DataFrame, number: int) -> None:
-        _side_by_side(batch, lambda: _append(batch.where(F.col("amount") > LIMIT), home / "large", number),
-                      lambda: _merge(_by_key(batch), home, number, *added))
+        _side_by_side(batch, lambda: _append(batch.where(F.col("amount") > LIMIT), job.home / "large", number),
+                      lambda: _merge(_by_key(batch), job.home, *added))
 
-    return [_each_batch(session, inbox, home, files, write)]
+    return [_each_batch(job, write)]
 
 
-def one_query_appending(session: SparkSession, inbox: Path, home: Path, files: int, upsert: bool) -> list[StreamingQuery]:
+def one_query_appending(job: Job) -> list[StreamingQuery]:
     """One query without state: each batch and its totals are appended; whoever reads must add the totals up."""
 
     def write(batch: DataFrame, number: int) -> None:
-        _side_by_side(batch, lambda: _append(batch.where(F.col("amount") > LIMIT), home / "large", number),
-                      lambda: _append(_by_key(batch), home / "totals", number))
+        _side_by_side(batch, lambda: _append(batch.where(F.col("amount") > LIMIT), job.home / "large", number),
+                      lambda: _append(_by_key(batch), job.home / "totals", number))
 
-    return [_each_batch(session, inbox, home, files, write)]
+    return [_each_batch(job, write)]
 
 
-def complete_mode(session: SparkSession, inbox: Path, home: Path, files: int, upsert: bool) -> list[StreamingQuery]:
+def complete_mode(job: Job) -> list[StreamingQuery]:
     """As two_queries, the table of totals being written whole with each trigger."""
-    rows = _read(session, inbox, files)
+    rows = _read(job)
     large = rows.where(F.col("amount") > LIMIT).writeStream.format("delta")
     totals = _by_key(rows).writeStream.format("delta").outputMode("complete")
     return [
-        writer.option("checkpointLocation", str(home / f"checkpoint_{name}")).trigger(availableNow=True).start(str(home / name))
+        _idle_soon(writer, job.home / f"checkpoint_{name}").start(str(job.home / name))
         for name, writer in (("large", large), ("totals", totals))
     ]
 
 
-def measure(start: Start, session: SparkSession, inbox: Path, home: Path, files: int, upsert: bool) -> Measured:
+def measure(start: Start, job: Job) -> Measured:
     """Run a peer over a folder until it is idle."""
-    home.mkdir(parents=True)
+    job.home.mkdir(parents=True)
     began = time.monotonic()
-    queries = start(session, inbox, home, files, upsert)
+    queries = start(job)
     for query in queries:
         query.awaitTermination()
     whole = time.monotonic() - began
     span, triggers = _span(queries)
-    large = session.read.format("delta").load(str(home / "large")).count()
-    return Measured(
-        whole_seconds=whole, span_seconds=span, triggers=triggers, kept=large, totals=_totals(session, home)
-    )
+    kept = job.session.read.format("delta").load(str(job.home / "large")).count()
+    return Measured(whole_seconds=whole, span_seconds=span, triggers=triggers, kept=kept, totals=_totals(job))
 
 
-# --- how ---------------------------------------------------------------------------------------------------------------
+# --- how -------------------------------------------------------------------------------------------------------------
 
 
-def _read(session: SparkSession, inbox: Path, files: int) -> DataFrame:
-    return session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).csv(str(inbox))
+def _read(job: Job) -> DataFrame:
+    return job.session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", job.files).csv(str(job.inbox))
 
 
 def _by_key(rows: DataFrame) -> DataFrame:
     return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("amount").alias("total"))
 
 
-def _each_batch(
-    session: SparkSession, inbox: Path, home: Path, files: int, write: Callable[[DataFrame, int], None]
-) -> StreamingQuery:
-    writer = _read(session, inbox, files).writeStream.foreachBatch(write)
-    return writer.option("checkpointLocation", str(home / "checkpoint")).trigger(availableNow=True).start()
+def _idle_soon(writer: Any, checkpoint: Path) -> Any:
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+
+
+def _each_batch(job: Job, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
+    query: StreamingQuery = _idle_soon(_read(job).writeStream.foreachBatch(write), job.home / "checkpoint").start()
+    return query
 
 
 def _side_by_side(batch: DataFrame, *actions: Callable[[], None]) -> None:
@@ -140,11 +158,12 @@ def _append(rows: DataFrame, path: Path, number: int) -> None:
     rows.write.format("delta").options(**options).mode("append").save(str(path))
 
 
-def _create_totals(session: SparkSession, home: Path) -> None:
-    session.createDataFrame([], "k string, n bigint, total double").write.format("delta").save(str(home / "totals"))
+def _create_totals(job: Job) -> None:
+    empty = job.session.createDataFrame([], "k string, n bigint, total double")
+    empty.write.format("delta").save(str(job.home / "totals"))
 
 
-def _merge(batch: DataFrame, home: Path, number: int, count: str, total: str) -> None:
+def _merge(batch: DataFrame, home: Path, count: str, total: str) -> None:
     from delta.tables import DeltaTable
 
     table = DeltaTable.forPath(batch.sparkSession, str(home / "totals")).alias("target")
@@ -165,13 +184,13 @@ def _span(queries: list[StreamingQuery]) -> tuple[float, int]:
     return max(ends) - min(begins), triggers
 
 
-def _totals(session: SparkSession, home: Path) -> dict[str, tuple[int, float]]:
+def _totals(job: Job) -> dict[str, tuple[int, float]]:
     """Return the totals from the table where there is one, else from Spark's state store."""
-    if (home / "totals").exists():
-        rows: Any = session.read.format("delta").load(str(home / "totals"))
+    if (job.home / "totals").exists():
+        rows: Any = job.session.read.format("delta").load(str(job.home / "totals"))
         rows = rows.groupBy("k").agg(F.sum("n").alias("n"), F.sum("total").alias("total"))
     else:
-        store = session.read.format("statestore").load(str(home / "checkpoint_totals"))
+        store = job.session.read.format("statestore").load(str(job.home / "checkpoint_totals"))
         rows = store.select("key.k", F.col("value.count").alias("n"), F.col("value.sum").alias("total"))
     found = rows.toPandas()
     return as_totals(list(found["k"]), [int(n) for n in found["n"]], list(found["total"]))

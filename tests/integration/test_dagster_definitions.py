@@ -118,16 +118,15 @@ def test_a_run_leaves_an_event_a_table_and_group(
     for name in ("process", "drain", "checkpoint", "publish"):
         assert isinstance(numbers[0].metadata[f"drainmark/{name}_seconds"].value, float)
 
-    observed = events(instance, result.run_id, dg.DagsterEventType.ASSET_OBSERVATION)
-    assert len(observed) == 2
+    observed = [event.asset_observation_data.asset_observation for event in
+                events(instance, result.run_id, dg.DagsterEventType.ASSET_OBSERVATION)]  # fmt: skip
+    assert [event.asset_key.path[1] for event in observed] == ["source", "source", "checkpoints"]
+    table = observed[-1].metadata["groups"].value
+    assert "| 1–2 | 2 | 0.csv | 1.csv | 4 |" in table
+    assert "2 groups, 3 triggers" in table
     checks = {event.event_specific_data.check_name: event.event_specific_data.passed for event in
               events(instance, result.run_id, dg.DagsterEventType.ASSET_CHECK_EVALUATION)}  # fmt: skip
     assert checks == {"sinks_at_same_id": True, "not_halted": True, "rewind_horizon": True}
-    outputs = [event for event in events(instance, result.run_id, dg.DagsterEventType.STEP_OUTPUT)
-               if event.step_key.endswith("hand_over")]  # fmt: skip
-    table = outputs[0].step_output_data.metadata["groups"].value
-    assert "| 1–2 | 2 | 0.csv | 1.csv | 4 |" in table
-    assert "2 groups, 3 triggers" in table
     assert workplace.history(REGION).last_outcome is Outcome.CLEAN
 
 

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ class Child:
                 home=home,
                 project_root=Path(request["root"]),
                 spark_master=request["master"],
+                registry_url=f"sqlite:///{home / 'registry.db'}",
                 **request.get("settings", {}),
             )
         )
@@ -152,8 +154,11 @@ class Child:
 
     def _scan(self) -> None:
         from orchestration.assembly import scan_region
+        from orchestration.declared import remember
 
-        found = scan_region(self.workplace, self.opened.region(self.region))
+        region = self.opened.region(self.region)
+        remember(self.workplace, self.opened, region)
+        found = scan_region(self.workplace, region)
         self._say("scan", {"new": len(found.new), "refused": [list(entry) for entry in found.refused]})
 
     def _run(self, max_group: int | None = None) -> None:
@@ -186,6 +191,20 @@ class Child:
 
         with owning(self.workplace.owner(self.region, report=self._say)):
             pass
+
+    def _compact(self) -> None:
+        """Compact every table of rows and the checkpoint table as maintenance does, only earlier."""
+        from jobs.protocol.manifest import TableRole
+        from orchestration.assembly import owning
+
+        with owning(self.workplace.owner(self.region, report=self._say)) as owner:
+            store = self.workplace.store(self.region)
+            for table in owner.history.tables:
+                if table.role is not TableRole.UPSERT:
+                    target = store.table(table.name)
+                    staging = store.staging(table.name, owner.epoch, uuid.uuid4().hex)
+                    target.compact(target.txn_version() or 0, staging, files_at_least=2)
+            store.checkpoint.compact(files_at_least=2)
 
     def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -53,7 +53,19 @@ class Scene:
     def __post_init__(self) -> None:
         if self.home == Path():
             self.home = self.folder / "home"
-        self.place = Workplace(Settings(home=self.home, project_root=self.folder, **self.settings))
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Look at the home anew, as another process would."""
+        url = f"sqlite:///{self.home / 'registry.db'}"
+        self.place = Workplace(Settings(home=self.home, project_root=self.folder, registry_url=url, **self.settings))
+
+    def lose_registry(self) -> None:
+        """Delete the registry, journals and all."""
+        self.place.registry.close()
+        for path in self.home.glob("registry.db*"):
+            path.unlink()
+        self.reopen()
 
     def copied_to(self, folder: Path) -> Scene:
         """Return the same scene, on the same input, with a copy of its home below a folder."""
@@ -127,6 +139,11 @@ class Scene:
         files = [file for table in tables for file in delta_commits.live_files(table, Path(table.table_uri))]
         return max((file.last_id or 0 for file in files), default=0)
 
+    def _log_lengths(self) -> list[int]:
+        """Return how many commits each sink has: cheap to ask often."""
+        logs = [self.home / "lake" / sink / "_delta_log" for sink in self.sinks]
+        return [len(os.listdir(log)) if log.is_dir() else 0 for log in logs]
+
     # --- judging -----------------------------------------------------------------------------------------------------
 
     def assert_sinks(self, files: Sequence[Path] | None = None) -> None:
@@ -193,13 +210,18 @@ class Scene:
 
         def look() -> None:
             place = Workplace(Settings(home=self.home, project_root=self.folder))
+            seen: list[int] | None = None
             while not stop.is_set():
+                found = self._log_lengths()
+                if found == seen:
+                    time.sleep(0.01)
+                    continue
+                seen = found
                 visible = self.visible_id()
                 history = place.history(self.region)
                 if visible > history.committed_id and not history.is_rewinding:
                     wrong.append((visible, history.committed_id))
                 looks[0] += 1
-                time.sleep(0.03)
 
         reader = threading.Thread(target=look, daemon=True, name="reader")
         reader.start()

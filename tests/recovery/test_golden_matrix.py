@@ -21,9 +21,8 @@ GROUP = 2
 REWIND_TO = 3  # inside a group of five
 ALL = 5
 
-_DURABLE_BEFORE_COMMIT = BEGUN
-_DURABLE_AFTER_COMMIT = BEGUN + GROUP
-_COMMITTED_FROM = ("publish.", "resume.")
+_AFTER_CHECKPOINT = ("publish.", "resume.")
+_AFTER_GROUPS = ("release.", "note.", "compact.")
 
 
 def is_of_rewind(point: FailPoint) -> bool:
@@ -34,11 +33,18 @@ def durable(point: FailPoint) -> int:
     """Return how many files are committed when a process dies at the point, in its first group or its rewind."""
     if is_of_rewind(point):
         return ALL if point is FailPoint.REWIND_BEFORE else REWIND_TO
-    if point is FailPoint.RELEASE_BEFORE:
+    if point.value.startswith(_AFTER_GROUPS):
         return ALL
-    if point is FailPoint.CHECKPOINT_AFTER or point.value.startswith(_COMMITTED_FROM):
-        return _DURABLE_AFTER_COMMIT
-    return _DURABLE_BEFORE_COMMIT
+    if point is FailPoint.CHECKPOINT_AFTER or point.value.startswith(_AFTER_CHECKPOINT):
+        return BEGUN + GROUP
+    return BEGUN
+
+
+def steps(point: FailPoint) -> list[list[Any]]:
+    """Return what the child does that passes the point."""
+    if is_of_rewind(point):
+        return [["rewind", REWIND_TO]]
+    return [["run", 1], ["compact"]] if point.value.startswith("compact.") else [["run", GROUP]]
 
 
 def passing(point: FailPoint) -> int:
@@ -73,9 +79,8 @@ def test_the_failure_free_run_equals_the_oracle(midway: Midway, graph: str) -> N
 def test_what_failed_recovers(midway: Midway, graph: str, point: FailPoint, action: str) -> None:
     scene = midway(graph, ALL if is_of_rewind(point) else BEGUN)
     beside = second_region(scene, graph)
-    step = ["rewind", REWIND_TO] if is_of_rewind(point) else ["run", GROUP]
     with scene.watched():
-        ended = scene.run(step, failpoints=f"{point.value}:{action}:{passing(point)}")
+        ended = scene.run(*steps(point), failpoints=f"{point.value}:{action}:{passing(point)}")
     fail = {"kill": after_kill, "raise": after_raise, "lost_reply": after_lost_reply}[action]
     fail(scene, point, ended)
     assert second_region(scene, graph) == beside
@@ -126,8 +131,8 @@ def recover(scene: Scene) -> None:
 
 
 def attempts_after_kill(point: FailPoint) -> int:
-    """A crash counts one attempt, unless it left no claim behind."""
-    return 0 if point is FailPoint.CLAIM_BEFORE else 1
+    """A crash counts one attempt, unless there was no claim yet, or the word of a clean end is in the table already."""
+    return 0 if point in (FailPoint.CLAIM_BEFORE, FailPoint.NOTE_AFTER) else 1
 
 
 def _is_reply(point: FailPoint) -> bool:

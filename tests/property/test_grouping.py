@@ -1,0 +1,281 @@
+"""Any partition of the triggers into groups gives the same state and sinks for every id (design.md §3.6, H14, H15)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import rows, run_once
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import Window
+from pyspark.sql.functions import udf
+from triggers import add_file, home, opened, tables
+
+import drainmark as dm
+from drainmark import F
+from jobs.runtime.blueprint import Blueprint
+from orchestration.assembly import Opened, region_run
+from resources.spark import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+FILES = 6
+QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+
+
+@pytest.fixture(scope="module")
+def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("grouping") / "inbox"
+    for number in range(FILES):
+        add_file(folder, number)
+    return folder
+
+
+def blueprint_of(application: Opened, folder: Path, engine: SparkEngine) -> Blueprint:
+    with home(folder, engine) as workplace:
+        return region_run(workplace, application, application.region()).blueprint
+
+
+def run_in(folder: Path, engine: SparkEngine, application: Opened, parts: list[int]) -> dict[str, list[str]]:
+    """Process the files in groups of these sizes, a run each, and return every table of the region."""
+    region = application.region()
+    with home(folder, engine) as workplace:
+        for size in parts:
+            reports = run_once(workplace, application, max_group=size, max_triggers=size)
+            assert sum(report.triggers for report in reports) == size
+        names = [table.name for table in workplace.history(region.name).tables]
+        return tables(workplace, region.name, names)
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> list[int]:
+    """Sizes of consecutive groups of the files."""
+    cuts = sorted(draw(st.sets(st.integers(1, FILES - 1), max_size=2)))
+    return [after - before for before, after in zip([0, *cuts], [*cuts, FILES], strict=True)]
+
+
+# --- functions that vectorise ---------------------------------------------------------------------------------------
+
+
+def well_behaved(events: Any) -> None:
+    """Aggregates whose result depends on order and on floats, windows, both kinds of sinks, keyed user functions."""
+
+    @dm.functor
+    def doubled(events: Any) -> Any:
+        return events.withColumn("twice", F.col("x") * 2)
+
+    @dm.functor
+    def once_a_file(events: Any) -> Any:
+        return events.dropDuplicates(["_sequence_id", "user"]).select("_sequence_id", "user")
+
+    @dm.functor
+    def ranked(events: Any) -> Any:
+        latest = Window.partitionBy("user", "_sequence_id").orderBy(F.desc("_position"))
+        numbered = events.withColumn("rank", F.row_number().over(latest))
+        return dm.select(numbered.where("rank = 1"), "user", "n")
+
+    @dm.functor
+    def shares(events: Any) -> Any:
+        totals = events.groupBy("_sequence_id").agg(F.count("*").alias("rows"))
+        return dm.select(events.join(totals, "_sequence_id"), "user", "rows")
+
+    by_user = dm.aggregate(
+        doubled,
+        name="by_user",
+        keys=["user"],
+        values={
+            "rows": dm.count(), "total": dm.sum("twice"), "mean": dm.mean("x"), "opening": dm.first("n"),
+            "closing": dm.last("n"), "known": dm.collect_set("n"),
+        },
+    )  # fmt: skip
+    windows = dm.aggregate(
+        events, name="windows", keys=["user"], values={"rows": dm.count()}, window=dm.tumbling("at", minutes=10)
+    )
+    dm.sink(by_user, dm.DeltaUpsert("by_user", keys=["user"]))
+    dm.sink(windows, dm.DeltaUpsert("windows", keys=["user", "window_start"]))
+    dm.sink(events, dm.DeltaUpsert("newest", keys=["user"]))
+    dm.sink(doubled, dm.DeltaAppend("doubled"))
+    for stream in (once_a_file, ranked, shares):
+        dm.sink(stream, dm.DeltaAppend(stream.name))
+
+
+@pytest.fixture(scope="module")
+def golden(inbox: Path, engine: SparkEngine) -> dict[str, list[str]]:
+    """The tables of groups of one."""
+    application = opened("grouping", inbox, well_behaved)
+    with home(inbox.parent / "golden", engine) as workplace:
+        reports = run_once(workplace, application, max_group=1)
+        assert [report.triggers for report in reports] == [1] * FILES
+        names = [table.name for table in workplace.history("grouping/events").tables]
+        return tables(workplace, "grouping/events", names)
+
+
+def test_functions_keyed_by_the_sequence_id_vectorise(inbox: Path, engine: SparkEngine, tmp_path: Path) -> None:
+    blueprint = blueprint_of(opened("grouping", inbox, well_behaved), tmp_path / "home", engine)
+    assert blueprint.forced_single == {}
+
+
+@given(parts=partitions())
+@settings(max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
+def test_any_grouping_gives_the_same_state_and_sinks_for_every_id(
+    parts: list[int], inbox: Path, golden: dict[str, list[str]], engine: SparkEngine,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.mktemp("grouped") / "home"
+    assert run_in(folder, engine, opened("grouping", inbox, well_behaved), parts) == golden
+
+
+@pytest.mark.slow
+@given(parts=partitions())
+@settings(max_examples=30, deadline=None, database=None, suppress_health_check=QUIET)
+def test_many_groupings_give_the_same_state_and_sinks(
+    parts: list[int], inbox: Path, golden: dict[str, list[str]], engine: SparkEngine,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.mktemp("grouped") / "home"
+    assert run_in(folder, engine, opened("grouping", inbox, well_behaved), parts) == golden
+
+
+# --- hostile functions ----------------------------------------------------------------------------------------------
+
+
+def no_duplicates(events: Any) -> Any:
+    return events.dropDuplicates(["user"]).select("_sequence_id", "user")
+
+
+def first_of_user(events: Any) -> Any:
+    order = Window.partitionBy("user").orderBy("_sequence_id", "_position")
+    return events.withColumn("rank", F.row_number().over(order)).where("rank = 1").select("_sequence_id", "user", "n")
+
+
+def smallest(events: Any) -> Any:
+    return events.orderBy("x", "n", "user").limit(1).select("_sequence_id", "x")
+
+
+def above_all(events: Any) -> Any:
+    return events.join(events.agg(F.max("x").alias("top"))).where("x = top").select("_sequence_id", "user", "x")
+
+
+def by_subquery(events: Any) -> Any:
+    return events.groupBy("user").agg(F.max("_sequence_id").alias("_sequence_id"), F.count("*").alias("rows"))
+
+
+def distinct_users(events: Any) -> Any:
+    return events.select("user").distinct().withColumn("_sequence_id", F.lit(1).cast("bigint"))
+
+
+def chance(events: Any) -> Any:
+    return events.select("_sequence_id", "user", F.rand().alias("chance"))
+
+
+def without_id(events: Any) -> Any:
+    return events.select("user", "n")
+
+
+HOSTILE = {
+    no_duplicates: "Deduplicate",
+    first_of_user: "Window",
+    smallest: "Limit",
+    above_all: "mixes triggers",
+    by_subquery: "Aggregate",
+    distinct_users: "D",
+    chance: "rand",
+    without_id: "lacks _sequence_id",
+}
+
+
+def all_hostile(events: Any) -> None:
+    for function in HOSTILE:
+        dm.sink(dm.functor(function, inputs=[events]), dm.DeltaAppend(f"{function.__name__}_rows"))
+    drawn = dm.functor(chance, name="drawn", inputs=[events])
+    dm.sink(drawn, dm.DeltaAppend("drawn_one"))
+    dm.sink(drawn, dm.DeltaAppend("drawn_two"))
+
+
+def test_every_hostile_function_forces_groups_of_one_by_name_and_reason(
+    inbox: Path, engine: SparkEngine, tmp_path: Path
+) -> None:
+    forced = blueprint_of(opened("hostile", inbox, all_hostile), tmp_path / "home", engine).forced_single
+    assert set(forced) == {*(function.__name__ for function in HOSTILE), "drawn"}
+    for function, reason in HOSTILE.items():
+        assert reason in forced[function.__name__], function.__name__
+
+
+def test_hostile_functions_give_the_same_rows_for_any_grouping_asked_for(
+    inbox: Path, engine: SparkEngine, tmp_path: Path
+) -> None:
+    application = opened("hostile", inbox, all_hostile)
+    one = run_in(tmp_path / "one", engine, application, [1] * 2 + [FILES - 2])
+    with home(tmp_path / "many", engine) as workplace:
+        reports = run_once(workplace, application, max_group=FILES)
+        assert [report.triggers for report in reports] == [1] * FILES
+        many = tables(workplace, "hostile/events", list(one))
+    by_chance = {f"lake/{name}" for name in ("chance_rows", "drawn_one", "drawn_two")}
+    for name in set(one) - by_chance:
+        assert one[name] == many[name], name
+    for run in (one, many):
+        assert run["lake/drawn_one"] == run["lake/drawn_two"]
+        assert len(run["lake/drawn_one"]) == len(run["lake/chance_rows"])
+
+
+@pytest.fixture
+def noise() -> Iterator[Any]:
+    yield udf(lambda: random.random(), "double").asNondeterministic()  # noqa: PLW0108
+
+
+@pytest.mark.parametrize("declared_so", [True, False], ids=["declared", "not declared"])
+@pytest.mark.parametrize("small", [True, False], ids=["small group", "large group"])
+def test_two_sinks_of_a_function_that_is_not_deterministic_agree_with_each_other(
+    small: bool, declared_so: bool, inbox: Path, engine: SparkEngine, tmp_path: Path
+) -> None:
+    noise = udf(lambda: random.random(), "double")  # noqa: PLW0108 - a builtin has no source to pickle by
+    noise = noise.asNondeterministic() if declared_so else noise
+
+    def declare(events: Any) -> None:
+        @dm.functor
+        def noisy(events: Any) -> Any:
+            return dm.select(events, "user", noise().alias("noise"))
+
+        @dm.functor
+        def loud(noisy: Any) -> Any:
+            return noisy.where("noise > 0.5")
+
+        dm.sink(noisy, dm.DeltaAppend("all_noise"))
+        dm.sink(loud, dm.DeltaAppend("loud_noise"))
+        dm.sink(noisy, dm.DeltaUpsert("noise_of_user", keys=["user"]))
+
+    settings_ = {} if small else {"small_group_bytes": 0}
+    with home(tmp_path / "home", engine, **settings_) as workplace:
+        run_once(workplace, opened("noise", inbox, declare))
+        everything = rows(workplace, "noise/events", "all_noise")
+        loud = rows(workplace, "noise/events", "loud_noise")
+        newest = rows(workplace, "noise/events", "noise_of_user")
+    pairs = {(row["_sequence_id"], row["user"], row["noise"]) for row in everything}
+    assert {(row["_sequence_id"], row["user"], row["noise"]) for row in loud} == {p for p in pairs if p[2] > 0.5}
+    assert {(row["_sequence_id"], row["user"], row["noise"]) for row in newest} <= pairs
+
+
+def test_a_stream_static_join_vectorises_and_a_static_stream_one_does_not(
+    inbox: Path, engine: SparkEngine, tmp_path: Path
+) -> None:
+    engine.session.createDataFrame([("ann", 1), ("bob", 2)], "user string, level int").write.format("delta").save(
+        str(tmp_path / "levels")
+    )
+
+    def declare(events: Any) -> None:
+        levels = dm.lookup(str(tmp_path / "levels"))
+        for kind in ("inner", "left", "left_semi", "left_anti"):
+            joined = dm.functor(
+                lambda events, levels, kind=kind: events.join(levels, "user", kind),  # type: ignore[misc]
+                name=f"join_{kind}", inputs=[events, levels, levels][:2],
+            )  # fmt: skip
+            dm.sink(joined, dm.DeltaAppend(f"join_{kind}"))
+        full = dm.functor(lambda events, levels: events.join(levels, "user", "full"), name="full", inputs=[events, levels])
+        dm.sink(full, dm.DeltaAppend("full"))
+
+    forced = blueprint_of(opened("static", inbox, declare), tmp_path / "home", engine).forced_single
+    assert set(forced) == {"full"}

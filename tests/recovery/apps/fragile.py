@@ -1,0 +1,58 @@
+"""An application whose user code fails or hangs where a line says so: poison, endless loops in driver and workers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import drainmark as dm
+from drainmark import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BOUND = dt.timedelta(seconds=10)
+
+
+class Params(dm.Params):
+    """Where a hanging worker writes its pid; and the file whose presence makes the driver hang."""
+
+    pid_file: str = ""
+    hang_file: str = ""
+
+
+@dm.consistent(trigger="operator-driven", drain_timeout=BOUND, reset_timeout=BOUND, max_consecutive_reset_attempts=2)
+@dm.source(dm.DirectoryScan(path="in", pattern="*.txt", format="text"))
+def lines(scanned: DataFrame) -> DataFrame:
+    """One row a line."""
+    return scanned
+
+
+@dm.functor
+def checked(lines: DataFrame, params: Params) -> DataFrame:
+    """User code of the bad sort: refuses a line POISON, and sleeps where it is told to."""
+    from pyspark.sql.functions import udf
+
+    if params.hang_file and Path(params.hang_file).exists() and not lines.isEmpty():
+        time.sleep(600)
+    pid_file = params.pid_file
+
+    def judged(value: str) -> str:
+        if value == "POISON":
+            msg = "this line is poison"
+            raise ValueError(msg)
+        if value == "SLEEP":
+            with open(pid_file, "w") as file:
+                file.write(str(os.getpid()))
+            time.sleep(600)
+        return value
+
+    return dm.select(lines, udf(judged, "string")(F.col("value")).alias("line"))
+
+
+counts = dm.aggregate(checked, keys=["line"], values={"count": dm.count()}, name="counts")
+dm.sink(counts, dm.DeltaUpsert("fragile_counts", keys=["line"]))
+dm.sink(checked, dm.DeltaAppend("fragile_lines"))

@@ -1,0 +1,72 @@
+"""Rewind to any file, inside a group too: state and every sink as after the first N files, then the replay is the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from scene import Scene, write_file
+
+Midway = Callable[..., Scene]
+
+
+@pytest.mark.parametrize(
+    ("graph", "to"),
+    [
+        pytest.param("two_regions", 3),
+        pytest.param("two_regions", 0, marks=pytest.mark.recovery),
+        pytest.param("two_regions", 1, marks=pytest.mark.recovery),
+        pytest.param("two_regions", 4, marks=pytest.mark.recovery),
+        pytest.param("two_regions", 5, marks=pytest.mark.recovery),
+        pytest.param("log_watch", 2, marks=pytest.mark.recovery),
+    ],
+)
+def test_rewind_gives_the_first_files_and_replay_the_whole(midway: Midway, graph: str, to: int) -> None:
+    scene = midway(graph, 5)
+    scene.run_well(["rewind", to])
+    scene.assert_sinks(scene.files[:to])
+    scene.assert_each_file_once(scene.files[:to])
+    assert not scene.history.unpublished
+    assert scene.place.registry.pending_count(scene.region) == 5 - to
+    with scene.watched():
+        scene.run_well(["run", 2])
+    scene.assert_golden()
+    assert min((n for n in scene.history.states if n > to), default=99) > 6, "the rewind has an id of its own"
+
+
+def test_rewinds_follow_one_another_and_new_files_come_last(midway: Midway) -> None:
+    scene = midway("two_regions", 5)
+    scene.run_well(["rewind", 4])
+    scene.run_well(["rewind", 2])
+    scene.assert_sinks(scene.files[:2])
+    new = scene.files[0].with_name("a-new-name-that-sorts-first.csv")
+    try:
+        write_file(new, "ann,tea,1\n")
+        scene.run_well()
+    finally:
+        new_text = new.read_text()
+        new.unlink()
+    uris = [row.trigger_uri for row in scene.history.states.values()]
+    assert uris == [*map(str, scene.files), str(new)], "triggers above N keep their order and come first (H4)"
+    write_file(scene.home / "kept" / new.name, new_text)
+    scene.assert_sinks([*scene.files, scene.home / "kept" / new.name])
+    scene.assert_ids_never_reused()
+
+
+@pytest.mark.parametrize("to", [3, 6, 99])
+def test_a_target_that_is_not_in_force_is_refused(midway: Midway, to: int) -> None:
+    scene = midway("two_regions", 5)
+    scene.run_well(["rewind", 2])
+    rows = len(scene.history.states)
+    ended = scene.run(["rewind", to])
+    assert ended.code == 2, ended
+    assert ended.error["id"] == "REWIND_REFUSED"
+    assert len(scene.history.states) == rows
+    scene.assert_sinks(scene.files[:2])
+
+
+def test_a_rewind_below_the_horizon_is_refused(midway: Midway) -> None:
+    scene = midway("two_regions", 5)
+    ended = scene.run(["rewind", 1, 2])
+    assert ended.error["id"] == "REWIND_REFUSED", ended
+    scene.assert_golden()

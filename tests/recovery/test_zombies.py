@@ -1,0 +1,102 @@
+"""Owners stopped by SIGSTOP before a commit and woken after the take-over (M5, H1–H4, H25, H26, V110, X5)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from scene import Scene
+
+from jobs.failpoints import FailPoint
+from jobs.protocol.rows import RowKind
+
+Midway = Callable[..., Scene]
+
+SHORT_LEASE = {"lease_seconds": 0.8, "heartbeat_seconds": 0.2}
+FENCED = 4
+
+
+def snapshot(scene: Scene) -> dict[str, Any]:
+    """Return all that a zombie could have changed: rows, the registry's view, every table."""
+    registry = scene.place.registry
+    facts: dict[str, Any] = {
+        "rows": scene.checkpoint_rows(),
+        "region": registry.region_info(scene.region),
+        "triggers": [registry.by_uri(scene.region, str(path)) for path in scene.files],
+    }
+    for table in scene.history.tables:
+        opened = scene.table(table.name)
+        facts[table.name] = (opened.delta_version(), opened.txn_version(), sorted(map(repr, opened.read().to_pylist())))
+    return facts
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        FailPoint.CHECKPOINT_BEFORE,
+        FailPoint.PUBLISH_BEFORE,
+        pytest.param(FailPoint.CLAIM_BEFORE, marks=pytest.mark.recovery),
+        pytest.param(FailPoint.CHECKPOINT_AFTER, marks=pytest.mark.recovery),
+        pytest.param(FailPoint.PUBLISH_AFTER, marks=pytest.mark.recovery),
+        pytest.param(FailPoint.ASSIGN_BEFORE, marks=pytest.mark.recovery),
+        pytest.param(FailPoint.RESUME_BEFORE, marks=pytest.mark.recovery),
+    ],
+)
+def test_a_run_woken_after_the_take_over_changes_nothing(midway: Midway, point: FailPoint) -> None:
+    scene = midway("two_regions")
+    zombie = scene.start(["run", 2], failpoints=f"{point.value}:stop:1", settings=SHORT_LEASE)
+    zombie.await_stopped()
+    claimed = sum(row.kind is RowKind.CLAIM for row in scene.checkpoint_rows())
+    taken_over = scene.run_well(["sleep", 1.0], ["run", 2], settings=SHORT_LEASE)
+    scene.assert_golden()
+    assert scene.attempts_at_claims()[claimed] == (0 if point is FailPoint.CLAIM_BEFORE else 1), taken_over
+    before = snapshot(scene)
+    zombie.signal(signal.SIGCONT)
+    ended = zombie.wait()
+    assert snapshot(scene) == before
+    assert ended.code == FENCED, ended
+    assert ended.error["id"] == "FENCED"
+    scene.run_well(["own"])
+    assert scene.attempts_at_claims()[-1] == 0, "the zombie's end counts nothing for whoever comes next"
+    scene.assert_golden()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        FailPoint.REWIND_BEFORE,
+        pytest.param(FailPoint.REWIND_AFTER, marks=pytest.mark.recovery),
+        pytest.param(FailPoint.REWIND_TABLE_BEFORE, marks=pytest.mark.recovery),
+    ],
+)
+def test_a_rewind_woken_after_the_take_over_changes_nothing(midway: Midway, point: FailPoint) -> None:
+    scene = midway("two_regions", 5)
+    zombie = scene.start(["rewind", 3], failpoints=f"{point.value}:stop", settings=SHORT_LEASE)
+    zombie.await_stopped()
+    scene.run_well(["sleep", 1.0], ["own"], settings=SHORT_LEASE)
+    scene.assert_sinks(scene.files[: 5 if point is FailPoint.REWIND_BEFORE else 3])
+    scene.run_well(["run"])
+    scene.assert_golden()
+    before = snapshot(scene)
+    zombie.signal(signal.SIGCONT)
+    ended = zombie.wait()
+    assert snapshot(scene) == before
+    assert ended.code == FENCED, ended
+
+
+def test_a_publisher_woken_after_a_rewind_brings_nothing_back(midway: Midway) -> None:
+    """H4 (b): the group it holds was rolled forward by its successor and then withdrawn."""
+    scene = midway("two_regions")
+    zombie = scene.start(["run", 3], failpoints="publish.before_commit:stop:2", settings=SHORT_LEASE)
+    zombie.await_stopped()
+    scene.run_well(["sleep", 1.0], ["rewind", 2], settings=SHORT_LEASE)
+    scene.assert_sinks(scene.files[:2])
+    before = snapshot(scene)
+    zombie.signal(signal.SIGCONT)
+    ended = zombie.wait()
+    assert ended.code == FENCED, ended
+    assert snapshot(scene) == before
+    scene.run_well(["run"])
+    scene.assert_golden()

@@ -1,0 +1,253 @@
+"""The command line as scripts see it: verbs, exit codes, what stands on which stream, what is imported."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer import Exit
+
+from jobs import errors
+from orchestration.cli import main, output
+from orchestration.cli.main import invoke
+from resources import settings as settings_module
+
+VERBS = (
+    *("init", "demo", "dev", "apps", "graph", "run", "scan", "status", "history", "show"),
+    *("reset", "rewind", "halt", "skip", "resume", "backfill", "doctor"),
+)
+HEAVY = ("dagster", "pyspark", "boto3", "sqlmodel", "alembic")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def child(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the real command in a process of its own."""
+    command = [sys.executable, "-m", "orchestration.cli.main", *arguments]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DRAINMARK_")}
+    return subprocess.run(
+        command, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.seed("H34")
+def test_a_process_ends_with_the_code_of_the_error_and_keeps_its_streams_apart(tmp_path: Path) -> None:
+    ended = child("--json", "status", cwd=tmp_path)
+
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    error = json.loads(ended.stderr)["error"]
+    assert error["id"] == "HOME_NOT_FOUND"
+    assert set(error) == {"id", "message", "operator", "location", "remedy"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("run", "--help"),
+        ("apps",),
+        ("status",),
+        ("status", "log_watch"),
+        ("graph", "log_watch", "--json"),
+        ("graph", "enron_ds", "--format", "mermaid"),
+        ("history", "word_count"),
+    ],
+    ids=" ".join,
+)
+def test_looking_imports_neither_dagster_nor_spark_nor_boto3(arguments: Sequence[str], tmp_path: Path) -> None:
+    program = (
+        "import sys; from orchestration.cli.main import invoke; code = invoke(sys.argv[1:]); "
+        f"sys.stderr.write(repr((code, [name for name in {HEAVY!r} if name in sys.modules])))"
+    )
+    clean = {**os.environ, "DRAINMARK_HOME": str(tmp_path / "home")}
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=clean, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    assert ended.stderr == "(0, [])"
+    assert not (tmp_path / "home").exists(), "looking creates nothing"
+
+
+def test_every_verb_of_the_design_is_there_and_has_a_help(capsys: pytest.CaptureFixture[str]) -> None:
+    known = {command.name for command in main.app.registered_commands}
+    assert known >= set(VERBS) - {"demo"}
+    for verb in sorted(known & set(VERBS)):
+        assert invoke([verb, "--help"]) == 0
+        assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", main._VERBS, ids=lambda verb: verb.__name__)
+def test_every_verb_takes_home_json_and_yes(verb: Any) -> None:
+    assert {"home", "as_json", "yes"} <= set(inspect.signature(verb).parameters)
+
+
+def test_options_of_every_verb_may_stand_before_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["--home", str(home), "--json", "--yes", "status"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert invoke([f"--home={home}", "status", "word_count", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["home"] == str(home)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "identity"),
+    [
+        (["nonsense"], "USAGE"),
+        (["run"], "USAGE"),
+        (["run", "word_count", "--no-such-option"], "USAGE"),
+        (["run", "word_cuont"], "UNKNOWN_NAME"),
+        (["run", "word_count", "--input", "nowhere=/tmp"], "UNKNOWN_NAME"),
+        (["run", "word_count", "--set", "year"], "USAGE"),
+        (["run", "word_count", "--set", "no_such=1"], "USAGE"),
+        (["graph", "word_count", "--format", "svg"], "USAGE"),
+        (["history", "no_such_region"], "UNKNOWN_NAME"),
+        (["show", "no_such_table"], "UNKNOWN_NAME"),
+        (["reset", "word_count", "--to", "1", "--yes"], "USAGE"),
+        (["reset", "word_count", "--to-time", "yesterday", "--yes"], "USAGE"),
+        (["skip", "word_count", "--file", "x.txt", "--reason", "r"], "UNKNOWN_NAME"),
+        (["skip", "word_count", "--file", "x.txt"], "USAGE"),
+        (["backfill", "word_count", "--input", "/no/such/*"], "USAGE"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_what_cannot_be_done_is_refused_with_2(
+    arguments: list[str], identity: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke([*arguments, "--home", str(home), "--json"]) == 2
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert json.loads(captured.err)["error"]["id"] == identity
+    assert not (home / "checkpoints").exists()
+
+
+def test_an_error_for_people_names_the_remedy(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["graph", "log_wach", "--home", str(home)]) == 2
+    assert "did you mean 'log_watch'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (errors.OperatorFailed("x"), 1),
+        (errors.UsageError("x"), 2),
+        (errors.Halted("x"), 3),
+        (errors.Owned("x"), 4),
+        (errors.Fenced("x"), 4),
+        (errors.Interrupted("x"), 130),
+        (KeyboardInterrupt(), 130),
+        (RuntimeError("x"), 1),
+        (Exit(3), 3),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_exit_codes(
+    raised: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**flags: Any) -> Any:
+        raise raised
+
+    monkeypatch.setattr(settings_module, "load_settings", fail)
+    assert invoke(["status", "--json"]) == code
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    if not isinstance(raised, Exit):
+        assert set(json.loads(captured.err)["error"]) == {"id", "message", "operator", "location", "remedy"}
+
+
+def test_all_broken_rules_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        "import drainmark as dm\n"
+        "@dm.consistent(trigger='operator-driven')\n"
+        "@dm.source(dm.DirectoryScan(path='inbox', format='csv'))\n"
+        "def lines(scanned): return scanned\n"
+        "@dm.functor\n"
+        "def words(lnies): return lnies\n"
+    )
+    assert invoke(["graph", str(broken), "--json"]) == 2
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert error["id"] == "DECLARATION"
+    assert len(error["violations"]) >= 2
+    assert all("broken.py:" in violation["location"] for violation in error["violations"])
+
+
+def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["status", "word_count", "--json", "--check", "--home", str(home)]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry == {
+        "region": "word_count/lines",
+        "state": "STARTED",
+        "halt_reason": None,
+        "committed_sequence_id": 0,
+        "published_sequence_id": 0,
+        "epoch": 0,
+        "pending_triggers": None,
+        "consecutive_reset_attempts": 0,
+        "max_consecutive_reset_attempts": 5,
+        "last_error": None,
+        "owner": None,
+        "rewind_horizon": 0,
+        "home": str(home),
+    }
+
+
+def test_graph_knows_three_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["graph", "word_count"]) == 0
+    assert "word_count/lines" in capsys.readouterr().out
+    assert invoke(["graph", "word_count", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["regions"][0]["region"] == "word_count/lines"
+    assert invoke(["graph", "word_count", "--format", "mermaid"]) == 0
+    assert capsys.readouterr().out.startswith("flowchart")
+
+
+def test_apps_lists_the_shipped_ones_without_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DRAINMARK_HOME", raising=False)
+    assert invoke(["apps", "--json"]) == 0
+    found = {entry["application"]: entry["regions"] for entry in json.loads(capsys.readouterr().out)}
+    assert found["word_count"] == ["word_count/lines"]
+    assert set(found) >= {"log_watch", "enron_ds"}
+
+
+def test_init_writes_a_project_that_compiles_and_never_overwrites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "project"
+    assert invoke(["init", str(project)]) == 0
+    assert {path.name for path in project.rglob("*") if path.is_file()} == {"app.py", "drainmark.toml", "test_app.py"}
+
+    monkeypatch.chdir(project)
+    capsys.readouterr()
+    assert invoke(["apps", "--json"]) == 0
+    assert ["app/lines"] in [entry["regions"] for entry in json.loads(capsys.readouterr().out)]
+    compile((project / "tests" / "test_app.py").read_text(), "test_app.py", "exec")
+
+    (project / "app.py").write_text("mine")
+    assert invoke(["init", str(project)]) == 2
+    assert (project / "app.py").read_text() == "mine"
+
+
+def test_nothing_but_the_result_reaches_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    with output.result_only(is_wanted=True):
+        os.write(1, b"noise of the JVM\n")
+    output.emit({"a": 1})
+    sys.stdout.flush()
+
+    captured = capfd.readouterr()
+    assert json.loads(captured.out) == {"a": 1}
+    assert captured.err == "noise of the JVM\n"
