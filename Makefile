@@ -44,7 +44,7 @@ dev: $(STAMP) ## open Dagster's UI on this project
 test: $(STAMP) ## the tests; ARGS="-k rewind" passes options to pytest
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-recovery: $(STAMP) ## the whole recovery matrix and the slow tests (long)
+test-recovery: $(STAMP) ## what `make test` leaves out: the whole recovery matrix and the slow tests (long)
 	@$(BIN)/python -m pytest -m "recovery or slow" $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts

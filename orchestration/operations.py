@@ -154,7 +154,10 @@ def _id_of_file(history: RegionHistory, name: str) -> int:
 
 def _names(uri: str | None, name: str) -> bool:
     """Say whether a name means a uri: as it is, as a path from here, or as the end of its path."""
-    return uri is not None and (uri in (name, os.path.abspath(name)) or uri.endswith(f"/{name.lstrip('/')}"))
+    from jobs.runtime.scanning import uri_of
+
+    here = uri_of(os.path.abspath(name))
+    return uri is not None and (uri in (name, here) or uri.endswith(f"/{name.lstrip('/')}"))
 
 
 def _region_of(history: RegionHistory) -> str:
@@ -337,14 +340,9 @@ def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
     Raises:
         UnknownName, UsageError: see `skip`.
     """
-    from jobs.runtime.scanning import uri_of
-
     registry = existing_registry(workplace)
-    seen: list[Trigger] = []
-    for uri in dict.fromkeys((file, uri_of(os.path.abspath(file)))):
-        seen += registry.by_uri(region, uri) if registry is not None else []
-    if not seen and registry is not None:
-        seen = [t for t in registry.pending(region, registry.pending_count(region)) if _names(t.uri, file)]
+    uris = [uri for uri in registry.known(region) if _names(uri, file)] if registry is not None else []
+    seen = [trigger for uri in uris for trigger in workplace.registry.by_uri(region, uri)]
     waiting = [trigger for trigger in seen if trigger.status is TriggerStatus.PENDING]
     if len({trigger.uri for trigger in waiting}) > 1:
         msg = f"{file!r} names {len(waiting)} pending files"

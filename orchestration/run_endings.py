@@ -22,8 +22,10 @@ def end_with(context: dg.OpExecutionContext, slot: RunSlot, error: BaseException
         dg.Failure: the run failed. Where trying again cannot help the run tagged itself `dagster/max_retries=0`
             before, since `allow_retries=False` stops no run retries.
     """
+    if not isinstance(error, Exception):
+        error = Interrupted(str(error) or "the run was interrupted")
     slot.finish(error)
-    if not isinstance(error, Exception) or isinstance(error, Interrupted):
+    if isinstance(error, Interrupted):
         raise dg.DagsterExecutionInterruptedError(str(error)) from error
     note(context, str(error))
     retry = error.retry if isinstance(error, DrainmarkError) else Retry.ATTEMPT

@@ -6,6 +6,7 @@ ops, the region is handed over when the resource is torn down.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ import dagster as dg
 
 from jobs.errors import Interrupted
 from jobs.runtime.run import GroupReport, RegionRun
+from orchestration.metadata import step_line
 
 SLOT = "region_run"
 """Name of the resource."""
@@ -28,11 +30,13 @@ class RunSlot:
     Attributes:
         reports: of the groups published so far.
         interrupted: somebody asked the run to end, perhaps before there was one.
+        log: of the op that is at work, for the lines of the protocol's steps.
     """
 
     run: RegionRun | None = None
     reports: list[GroupReport] = field(default_factory=list)
     interrupted: threading.Event = field(default_factory=threading.Event)
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
     _last_step: float = field(default_factory=time.monotonic)
 
     def open(self, run: RegionRun) -> RegionRun:
@@ -54,14 +58,17 @@ class RunSlot:
         if run is not None:
             run.hand_over(error)
 
-    def seconds_since_last_step(self) -> float:
+    def report(self, step: str, numbers: Mapping[str, Any]) -> None:
+        """Log a step of the protocol, one line, with the seconds since the step before."""
         now = time.monotonic()
         seconds, self._last_step = now - self._last_step, now
-        return seconds
+        self.log.info(step_line(step, numbers, seconds))
 
 
 def slot_of(context: dg.OpExecutionContext) -> RunSlot:
+    """Return the run's slot, its log lines from here on those of this op."""
     slot: RunSlot = getattr(context.resources, SLOT)
+    slot.log = context.log
     return slot
 
 
@@ -72,9 +79,3 @@ def run_slot(_context: dg.InitResourceContext) -> Iterator[RunSlot]:
         yield slot
     finally:
         slot.finish(Interrupted("the Dagster run ended before the hand-over"))
-
-
-def described(error: BaseException) -> Mapping[str, Any]:
-    """Return the error object of the command line for any exception."""
-    to_json = getattr(error, "to_json", None)
-    return to_json() if to_json else {"id": "ERROR", "message": f"{type(error).__name__}: {error}"}

@@ -27,7 +27,7 @@ from orchestration.assets import (
 )
 from orchestration.checks import evaluations
 from orchestration.interruption import ending_gracefully, watch_parent
-from orchestration.metadata import groups_table, step_line
+from orchestration.metadata import groups_table
 from orchestration.run_endings import end_with
 from orchestration.run_retries import run_tags, tag_process
 from orchestration.run_slot import SLOT, RunSlot, slot_of
@@ -35,6 +35,9 @@ from orchestration.run_slot import SLOT, RunSlot, slot_of
 CLAIMED = "claimed"
 PROCESSED = "processed"
 GROUPS = "groups"
+
+
+AssetEvent = dg.AssetMaterialization | dg.AssetObservation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +140,7 @@ class RegionSteps:
             return False
         return True
 
-    def process(self, context: dg.OpExecutionContext, slot: RunSlot) -> Iterator[dg.AssetMaterialization]:
+    def process(self, context: dg.OpExecutionContext, slot: RunSlot) -> Iterator[AssetEvent]:
         """Process groups, with their events, until nothing is pending; hands over if it fails."""
         run = slot.run
         if run is None:
@@ -145,9 +148,8 @@ class RegionSteps:
         groups = run.groups()
         try:
             while (report := _next(groups, slot)) is not None:
-                for event in self._events(report, run, is_first=not slot.reports):
-                    context.log_event(event) if isinstance(event, dg.AssetObservation) else (yield event)
                 slot.reports.append(report)
+                yield from self._events(context, report, run)
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -159,15 +161,12 @@ class RegionSteps:
         return opened, opened.region(self.region.name)
 
     def _run(self, context: dg.OpExecutionContext, slot: RunSlot, opened: Opened, region: RegionPlan) -> RegionRun:
-        def report(step: str, numbers: Mapping[str, Any]) -> None:
-            context.log.info(step_line(step, numbers, slot.seconds_since_last_step()))
-
         return region_run(
             self.workplace,
             opened,
             region,
             run_id=context.run_id,
-            report=report,
+            report=slot.report,
             max_group=context.op_config["max_group"],
             max_triggers=context.op_config["max_triggers"],
         )
@@ -178,8 +177,9 @@ class RegionSteps:
         attempt = attempts_after(history, history.last_outcome)
         if attempt and not self._is_owned():
             seconds = min(settings.retry_backoff_max_seconds, settings.retry_backoff_seconds * 2 ** (attempt - 1))
-            context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
-            time.sleep(seconds)
+            if seconds > 0:
+                context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
+                time.sleep(seconds)
 
     def _is_owned(self) -> bool:
         from resources.lease import describe
@@ -188,14 +188,18 @@ class RegionSteps:
         owner = describe(self.workplace.registry, self.region.name, lease_seconds=settings.lease_seconds)
         return owner is not None and owner.is_alive
 
-    def _events(
-        self, report: GroupReport, run: RegionRun, *, is_first: bool
-    ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
-        store = run.outside.store
-        counts = {table.name: store.table(table.name).row_count() for table in run.blueprint.tables}
-        schemas = {table.name: table.schema_json for table in run.blueprint.tables} if is_first else None
-        yield from observations(report, self.region)
-        yield from materializations(report, self.region, home=self.workplace.home, row_counts=counts, schemas=schemas)
+    def _events(self, context: dg.OpExecutionContext, report: GroupReport, run: RegionRun) -> list[AssetEvent]:
+        """Return the events of a group that is published; what they show is not worth a failure."""
+        tables, is_first = run.blueprint.tables, report is slot_of(context).reports[0]
+        try:
+            store = run.outside.store
+            counts = {table.name: store.table(table.name).row_count() for table in tables}
+            schemas = {table.name: table.schema_json for table in tables} if is_first else None
+            made = materializations(report, self.region, home=self.workplace.home, row_counts=counts, schemas=schemas)
+            return [*observations(report, self.region), *made]
+        except Exception as error:
+            context.log.warning(f"No events for {report.first_id}..{report.last_id}: {error}")
+            return []
 
 
 def _next(groups: Iterator[GroupReport], slot: RunSlot) -> GroupReport | None:

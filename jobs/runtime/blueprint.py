@@ -23,6 +23,7 @@ from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.frames import GroupFrames, empty_like
 from jobs.runtime.ports import Outside
+from jobs.runtime.shipping import ship_by_value
 from jobs.runtime.walking import Verdict, verdict_of
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
         DeclarationError: a result cannot be stored.
     """
     session = outside.engine.session
+    ship_by_value(region.run_order)
     frames = _empty_frames(region, params, session, outside)
     verdicts: dict[str, Verdict] = {}
     tables: list[RegionTable] = []

@@ -3,8 +3,10 @@ the author's code, which names operator, function and line whatever goes wrong i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError, OperatorFailed
@@ -108,14 +110,31 @@ def failure_of(operator: Operator, error: Exception) -> OperatorFailed:
 
 
 def blamed_operator(error: BaseException, operators: Sequence[Operator], default: Operator) -> Operator:
-    """Return the operator whose function stands in the traceback that Spark brought back, else the default."""
-    text = str(error)
-    for operator in reversed(operators):
-        function: UserFunction | None = getattr(operator, "function", None)
-        code = getattr(function.function, "__code__", None) if function else None
-        if code is not None and f'"{code.co_filename}"' in text and f"in {code.co_name}" in text:
-            return operator
+    """Return the operator whose function, or a function that it uses, stands in the traceback that Spark brought back.
+
+    Spark fuses operators, so the one whose output was being computed is only the default.
+    """
+    raised = set(_RAISED_IN.findall(str(error)))
+    candidates = [(operator, code) for operator in reversed(operators) if (code := _code_of(operator)) is not None]
+    for names_of in (lambda code: {code.co_name}, _names_in):
+        for operator, code in candidates:
+            if any((code.co_filename, name) in raised for name in names_of(code)):
+                return operator
     return default
+
+
+_RAISED_IN = re.compile(r'File "([^"]+)", line \d+, in (\w+)')
+
+
+def _code_of(operator: Operator) -> CodeType | None:
+    function: UserFunction | None = getattr(operator, "function", None)
+    return getattr(function.function, "__code__", None) if function else None
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Return what a function calls by name, and the functions defined inside it."""
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return {*code.co_names, *(const.co_name for const in inner)}
 
 
 def summary_of(error: BaseException) -> str:

@@ -7,6 +7,7 @@ of each of two pending files, commits nothing, and runs at a dry run and at the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import uuid
 from collections import Counter
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jobs.errors import NotRowWise
+from jobs.errors import NotRowWise, OperatorFailed
 from jobs.graph.operator import SEQUENCE_ID, Operator
 from jobs.lazy import F
 from jobs.operators.directory_scan import CORRUPT, Source
@@ -22,7 +23,7 @@ from jobs.operators.functor import Functor
 from jobs.operators.sql import SqlOperator
 from jobs.protocol.triggers import Trigger
 from jobs.runtime.blueprint import Blueprint, read_lookup, seen_downstream
-from jobs.runtime.frames import GroupFrames, with_source_file
+from jobs.runtime.frames import GroupFrames, failure_of, with_source_file
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
 
@@ -77,8 +78,8 @@ def fingerprint_of(blueprint: Blueprint, operator: Operator, statement: Callable
 def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: ProbedRegistry, region_name: str) -> bool:
     """Probe what changed on the two oldest pending triggers (of each output of the source) and note what passed.
 
-    With nothing changed it reads the registry once and starts no Spark job; with fewer than two triggers pending it
-    does and notes nothing.
+    With nothing changed it reads the registry once and starts no Spark job; with fewer than two triggers pending, or
+    where a function fails on them, it notes nothing.
 
     Returns:
         whether anything was noted.
@@ -91,8 +92,9 @@ def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: Pro
     passed: dict[str, str] = {}
     for pair in _pairs(registry.pending(region_name, _LOOK_AHEAD)) if changed else ():
         left = [operator for operator in changed if operator.name not in passed]
-        for name in probe(blueprint, outside, pair, left) if left else ():
-            passed[name] = fingerprint_of(blueprint, blueprint.region.operator(name), outside.statement)
+        with contextlib.suppress(OperatorFailed):  # the run that takes the file counts the attempt and finds the poison
+            for name in probe(blueprint, outside, pair, left) if left else ():
+                passed[name] = fingerprint_of(blueprint, blueprint.region.operator(name), outside.statement)
     if passed:
         registry.set_probed(region_name, passed)
     return bool(passed)
@@ -239,7 +241,8 @@ class _Judge:
         if operator.name not in self.wanted or given_on:
             self.streams[name] = together
             return
-        rows = _marked(together, _TOGETHER).unionByName(_marked(self._apart(operator, output), _APART)).toArrow()
+        both = _marked(together, _TOGETHER).unionByName(_marked(self._apart(operator, output), _APART))
+        rows = _computed(operator, both)
         sides = {side: _side(rows, side) for side in (_TOGETHER, _APART)}
         self._compare(operator, output, sides)
         self.streams[name] = self.session.createDataFrame(sides[_TOGETHER])
@@ -277,7 +280,7 @@ class _Judge:
 
     def _compare(self, operator: Operator, output: str, sides: Mapping[int, pa.Table]) -> None:
         together, apart = _multiset(sides[_TOGETHER]), _multiset(sides[_APART])
-        if together == apart or apart != _multiset(self._apart(operator, output).toArrow()):
+        if together == apart or apart != _multiset(_computed(operator, self._apart(operator, output))):
             return
         only_together, only_apart = together - apart, apart - together
         sample = next(iter(only_together or only_apart))
@@ -295,6 +298,13 @@ class _Judge:
 
 def _marked(frame: DataFrame, side: int) -> DataFrame:
     return frame.withColumn(_SIDE, F.lit(side))
+
+
+def _computed(operator: Operator, frame: DataFrame) -> pa.Table:
+    try:
+        return frame.toArrow()
+    except Exception as error:
+        raise failure_of(operator, error) from error
 
 
 def _side(rows: pa.Table, side: int) -> pa.Table:

@@ -13,7 +13,8 @@ from pathlib import Path
 from jobs.errors import StoreUnavailable
 
 FETCH_TIMEOUT_SECONDS = 900
-_QUOTED_LINES = 12
+_QUOTED_LINES = 8
+_MARKS = ("download failed", "unresolved dependency", "server access error", "exception in thread", "not found")
 _START = """
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ def fetch_jars() -> bool:
 
     Raises:
         JavaMissing: there is no Java runtime.
-        StoreUnavailable: the session did not start, or left no jars behind.
+        StoreUnavailable: the session did not start.
     """
     from resources.spark import check_java
 
@@ -48,7 +49,7 @@ def fetch_jars() -> bool:
             )
         except subprocess.TimeoutExpired as error:
             raise _not_fetched(f"no answer for {FETCH_TIMEOUT_SECONDS} s", "") from error
-    if child.returncode != 0 or not are_cached():
+    if child.returncode != 0:
         raise _not_fetched(f"the first start ended with {child.returncode}", child.stdout)
     return True
 
@@ -62,12 +63,14 @@ def are_cached() -> bool:
 
 def _not_fetched(reason: str, output: str) -> StoreUnavailable:
     """Return the error, with what Ivy said last."""
-    half_filled = [str(folder) for folder in (Path.home() / ".m2", *Path.home().glob(".ivy2*")) if folder.exists()]
-    known = any(mark in output for mark in ("download failed", "DOWNLOAD FAILED", "unresolved dependency"))
+    caches = (Path.home() / ".m2" / "repository", *Path.home().glob(".ivy2*"))
+    half_filled = [str(folder) for folder in caches if folder.exists()]
+    told = [line.strip() for line in output.splitlines() if any(mark in line.lower() for mark in _MARKS)]
+    known = any("fail" in line.lower() for line in told)
     clear = f"clear {' and '.join(half_filled)} (half-filled, it makes Ivy fail)" if half_filled else ""
     network = "see whether this machine reaches a Maven repository"
     remedies = [clear, network] if known else [network, clear]
-    quoted = "\n".join(output.strip().splitlines()[-_QUOTED_LINES:])
+    quoted = "\n".join(f"  {line}" for line in (told or output.splitlines())[-_QUOTED_LINES:])
     return StoreUnavailable(
         f"the jars of delta-spark could not be fetched: {reason}\n{quoted}".rstrip(),
         remedy="; ".join(filter(None, remedies)) + "; then `make setup` again",

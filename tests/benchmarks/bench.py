@@ -140,7 +140,9 @@ class Benchmark:
         for number in range(rounds):
             for contender in self.of(load)[:: -1 if number % 2 else 1]:
                 with self.console.status(f"{load.label}: round {number + 1} of {rounds}, {contender.name} …"):
-                    outcome.seconds[contender.name].append(load.seconds(self.once(contender, load)))
+                    seconds = load.seconds(self.once(contender, load))
+                outcome.seconds[contender.name].append(seconds)
+                self.console.print(f"[dim]{load.label}, {load.files} files, {contender.name}: {seconds:.2f} s[/dim]")
                 if contender.name == OURS:
                     outcome.steps = self.steps
         return outcome

@@ -83,9 +83,10 @@ def _results(workplace: Workplace, region: str, name: str) -> tuple[int, dict[st
     kept = sum(file.rows for file in store.table("lake/large_rows").live_files())
     upsert = name == "bench_upsert_app"
     table = store.table("lake/totals_by_key" if upsert else f"state/{name}/totals")
-    rows = pa.concat_tables(
-        [pq.ParquetFile(table.root / file.path).read() for file in table.live_files()], promote_options="permissive"
-    )
+    tables = [pq.ParquetFile(table.root / file.path).read() for file in table.live_files()]
+    if not tables:
+        return kept, {}
+    rows = pa.concat_tables(tables, promote_options="permissive")
     if not upsert:
         rows = last_per_key(rows, ["k"])
     return kept, as_totals(*(rows[column].to_pylist() for column in ("k", "n", "total")))

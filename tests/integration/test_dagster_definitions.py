@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
-
-from harness import rows
+from harness import opened, rows
 from integration.dagster_scene import (
     JOB,
     REGION,
@@ -21,9 +24,13 @@ from integration.dagster_scene import (
     instance_at,
     write_application,
 )
+
 from jobs.protocol.history import Outcome
-from orchestration.assembly import Workplace
+from jobs.runtime.run import GroupReport
+from orchestration.assembly import Workplace, open_application, region_run
 from orchestration.metadata import NOTE_TAG, REGION_TAG
+from orchestration.run_slot import SLOT, run_slot
+from orchestration.runless import report
 from resources.settings import Settings
 
 pytestmark = [pytest.mark.spark]
@@ -196,6 +203,69 @@ def test_a_run_that_halts_is_not_retried(
     poison.write_text("a,7\n")
     assert execute(repository, instance).success
     assert [row["total"] for row in rows(workplace, REGION, "little_totals")] == [7]
+
+
+def test_terminate_finishes_the_group_and_costs_no_attempt(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, workplace: Workplace, tmp_path: Path
+) -> None:
+    for number in range(3):
+        drop(tmp_path, f"{number}.csv", "a,1\n")
+    (tmp_path / "hold").touch()
+
+    def interrupt_in_the_group() -> None:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "held").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        (tmp_path / "hold").unlink()
+
+    thread = threading.Thread(target=interrupt_in_the_group)
+    thread.start()
+    result = execute(repository, instance, {"max_group": 1})
+    thread.join()
+    assert not result.success
+    history = workplace.history(REGION)
+    assert history.committed_id == 1, "the group could commit in time"
+    assert history.last_outcome is Outcome.INTERRUPTED
+    assert execute(repository, instance).success
+    assert workplace.history(REGION).attempts == 0
+    assert workplace.history(REGION).committed_id == 3
+
+
+def test_a_run_that_ends_between_two_ops_is_handed_over(
+    repository: dg.RepositoryDefinition, workplace: Workplace, tmp_path: Path
+) -> None:
+    application = opened(tmp_path / "little.py", tmp_path / "inbox")
+    with dg.build_resources({SLOT: run_slot}) as resources:
+        run = resources.region_run.open(region_run(workplace, application, application.region()))
+        run.claim()
+    assert workplace.history(REGION).last_outcome is Outcome.INTERRUPTED
+    with dg.build_resources({SLOT: run_slot}) as resources:
+        run = resources.region_run.open(region_run(workplace, application, application.region()))
+        run.claim()
+        resources.region_run.finish()
+    assert workplace.history(REGION).last_outcome is Outcome.CLEAN
+
+
+def test_the_command_line_reports_to_the_asset_pages(
+    repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    group = GroupReport(
+        region=REGION, first_id=4, last_id=5, first_uri="inbox/4.csv", last_uri="inbox/5.csv", epoch=2, rows_in=7,
+        bytes_in=70, rows_out={"lake/little_numbers": 6}, versions={"lake/little_numbers": 9}, process_seconds=0.1,
+        drain_seconds=0.2, checkpoint_seconds=0.3, publish_seconds=0.4,
+    )  # fmt: skip
+    plan = open_application(str(tmp_path / "little.py")).region()
+    report([group], plan, tmp_path / "nowhere")
+    report([group], plan, tmp_path / "home" / "dagster")
+    event = instance.get_latest_materialization_event(dg.AssetKey(["little", "little_numbers"]))
+    assert event is not None
+    materialization = event.asset_materialization
+    assert materialization is not None
+    assert materialization.metadata["drainmark/rows"].value == 6
+    assert materialization.metadata["drainmark/delta_version"].value == 9
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_settings_name_more_applications(tmp_path: Path) -> None:

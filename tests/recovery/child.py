@@ -7,6 +7,7 @@ socket or a table, so that what it forks is as good as a new process.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -49,15 +50,17 @@ def nursery() -> None:
 
 def _import_all() -> None:
     """Import what a run imports, so that children share it."""
-    import deltalake  # noqa: F401
-    import pyarrow.parquet  # noqa: F401
-    import pyspark.sql.connect.session  # noqa: F401
-
-    import jobs.runtime.run
-    import orchestration.assembly
-    import resources.lease
-    import resources.region_store
-    import resources.registry  # noqa: F401
+    for name in (
+        "deltalake",
+        "jobs.runtime.run",
+        "orchestration.assembly",
+        "pyarrow.parquet",
+        "pyspark.sql.connect.session",
+        "resources.lease",
+        "resources.region_store",
+        "resources.registry",
+    ):
+        importlib.import_module(name)
 
 
 def _read_line() -> bytes:

@@ -1,4 +1,4 @@
-"""Processes that a test starts in order to kill them: requests to the nursery of `child.py`, and what became of them."""
+"""Processes that a test starts in order to kill them: requests to the nursery of `child.py`, and how they ended."""
 
 from __future__ import annotations
 

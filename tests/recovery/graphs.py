@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import oracles
 from children import HERE, Nursery
 from scene import Scene, write_file
 
+from jobs.runtime.scanning import uri_of
 from jobs.testing.syslog import generate_syslog
 
 FILES = 5
@@ -88,3 +89,46 @@ def orders_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, A
 
 
 GRAPHS: Mapping[str, Build] = {"log_watch": log_watch, "two_regions": two_regions}
+
+
+def fragile(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """The application whose user code fails or hangs; files are added by the test."""
+    return Scene(
+        nursery=nursery,
+        master=master,
+        folder=folder,
+        app=str(HERE / "apps" / "fragile.py"),
+        region="fragile/lines",
+        inputs=(str(folder / "in"),),
+        oracle=fragile_oracle,
+        sinks=("fragile_counts", "fragile_lines"),
+        params={"pid_file": str(folder / "pid"), "hang_file": str(folder / "hang")},
+    )
+
+
+def fragile_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    counts = Counter(lines)
+    return {
+        "fragile_counts": [{"line": line, "count": count} for line, count in counts.items()],
+        "fragile_lines": [{"line": line} for line in lines],
+    }
+
+
+def any_name(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """The application that reads files of any name; files are added by the test."""
+    return Scene(
+        nursery=nursery,
+        master=master,
+        folder=folder,
+        app=str(HERE / "apps" / "any_name.py"),
+        region="any_name/lines",
+        inputs=(str(folder / "in"),),
+        oracle=any_name_oracle,
+        sinks=("any_name",),
+    )
+
+
+def any_name_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    lines = [(path, line) for path in files for line in path.read_text().splitlines()]
+    return {"any_name": [{"value": line, "source_file": uri_of(str(path))} for path, line in lines]}

@@ -150,7 +150,8 @@ class Scene:
         """Every sink holds what the failure-free run leaves after these files, ids aside; all files by default."""
         expected = self.oracle(self.files if files is None else files)
         for sink in self.sinks:
-            assert not oracles.differences(expected[sink], self.rows(sink)), sink
+            found = oracles.differences(expected[sink], self.rows(sink))
+            assert not found, "\n".join([sink, *found])
 
     def assert_ids_visible(self) -> None:
         """The rows that a reader sees are of effective ids, none above the committed one."""

@@ -1,4 +1,4 @@
-"""Rewind to any file, inside a group too: state and every sink as after the first N files, then the replay is the whole."""
+"""Rewind to any file, inside a group too: state and sinks as after the first N files, then the replay is the whole."""
 
 from __future__ import annotations
 
@@ -69,4 +69,5 @@ def test_a_rewind_below_the_horizon_is_refused(midway: Midway) -> None:
     scene = midway("two_regions", 5)
     ended = scene.run(["rewind", 1, 2])
     assert ended.error["id"] == "REWIND_REFUSED", ended
-    scene.assert_golden()
+    scene.assert_sinks()
+    scene.assert_each_file_once()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BOUND = dt.timedelta(seconds=10)
+FOR_EVER = 600.0
 
 
 class Params(dm.Params):
@@ -34,23 +35,20 @@ def lines(scanned: DataFrame) -> DataFrame:
 @dm.functor
 def checked(lines: DataFrame, params: Params) -> DataFrame:
     """User code of the bad sort: refuses a line POISON, and sleeps where it is told to."""
-    from pyspark.sql.functions import udf
-
     if params.hang_file and Path(params.hang_file).exists() and not lines.isEmpty():
-        time.sleep(600)
-    pid_file = params.pid_file
+        time.sleep(FOR_EVER)
+    return dm.select(lines, F.udf(judged, "string")(F.col("value"), F.lit(params.pid_file)).alias("line"))
 
-    def judged(value: str) -> str:
-        if value == "POISON":
-            msg = "this line is poison"
-            raise ValueError(msg)
-        if value == "SLEEP":
-            with open(pid_file, "w") as file:
-                file.write(str(os.getpid()))
-            time.sleep(600)
-        return value
 
-    return dm.select(lines, udf(judged, "string")(F.col("value")).alias("line"))
+def judged(value: str, pid_file: str) -> str:
+    """Run in Spark's workers, which know this module only by what is sent to them."""
+    if value == "POISON":
+        msg = "this line is poison"
+        raise ValueError(msg)
+    if value == "SLEEP":
+        Path(pid_file).write_text(str(os.getpid()))
+        time.sleep(FOR_EVER)
+    return value
 
 
 counts = dm.aggregate(checked, keys=["line"], values={"count": dm.count()}, name="counts")

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
+ORDER = "customer string, item string, amount bigint"
+
+
 @dm.consistent(trigger="operator-driven")
-@dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema="customer string, item string, amount bigint"))
+@dm.source(dm.DirectoryScan(path="orders", pattern="*.csv", format="csv", schema=ORDER))
 def orders(scanned: DataFrame) -> DataFrame:
     """One row an order."""
     return scanned

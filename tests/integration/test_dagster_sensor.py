@@ -1,0 +1,348 @@
+"""Ticks: what a sensor requests, waits for and says; the reaper. Real instances and real runs, no Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance_at, write_application
+
+from jobs.protocol.history import Outcome
+from orchestration.assembly import Workplace
+from orchestration.metadata import PROCESS_TAG, REGION_TAG
+from orchestration.run_retries import tag_process
+from orchestration.sensors import Cursor
+from resources.settings import Settings
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from orchestration.assembly import LeaseHolder, Workplace
+from resources.settings import Settings
+settings = Settings(home=Path(sys.argv[1]), project_root=Path(sys.argv[1]).parent)
+LeaseHolder(Workplace(settings).registry, settings).acquire(sys.argv[2], sys.argv[3])
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with instance_at(tmp_path / "home" / "dagster") as opened:
+        yield opened
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Workplace]:
+    """A home without any Spark session: no tick may need one."""
+    (tmp_path / "inbox").mkdir()
+    workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    yield workplace
+    assert not workplace.engine.is_started
+    workplace.registry.close()
+
+
+class Ticker:
+    """Ticks the region's sensor and keeps its cursor, as the daemon would."""
+
+    def __init__(self, repository: dg.RepositoryDefinition, instance: dg.DagsterInstance) -> None:
+        self.sensor = next(sensor for sensor in repository.sensor_defs if sensor.name == f"{JOB}__sensor")
+        self.repository, self.instance, self.cursor = repository, instance, None
+
+    def __call__(self) -> dg.SensorResult:
+        context = dg.build_sensor_context(
+            instance=self.instance, cursor=self.cursor, repository_def=self.repository, sensor_name=self.sensor.name
+        )
+        result = self.sensor(context)
+        self.cursor = result.cursor
+        return result
+
+    def reason(self) -> str:
+        result = self()
+        assert not result.run_requests
+        return result.skip_reason.skip_message
+
+    def run(self, request: dg.RunRequest | None = None, retry_of: dg.DagsterRun | None = None) -> dg.DagsterRun:
+        """Create the run that was requested, or its retry, as the daemon would."""
+        job = self.repository.get_job(JOB)
+        tags = {**(request.tags if request else job.tags)}
+        if retry_of is None:
+            return self.instance.create_run_for_job(job, tags=tags)
+        parent = retry_of.run_id
+        tags |= {"dagster/root_run_id": parent, "dagster/parent_run_id": parent, "dagster/retry_number": "1"}
+        return self.instance.create_run_for_job(job, tags=tags, parent_run_id=parent, root_run_id=parent)
+
+
+@pytest.fixture
+def ticker(place: Workplace, tmp_path: Path, instance: dg.DagsterInstance) -> Ticker:
+    return Ticker(definitions(place, write_application(tmp_path)), instance)
+
+
+def started(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRun:
+    for kind in (dg.DagsterEventType.RUN_STARTING, dg.DagsterEventType.RUN_START):
+        event = dg.DagsterEvent(event_type_value=kind.value, job_name=run.job_name)
+        instance.report_dagster_event(event, run_id=run.run_id)
+    return instance.get_run_by_id(run.run_id)
+
+
+def failed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRun:
+    instance.report_run_failed(started(instance, run))
+    return instance.get_run_by_id(run.run_id)
+
+
+def test_a_backlog_is_one_run(ticker: Ticker, tmp_path: Path) -> None:
+    assert "nothing is pending" in ticker.reason()
+    for number in range(3):
+        drop(tmp_path, f"{number}.csv", "a,1\n")
+    (request,) = ticker().run_requests
+    assert request.run_key == f"{REGION}:0:0"
+    assert request.tags[REGION_TAG] == REGION
+    assert request.tags["dagster/max_retries"] == "1"
+    assert request.run_config == {"ops": {NODE: {"config": {"scan": False}}}}
+
+
+def test_a_queued_or_running_run_is_waited_for(ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = ticker.run(ticker().run_requests[0])
+    assert run.run_id in ticker.reason()
+    instance.add_run_tags(run.run_id, tag_process(run.run_id))
+    started(instance, run)
+    assert "STARTED" in ticker.reason()
+
+
+def test_a_run_from_the_asset_page_counts_before_it_has_tagged_itself(
+    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    graph = ticker.repository.asset_graph
+    keys = frozenset(key for key in graph.materializable_asset_keys if key.path[0] == "little")
+    run = instance.create_run_for_job(ticker.repository.get_job("__ASSET_JOB"), asset_selection=keys)
+    assert run.run_id in ticker.reason()
+
+
+def test_a_failed_run_that_waits_for_its_retry_is_active(
+    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = failed(instance, ticker.run(ticker().run_requests[0]))
+    assert run.is_complete_and_waiting_to_retry
+    assert "waits for its retry" in ticker.reason()
+
+
+def test_a_spent_lineage_is_followed_by_a_new_run(
+    ticker: Ticker, instance: dg.DagsterInstance, place: Workplace, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    request = ticker().run_requests[0]
+    first = failed(instance, ticker.run(request))
+    second = failed(instance, ticker.run(request, first))
+    instance.add_run_tags(first.run_id, {"dagster/auto_retry_run_id": second.run_id})
+    assert not second.is_complete_and_waiting_to_retry
+    owner = place.owner(REGION)  # the runs claimed, so there is a new epoch
+    owner.claim()
+    owner.release(Outcome.FAILED)
+    (again,) = ticker().run_requests
+    assert again.run_key == f"{REGION}:1:1"
+
+
+def test_runs_that_never_claim_do_not_start_every_tick(
+    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = ticker.run(ticker().run_requests[0])
+    instance.add_run_tags(run.run_id, {"dagster/max_retries": "0"})
+    failed(instance, instance.get_run_by_id(run.run_id))
+    assert "ended before it claimed" in ticker.reason()
+    assert f"drainmark run {REGION}" in ticker.reason()
+
+
+def test_the_wait_grows_and_ends_and_survives_a_clock_set_back() -> None:
+    cursor = Cursor().with_request(3, 1000.0)
+    assert cursor.wait_seconds(3, 1000.0) == 4.0
+    assert cursor.wait_seconds(3, 1004.0) == 0.0
+    assert cursor.wait_seconds(4, 1000.0) == 0.0
+    assert cursor.wait_seconds(3, 10.0) == 0.0
+    assert cursor.with_request(3, 1010.0).wait_seconds(3, 1010.0) == 8.0
+    assert Cursor.from_text(cursor.to_text()) == cursor
+    assert Cursor.from_text("something else") == Cursor()
+
+
+def test_one_run_a_trigger_at_most_twenty_a_tick(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    ticker = Ticker(definitions(place, write_application(tmp_path, ', runs="per_trigger"')), instance)
+    for number in range(25):
+        drop(tmp_path, f"{number:02}.csv", "a,1\n")
+    requests = ticker().run_requests
+    assert len(requests) == 20
+    assert len({request.run_key for request in requests}) == 20
+    assert requests[0].run_config["ops"][NODE]["config"] == {"scan": False, "max_triggers": 1}
+    assert requests[0].tags["drainmark/trigger"].endswith("00.csv")
+    for request in requests:
+        ticker.run(request)
+    rest = ticker().run_requests
+    assert [request.tags["drainmark/trigger"][-6:] for request in rest] == [f"{n}.csv" for n in range(20, 25)]
+    for request in rest:
+        ticker.run(request)
+    assert "NOT_STARTED" in ticker.reason()
+
+
+def test_a_halted_region_waits_for_its_operator(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    owner = place.owner(REGION)
+    owner.claim()
+    owner.halt("too many attempts", trigger="inbox/0.csv", operator="numbers", error=None)
+    owner.release(Outcome.CLEAN)
+    reason = ticker.reason()
+    assert "HALTED: too many attempts" in reason
+    assert f"drainmark resume {REGION}" in reason
+    assert f"drainmark skip {REGION} --file 'inbox/0.csv'" in reason
+    assert place.registry.pending_count(REGION) == 1, "new files are recorded all the same"
+
+
+def test_an_owner_outside_dagster_is_named(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    owner = place.owner(REGION)
+    owner.claim()
+    assert "owned by pid" in ticker.reason()
+    owner.release(Outcome.CLEAN)
+    assert ticker().run_requests
+
+
+def test_an_owner_that_died_is_reason_enough(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
+    owner = place.owner(REGION)
+    owner.claim()
+    owner.leave()  # without a word in the checkpoint table, as after SIGKILL
+    assert ticker().run_requests
+
+
+def test_a_missing_folder_is_said(ticker: Ticker, tmp_path: Path) -> None:
+    (tmp_path / "inbox").rmdir()
+    assert "does not exist" in ticker.reason()
+
+
+def test_a_changed_file_is_said(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
+    path = drop(tmp_path, "0.csv", "a,1\n")
+    ticker()
+    owner = place.owner(REGION)
+    owner.claim()
+    trigger = place.registry.pending(REGION, 1)[0]
+    number = owner.skip(trigger, "for the test")
+    place.registry.mark_committed(REGION, owner.epoch, [(trigger.id, number)])
+    owner.release(Outcome.CLEAN)
+    path.write_text("a,12345\n")
+    reason = ticker.reason()
+    assert "is another file now" in reason
+    assert "drainmark reset" in reason
+
+
+def test_a_lost_registry_is_said(place: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    ticker = Ticker(definitions(place, write_application(tmp_path)), instance)
+    ticker()
+    owner = place.owner(REGION)
+    owner.claim()
+    owner.skip(place.registry.pending(REGION, 1)[0], "for the test")
+    owner.release(Outcome.CLEAN)
+    place.registry.close()
+    for path in (tmp_path / "home").glob("registry.db*"):
+        path.unlink()
+    lost = Workplace(place.settings)
+    ticker = Ticker(definitions(lost, tmp_path / "little.py"), instance)
+    assert "doctor --repair" in ticker.reason()
+    lost.registry.close()
+
+
+def test_a_scan_that_takes_longer_than_its_box_goes_on(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    for number in range(200):
+        drop(tmp_path, f"{number}.csv", "a,1\n")
+    place.settings = place.settings.model_copy(update={"sensor_time_box_seconds": 1e-6})
+    ticker = Ticker(definitions(place, write_application(tmp_path)), instance)
+    assert "the scan goes on" in ticker.reason()
+    deadline = time.monotonic() + 20
+    while not (requests := ticker().run_requests) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert requests
+    assert place.registry.pending_count(REGION) == 200
+
+
+def test_a_schedule_asks_for_a_scan(place: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    repository = definitions(place, write_application(tmp_path, ', schedule="*/5 * * * *"'))
+    schedule = next(schedule for schedule in repository.schedule_defs if schedule.name.startswith(JOB))
+    context = dg.build_schedule_context(
+        instance=instance,
+        repository_def=repository,
+        scheduled_execution_time=dt.datetime(2026, 11, 21, tzinfo=dt.UTC),
+    )
+    request = schedule(context)
+    assert request.run_config["ops"][NODE]["config"] == {"scan": True}
+    owner = place.owner(REGION)
+    owner.claim()
+    owner.halt("stop", trigger=None, operator=None, error=None)
+    owner.release(Outcome.CLEAN)
+    assert "HALTED" in schedule(context).skip_message
+
+
+@pytest.mark.recovery
+def test_the_reaper_fails_a_run_whose_process_died_with_the_lease(
+    ticker: Ticker, instance: dg.DagsterInstance, place: Workplace, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = ticker.run(ticker().run_requests[0])
+    held = [sys.executable, "-c", HOLDER, str(place.home), REGION, run.run_id]
+    process = subprocess.Popen(held, stdout=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout.readline() == b"held\n"
+    started(instance, run)
+    assert "STARTED" in ticker.reason(), "it lives"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert "waits for its retry" in ticker.reason()
+    assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
+
+
+def test_the_reaper_fails_a_run_that_died_before_it_claimed(
+    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = ticker.run(ticker().run_requests[0])
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    living = tag_process(run.run_id)[PROCESS_TAG]
+    host = living.split(" ")[1]
+    instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{run.run_id} {host} {done.pid} 12345"})
+    started(instance, run)
+    assert "waits for its retry" in ticker.reason()
+
+
+def test_the_reaper_spares_a_retry_that_carries_its_parents_tag(
+    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = ticker.run(ticker().run_requests[0])
+    host = tag_process(run.run_id)[PROCESS_TAG].split(" ")[1]
+    instance.add_run_tags(run.run_id, {PROCESS_TAG: f"another-run {host} 1 12345"})
+    started(instance, run)
+    assert "STARTED" in ticker.reason()
+    assert json.loads(ticker.cursor)["ticks"] == 1
+
+
+def test_a_run_that_should_be_cancelled_and_died_is_cancelled(
+    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = started(instance, ticker.run(ticker().run_requests[0]))
+    host = tag_process(run.run_id)[PROCESS_TAG].split(" ")[1]
+    instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{run.run_id} {host} 999999999 12345"})
+    instance.report_run_canceling(instance.get_run_by_id(run.run_id))
+    ticker()
+    assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.CANCELED

@@ -1,0 +1,189 @@
+"""The probe: two triggers together must equal two triggers apart (design.md §5, H14)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import run_once, settle
+
+import drainmark as dm
+from drainmark import F
+from jobs.errors import NotRowWise, OperatorFailed
+from jobs.graph.params import bind_params
+from jobs.regions.plan import compile_application
+from jobs.runtime.blueprint import Blueprint
+from jobs.runtime.ports import Outside
+from jobs.runtime.probing import changed_functions, probe, probe_if_changed
+from orchestration.assembly import Opened, Workplace, region_run, scan_region
+
+pytestmark = pytest.mark.spark
+
+Declare = Callable[[Any], Any]
+FILES = ("ann,1\nbob,2\nann,3\n", "ann,4\ncy,5\n")
+
+
+class Bench:
+    """An application on two files, analysed; what the CLI holds when it calls the probe."""
+
+    def __init__(self, workplace: Workplace, folder: Path) -> None:
+        self.workplace, self.inbox = workplace, folder / "inbox"
+
+    def files(self, *contents: str) -> None:
+        self.inbox.mkdir(exist_ok=True)
+        for number, content in enumerate(contents):
+            (self.inbox / f"{number}.csv").write_text(content)
+        settle(self.inbox)
+
+    def opened(self, declare: Declare, read: Declare = lambda scanned: scanned) -> Opened:
+        with dm.application("probed") as declared:
+            scan = dm.DirectoryScan(path=str(self.inbox), format="csv", schema="user string, n bigint", settle=0)
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(scan)
+            def events(scanned: Any) -> Any:
+                return read(scanned)
+
+            dm.sink(declare(events), dm.DeltaAppend("out"))
+        application = dm.build_application(declared)
+        return Opened(
+            reference="probed",
+            plan=compile_application(application),
+            params=bind_params(application.params_class, {}),
+            overrides={},
+        )
+
+    def analysed(self, declare: Declare, read: Declare = lambda scanned: scanned) -> tuple[Blueprint, Outside]:
+        opened = self.opened(declare, read)
+        scan_region(self.workplace, opened.region())
+        run = region_run(self.workplace, opened, opened.region())
+        return run.blueprint, run.outside
+
+    def probed(self, declare: Declare, read: Declare = lambda scanned: scanned) -> tuple[str, ...]:
+        blueprint, outside = self.analysed(declare, read)
+        return probe(blueprint, outside, self.workplace.registry.pending("probed/events", 2))
+
+    def probe_if_changed(self, declare: Declare) -> bool:
+        blueprint, outside = self.analysed(declare)
+        return probe_if_changed(blueprint, outside, self.workplace.registry, "probed/events")
+
+
+@pytest.fixture
+def bench(workplace: Workplace, tmp_path: Path) -> Bench:
+    bench = Bench(workplace, tmp_path)
+    bench.files(*FILES)
+    return bench
+
+
+def upper(events: Any) -> Any:
+    return dm.select(events, F.upper("user").alias("user"), "n", "source_file")
+
+
+def no_duplicates(events: Any) -> Any:
+    return events.dropDuplicates(["user"])
+
+
+def test_row_wise_functions_pass_and_nothing_is_left_behind(bench: Bench) -> None:
+    assert bench.probed(lambda events: dm.functor(upper, inputs=[events])) == ("events", "upper")
+    assert not list((bench.workplace.home / "inbox").rglob("*.data"))
+    assert not bench.workplace.known_regions(), "a probe commits nothing"
+
+
+def test_the_authors_word_is_tried_and_a_sample_row_shown(bench: Bench) -> None:
+    with pytest.raises(NotRowWise) as caught:
+        bench.probed(lambda events: dm.functor(no_duplicates, inputs=[events], vectorised=True))
+    error = caught.value
+    assert error.operator == "no_duplicates"
+    assert error.location is not None
+    assert error.location.file == __file__
+    assert error.location.line == no_duplicates.__code__.co_firstlineno
+    assert "ann" in error.facts["sample"]
+    assert error.facts["side"] == "apart"
+    assert "per_trigger" in (error.remedy or "")
+
+
+def test_the_function_of_a_source_is_tried_too(bench: Bench) -> None:
+    with pytest.raises(NotRowWise) as caught:
+        bench.probed(lambda events: dm.functor(upper, inputs=[events]), read=no_duplicates)
+    assert caught.value.operator == "events"
+
+
+def test_a_statement_whose_author_says_it_vectorises_is_tried(bench: Bench, tmp_path: Path) -> None:
+    statement = tmp_path / "sql" / "probed" / "newest.sql"
+    statement.parent.mkdir(parents=True)
+    statement.write_text("select max(_sequence_id) as _sequence_id, user, sum(n) as n from {events} group by user")
+    with pytest.raises(NotRowWise) as caught:
+        bench.probed(lambda events: dm.sql("newest", inputs=[events], vectorised=True))
+    assert caught.value.operator == "newest"
+
+
+def test_what_runs_in_groups_of_one_is_not_tried_and_feeds_the_next_one_trigger_at_a_time(bench: Bench) -> None:
+    def declare(events: Any) -> Any:
+        smallest = dm.per_trigger(lambda events: events.orderBy("n").limit(1), name="smallest", inputs=[events])
+        deduplicated = dm.functor(no_duplicates, inputs=[smallest])
+        return dm.functor(upper, inputs=[deduplicated])
+
+    assert bench.probed(declare) == ("events", "upper")
+
+
+def test_functions_behind_an_aggregate_are_judged_on_the_rows_it_gives(bench: Bench) -> None:
+    def declare(events: Any) -> Any:
+        totals = dm.aggregate(events, name="totals", keys=["user"], values={"n": dm.sum("n"), "mean": dm.mean("n")})
+        return dm.functor(lambda totals: totals.where("n > 1"), name="large", inputs=[totals])
+
+    assert bench.probed(declare) == ("events", "large")
+
+
+def test_a_function_that_differs_from_call_to_call_is_not_blamed(bench: Bench) -> None:
+    calls = itertools.count()
+
+    def numbered(events: Any) -> Any:
+        return events.withColumn("call", F.lit(next(calls)))
+
+    assert "numbered" in bench.probed(lambda events: dm.functor(numbered, inputs=[events]))
+
+
+def test_a_function_that_raises_is_named_at_a_dry_run_and_left_to_the_run_otherwise(bench: Bench) -> None:
+    def broken(events: Any) -> Any:
+        return dm.select(events, F.raise_error(F.lit("no")).cast("string").alias("oh"))
+
+    with pytest.raises(OperatorFailed) as caught:
+        bench.probed(lambda events: dm.functor(broken, inputs=[events]))
+    assert caught.value.operator == "broken"
+    assert not bench.probe_if_changed(lambda events: dm.functor(broken, inputs=[events]))
+
+
+@pytest.mark.parametrize(
+    "files", [(FILES[0],), (FILES[0], ""), (FILES[0], "x,y,z\nnonsense,a,b\n")], ids=["one", "empty", "bad"]
+)
+def test_what_shows_nothing_is_not_noted(files: tuple[str, ...], workplace: Workplace, tmp_path: Path) -> None:
+    bench = Bench(workplace, tmp_path)
+    bench.files(*files)
+    assert not bench.probe_if_changed(lambda events: dm.functor(upper, inputs=[events]))
+    assert workplace.registry.get_probed("probed/events") == {}
+
+
+def test_a_function_is_tried_at_first_use_and_again_only_when_it_changed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def declare(events: Any) -> Any:
+        return dm.functor(upper, name="changing", inputs=[events])
+
+    def other(events: Any) -> Any:
+        return dm.functor(lambda events: dm.select(events, "user"), name="changing", inputs=[events])
+
+    assert bench.probe_if_changed(declare)
+    blueprint, outside = bench.analysed(declare)
+    probed = bench.workplace.registry.get_probed("probed/events")
+    assert changed_functions(blueprint, probed, outside.statement) == ()
+    monkeypatch.setattr("jobs.runtime.probing.probe", lambda *_: pytest.fail("nothing changed"))
+    assert not bench.probe_if_changed(declare)
+    monkeypatch.undo()
+    blueprint, outside = bench.analysed(other)
+    assert [operator.name for operator in changed_functions(blueprint, probed, outside.statement)] == ["changing"]
+    assert bench.probe_if_changed(other)
+    run_once(bench.workplace, bench.opened(other))
+    assert not bench.probe_if_changed(declare), "nothing is pending any more"

@@ -1,0 +1,197 @@
+"""Attempts, halt, resume, skip, time-outs and signals (E14–E18, V36–V38, L1–L3, H31)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from graphs import Build, fragile
+from scene import Scene, write_file
+
+from orchestration import operations
+
+MakeScene = Callable[[Build], Scene]
+Midway = Callable[..., Scene]
+
+HALTED = 3
+INTERRUPTED = 130
+GOOD = ("a\nb\n", "b\nc\n", "c\nc\na\n", "d\n")
+POISON_PLACE = 2
+
+
+def poisoned(build: MakeScene) -> tuple[Scene, Path]:
+    """Return five files, the third of them poison."""
+    scene = build(fragile)
+    for number, text in enumerate((*GOOD[:POISON_PLACE], "a\nPOISON\n", *GOOD[POISON_PLACE:])):
+        scene.add(scene.folder / "in" / f"{number}.txt", text)
+    return scene, scene.files[POISON_PLACE]
+
+
+def halted(build: MakeScene) -> tuple[Scene, Path]:
+    """Return a region that was run until it halted on its poison."""
+    scene, poison = poisoned(build)
+    assert [scene.run(["scan"], ["run"]).code for _ in range(3)] == [1, 1, HALTED]
+    return scene, poison
+
+
+def test_a_poison_file_ends_up_alone_and_named(build: MakeScene) -> None:
+    scene, poison = poisoned(build)
+    with scene.watched():
+        ended = scene.run(["scan"], ["run"])
+    assert ended.code == 1, ended
+    assert ended.error["id"] == "OPERATOR_FAILED"
+    assert ended.error["operator"] == "checked"
+    assert "poison" in ended.error["message"]
+    assert ended.error["facts"]["trigger"] == str(poison)
+    assert ended.steps("failed")[0]["triggers"] == 5, "it was in the middle of a group"
+    scene.assert_sinks(scene.files[:POISON_PLACE])
+    scene.assert_each_file_once(scene.files[:POISON_PLACE])
+
+
+def test_a_region_halts_after_its_attempts_and_says_why(build: MakeScene) -> None:
+    scene, poison = halted(build)
+    history = scene.history
+    assert history.halt is not None
+    assert history.halt.detail["trigger"] == str(poison)
+    assert history.halt.detail["operator"] == "checked"
+    assert "poison" in history.halt.detail["error"]["message"]
+    assert scene.attempts_at_claims() == [0, 1, 2]
+    again = scene.run(["run"])
+    assert again.code == HALTED, again
+    assert again.error["id"] == "HALTED"
+    assert str(poison) in again.error["message"]
+    assert scene.attempts_at_claims() == [0, 1, 2, 2], "asking a halted region counts nothing"
+    scene.assert_sinks(scene.files[:POISON_PLACE])
+
+
+@pytest.mark.recovery
+def test_resume_grants_a_fresh_budget(build: MakeScene) -> None:
+    scene, _ = halted(build)
+    operations.resume(scene.place, scene.region, "try again")
+    assert scene.history.attempts == 0
+    assert [scene.run(["run"]).code for _ in range(3)] == [1, 1, HALTED]
+    scene.assert_sinks(scene.files[:POISON_PLACE])
+
+
+def test_skip_passes_the_poison(build: MakeScene) -> None:
+    scene, poison = halted(build)
+    done = operations.skip(scene.place, scene.region, str(poison), "nobody needs it")
+    assert done["is_resumed"]
+    scene.run_well(["scan"], ["run"])
+    scene.assert_sinks([path for path in scene.files if path != poison])
+    scene.assert_each_file_once()
+    scene.assert_nothing_left()
+    scene.run_well(["scan"], ["run"])
+    scene.assert_each_file_once()
+
+
+def test_a_mended_file_is_taken_and_the_old_one_is_superseded(build: MakeScene) -> None:
+    scene, poison = halted(build)
+    write_file(poison, "a\nnow it is well\n", at=1_000_000_500)
+    operations.resume(scene.place, scene.region, "mended")
+    scene.run_well(["scan"], ["run"])
+    scene.assert_sinks()
+    scene.assert_nothing_left()
+    scene.assert_ids_never_reused()
+    uris = [row.trigger_uri for row in scene.history.states.values()]
+    assert sorted(map(str, uris)) == sorted(map(str, scene.files)), "each file once"
+    seen = scene.place.registry.by_uri(scene.region, str(poison))
+    assert [trigger.status.value for trigger in seen] == ["superseded", "committed"]
+
+
+# --- time-outs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_hangs_is_left_behind(build: MakeScene) -> None:
+    scene = build(fragile)
+    for number, text in enumerate(GOOD[:2]):
+        scene.add(scene.folder / "in" / f"{number}.txt", text)
+    hang = scene.folder / "hang"
+    hang.touch()
+    ended = scene.run(["scan"], ["run", 1])
+    assert ended.code == 1, ended
+    assert ended.error["id"] == "DRAIN_TIMEOUT"
+    hang.unlink()
+    scene.run_well(["run"])
+    scene.assert_golden()
+    assert scene.attempts_at_claims() == [0, 1]
+
+
+@pytest.mark.recovery
+def test_a_worker_that_hangs_is_cancelled(build: MakeScene) -> None:
+    scene = build(fragile)
+    good = scene.add(scene.folder / "in" / "0.txt", GOOD[0])
+    bad = scene.add(scene.folder / "in" / "1.txt", "SLEEP\n")
+    ended = scene.run(["scan"], ["run"])
+    assert ended.code == 1, ended
+    assert ended.error["id"] == "DRAIN_TIMEOUT"
+    assert ended.error["facts"]["trigger"] == str(bad)
+    scene.assert_sinks([good])
+    await_death(int((scene.folder / "pid").read_text()))
+    operations.skip(scene.place, scene.region, str(bad), "it never ends")
+    scene.run_well(["run"])
+    scene.assert_sinks([good])
+    scene.assert_nothing_left()
+
+
+def await_death(pid: int, seconds: float = 30.0) -> None:
+    """A cancelled job leaves no worker that goes on."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    msg = f"the Python worker {pid} still runs"
+    raise AssertionError(msg)
+
+
+@pytest.mark.recovery
+def test_a_reset_that_hangs_is_an_attempt(build: MakeScene) -> None:
+    scene = build(fragile)
+    for number, text in enumerate(GOOD):
+        scene.add(scene.folder / "in" / f"{number}.txt", text)
+    scene.run_killed(["scan"], ["run", 2], failpoints="checkpoint.after_commit:kill")
+    ended = scene.run(["run"], failpoints="roll_forward.before:hang=60")
+    assert ended.code == 1, ended
+    assert ended.error["id"] == "RESET_TIMEOUT"
+    scene.run_well(["run"])
+    scene.assert_golden()
+    assert scene.attempts_at_claims() == [0, 1, 2]
+
+
+# --- signals -------------------------------------------------------------------------------------------------------
+
+
+def test_a_signal_lets_a_group_finish_and_costs_no_attempt(midway: Midway) -> None:
+    scene = midway("two_regions")
+    child = scene.start(["run", 1], failpoints="process.before:stop")
+    child.await_stopped()
+    child.signal(signal.SIGTERM)
+    child.signal(signal.SIGCONT)
+    ended = child.wait()
+    assert ended.code == INTERRUPTED, ended
+    assert len(scene.history.states) in (2, 3), "the group under way was finished, or given up; no other was begun"
+    scene.run_well(["run"])
+    scene.assert_golden()
+    assert scene.attempts_at_claims() == [0, 0, 0]
+
+
+@pytest.mark.recovery
+def test_a_group_that_cannot_finish_after_a_signal_is_abandoned(midway: Midway) -> None:
+    scene = midway("two_regions")
+    child = scene.start(["run", 1], failpoints="process.staged:hang=60")
+    child.await_step("claim")
+    time.sleep(2.0)
+    child.signal(signal.SIGTERM)
+    ended = child.wait()
+    assert ended.code == INTERRUPTED, ended
+    assert len(scene.history.states) == 2
+    scene.run_well(["run"])
+    scene.assert_golden()
+    assert scene.attempts_at_claims() == [0, 0, 0]

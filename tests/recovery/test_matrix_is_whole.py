@@ -1,0 +1,55 @@
+"""No hole in the matrix: every commit has a fail point before and after, and every fail point its tests."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+from children import REPOSITORY
+from graphs import GRAPHS
+from test_golden_matrix import actions, matrix
+
+from jobs.failpoints import FailPoint
+
+COMMITTING = ("checkpoint_table", "delta_tables", "delta_commits")
+"""The modules of `resources` whose commits pass through the one guarded function."""
+
+
+def committed_verbs() -> set[str]:
+    """Return the names of all steps that commit, as the code gives them to the guarded function."""
+    trees = [ast.parse((REPOSITORY / "resources" / f"{name}.py").read_text()) for name in COMMITTING]
+    return {verb for tree in trees for node in ast.walk(tree) for verb in verbs_of(node)}
+
+
+def verbs_of(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Call):
+        named = [keyword.value for keyword in node.keywords if keyword.arg == "verb"]
+        first = node.args[:1] if isinstance(node.func, ast.Attribute) and node.func.attr == "_commit" else []
+        yield from (value.value for value in [*named, *first] if isinstance(value, ast.Constant))
+    if isinstance(node, ast.FunctionDef) and node.name == "_verb":
+        returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return) and inner.value]
+        for value in returned:
+            chosen = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+            yield from (str(choice.value) for choice in chosen if isinstance(choice, ast.Constant))
+
+
+def test_every_commit_has_a_point_before_and_after() -> None:
+    verbs = committed_verbs()
+    assert {"claim", "checkpoint", "publish", "rewind", "rewind_table"} <= verbs
+    points = {point.value for point in FailPoint}
+    missing = {f"{verb}.{when}_commit" for verb in verbs for when in ("before", "after")} - points
+    assert not missing, f"commits without a fail point: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_every_point_is_in_the_matrix(graph: str) -> None:
+    cells = {(cell.values[1], cell.values[2]) for cell in matrix() if cell.values[0] == graph}
+    assert cells == {(point, action) for point in FailPoint for action in actions(point)}
+
+
+def test_the_default_run_kills_at_every_point_and_loses_every_reply() -> None:
+    default = {cell.values[1:] for cell in matrix() if not cell.marks}
+    assert {point for point, action in default if action == "kill"} == set(FailPoint)
+    replies = {point for point in FailPoint if point.value.endswith(".after_commit")}
+    assert {point for point, action in default if action == "lost_reply"} == replies

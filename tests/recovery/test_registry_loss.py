@@ -1,0 +1,109 @@
+"""The registry is an index: lose it, repair it, and status, history and sinks are as before (H27, fault matrix R3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from graphs import SECOND_REGION
+from scene import Scene
+
+from orchestration import doctor, operations
+from orchestration.status import history_entries, statuses
+
+Midway = Callable[..., Scene]
+
+
+def facts(scene: Scene) -> dict[str, Any]:
+    """Return what `status` and `history` say of the region."""
+    return {
+        "status": statuses(scene.place, scene.region),
+        "history": history_entries(scene.place, scene.region, everything=True),
+    }
+
+
+def assert_repairs(scene: Scene) -> None:
+    """A run refuses at once; after the repair everything is said as before."""
+    before = facts(scene)
+    rows = len(scene.checkpoint_rows())
+    scene.lose_registry()
+    ended = scene.run(["scan"], ["run"])
+    assert ended.error.get("id") == "REGISTRY_LOST", ended
+    assert ended.code == 1
+    assert "doctor --repair" in ended.error["remedy"]
+    assert len(scene.checkpoint_rows()) == rows, "it refused before it claimed"
+    repaired = doctor.repair(scene.place, applications=[scene.app], inputs=scene.inputs)
+    assert scene.region in {entry["region"] for entry in repaired}
+    assert facts(scene) == before
+
+
+def test_after_commits(midway: Midway) -> None:
+    scene = midway("two_regions")
+    assert_repairs(scene)
+    scene.run_well()
+    scene.assert_golden()
+    assert scene.place.history(SECOND_REGION).committed_id == 5
+
+
+def test_after_a_rewind(midway: Midway) -> None:
+    scene = midway("two_regions", 5)
+    scene.run_well(["rewind", 3])
+    assert_repairs(scene)
+    scene.run_well()
+    scene.assert_golden()
+
+
+def test_a_halt_outlives_the_registry(midway: Midway) -> None:
+    scene = midway("two_regions")
+    operations.halt(scene.place, scene.region, "by hand")
+    assert_repairs(scene)
+    assert scene.run().code == 3
+    operations.resume(scene.place, scene.region, "go on")
+    scene.run_well()
+    scene.assert_golden()
+
+
+@pytest.mark.recovery
+def test_a_refusal_and_a_skip_outlive_the_registry(midway: Midway) -> None:
+    """A file gone when its state is withdrawn is refused; another is skipped: neither comes back."""
+    scene = midway("two_regions", 5)
+    gone, skipped = scene.files[3], scene.files[4]
+    text = gone.read_text()
+    facts_of_gone = gone.stat()
+    aside = gone.with_suffix(".aside")
+    gone.rename(aside)
+    try:
+        plan = operations.plan_reset(scene.place, scene.region, operations.Target(to=2))
+        operations.reset(scene.place, plan, accept_loss=True)
+        operations.skip(scene.place, scene.region, str(skipped), "not wanted")
+        assert_repairs(scene)
+        scene.run_well()
+    finally:
+        aside.rename(gone)
+    assert (gone.read_text(), gone.stat().st_mtime_ns) == (text, facts_of_gone.st_mtime_ns)
+    scene.assert_sinks(scene.files[:3])
+    scene.assert_nothing_left()
+    scene.assert_ids_never_reused()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "checkpoint.after_commit:kill",
+        pytest.param("publish.before_commit:kill:2", marks=pytest.mark.recovery),
+        pytest.param("checkpoint.before_commit:kill", marks=pytest.mark.recovery),
+    ],
+)
+def test_lost_between_commit_and_publish(midway: Midway, point: str) -> None:
+    scene = midway("two_regions")
+    scene.run_killed(["run", 2], failpoints=point)
+    before = history_entries(scene.place, scene.region, everything=True)
+    scene.lose_registry()
+    ended = scene.run()
+    assert ended.error.get("id") == "REGISTRY_LOST", ended
+    doctor.repair(scene.place, applications=[scene.app], inputs=scene.inputs)
+    assert history_entries(scene.place, scene.region, everything=True) == before
+    scene.run_well()
+    scene.assert_golden()
+    assert scene.attempts_at_claims() == [0, 0, 1]

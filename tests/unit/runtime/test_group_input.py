@@ -1,0 +1,48 @@
+"""A group's ids and sizes, and how failures are told: pure parts of the runtime."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from jobs.protocol.triggers import Trigger, TriggerStatus
+from jobs.runtime.frames import summary_of
+from jobs.runtime.reading import Assigned, Group, paths_by_id
+
+
+def trigger(uri: str, size: int = 10) -> Trigger:
+    return Trigger(
+        uri=uri, identity={}, identity_key="", size_bytes=size, order_index=1, status=TriggerStatus.PENDING, id=1,
+        region="app/start", discovered_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    )  # fmt: skip
+
+
+def group(*uris: str) -> Group:
+    members = tuple(Assigned(sequence_id=7 + index, trigger=trigger(uri)) for index, uri in enumerate(uris))
+    return Group(members=members, epoch=2, attempt="a")
+
+
+def test_a_group_knows_its_first_and_last_id_and_finds_its_members() -> None:
+    found = group("a", "b", "c")
+    assert (found.first_id, found.last_id) == (7, 9)
+    assert found.member(8).trigger.uri == "b"
+    assert paths_by_id(found.members) == "a\0b\0c"
+
+
+@pytest.mark.parametrize(("uri", "estimate"), [("a.csv", 10), ("a.csv.gz", 100), ("a.zst", 100), ("a.gz.csv", 10)])
+def test_compressed_files_count_for_more_than_their_size(uri: str, estimate: int) -> None:
+    assert group(uri).bytes_to_read == estimate
+
+
+@pytest.mark.parametrize(
+    ("text", "summary"),
+    [
+        ("", "ValueError"),
+        ("plain", "ValueError: plain"),
+        ("An exception\nTraceback\n  File x\nKeyError: 'k'\n\nat java.lang.Thread", "KeyError: 'k'"),
+        ("Job aborted\norg.apache.spark.SparkException: no", "ValueError: Job aborted"),
+    ],
+)
+def test_the_telling_line_of_an_error_is_found(text: str, summary: str) -> None:
+    assert summary_of(ValueError(text)) == summary

@@ -1,0 +1,77 @@
+"""The walk over the text of an analysed plan: what may mix triggers objects, what is unreadable objects too (H14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.runtime.walking import Verdict, verdict_of
+
+STREAM = "LogicalRDD [_sequence_id#1L, user#2], false"
+
+
+class Explained:
+    """A frame as the walk sees it: its columns, and the text that `explain` prints."""
+
+    def __init__(self, plan: str, columns: tuple[str, ...] = ("_sequence_id", "user")) -> None:
+        self.plan, self.columns = plan, columns
+
+    def explain(self, mode: str) -> None:
+        assert mode == "extended"
+        print(f"== Parsed Logical Plan ==\n...\n\n== Analyzed Logical Plan ==\nuser: string\n{self.plan}\n")
+        print("== Optimized Logical Plan ==\nSort [x ASC]")
+
+
+def judged(plan: str, **options: tuple[str, ...]) -> Verdict:
+    return verdict_of(Explained(plan, **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        STREAM,
+        f"Project [_sequence_id#1L, upper(user#2) AS u#3]\n+- Filter (length(user#2) > 2)\n   +- {STREAM}",
+        f"Aggregate [_sequence_id#1L, user#2], [_sequence_id#1L, count(1) AS n#4L]\n+- {STREAM}",
+        f"Deduplicate [user#2, _sequence_id#1L]\n+- {STREAM}",
+        f"Union false, false\n:- {STREAM}\n+- {STREAM}",
+        f"Join LeftOuter, (user#2 = user#9)\n:- {STREAM}\n+- LogicalRDD [user#9], false",
+        f"Join Inner, (_sequence_id#1L = _sequence_id#7L)\n:- {STREAM}\n+- LogicalRDD [_sequence_id#7L], false",
+        f"Join LeftOuter, (user#2 = user#9)\n:- {STREAM}\n+- Aggregate [user#9], [user#9]\n   +- LogicalRDD [user#9]",
+    ],
+)
+def test_what_keeps_triggers_apart_vectorises(plan: str) -> None:
+    assert judged(plan) == Verdict(True)
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        (f"Deduplicate [user#2]\n+- {STREAM}", "Deduplicate"),
+        (f"Aggregate [user#2], [_sequence_id#1L, user#2]\n+- {STREAM}", "Aggregate"),
+        (f"Project [_sequence_id#1L]\n+- Window [row_number() AS r#3], [user#2], [user#2 ASC]\n   +- {STREAM}", "Window"),
+        (f"GlobalLimit 1\n+- LocalLimit 1\n   +- {STREAM}", "Limit"),
+        (f"Sort [user#2 ASC], true\n+- {STREAM}", "Sort"),
+        (f"Sample 0.0, 0.5, false, 7\n+- {STREAM}", "Sample"),
+        (f"Project [_sequence_id#1L, rand(7) AS r#3]\n+- {STREAM}", "rand"),
+        (f"Project [_sequence_id#1L, monotonically_increasing_id() AS r#3]\n+- {STREAM}", "monotonically"),
+        (f"Join Inner, (user#2 = user#5)\n:- {STREAM}\n+- LogicalRDD [_sequence_id#4L, user#5]", "mixes triggers"),
+        (f"Join FullOuter, (user#2 = user#9)\n:- {STREAM}\n+- LogicalRDD [user#9]", "mixes triggers"),
+        (f"Join RightOuter, (user#2 = user#9)\n:- {STREAM}\n+- LogicalRDD [user#9]", "mixes triggers"),
+        (f"Filter (n#3 = scalar-subquery#5 [])\n:  +- Aggregate [max(n#3)]\n+- {STREAM}", "subquery"),
+        (f"MapInPandas f(user#2), [_sequence_id#5L]\n+- {STREAM}", "MapInPandas"),
+    ],
+)
+def test_what_may_mix_triggers_forces_groups_of_one_and_says_why(plan: str, reason: str) -> None:
+    verdict = judged(plan)
+    assert not verdict.vectorises
+    assert reason in verdict.reason
+
+
+def test_a_result_without_the_id_forces_groups_of_one() -> None:
+    verdict = judged(f"Project [user#2]\n+- {STREAM}", columns=("user",))
+    assert not verdict.vectorises
+    assert "dm.select" in verdict.reason
+
+
+@pytest.mark.parametrize("plan", ["", f"Project [_sequence_id#1L, a\nb AS c#3]\n+- {STREAM}"])
+def test_a_plan_that_cannot_be_read_forces_groups_of_one(plan: str) -> None:
+    assert not judged(plan).vectorises
