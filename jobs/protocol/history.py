@@ -194,11 +194,20 @@ class _Fold:
         self.facts["versions"] = {**self.facts["versions"], **row.detail.get("versions", {})}
         done = row.detail.get("through", row.sequence_id)
         self.unpublished = [open_ for open_ in self.unpublished if open_.sequence_id > done]
+        for last, seconds in (row.detail.get("commit_seconds") or {}).items():
+            self._timed(int(last), seconds)
         outcome = row.detail.get("outcome")
         if outcome:
             self.facts["last_outcome"] = Outcome(outcome)
         if row.detail.get("error"):
             self.facts["last_error"] = row.detail["error"]
+
+    def _timed(self, last: int, seconds: float) -> None:
+        """A commit cannot hold its own duration: the next one brings it."""
+        group = self.states.get(last)
+        for number in range(group.group_first or last, last + 1) if group else ():
+            if number in self.states:
+                self.states[number] = dataclasses.replace(self.states[number], checkpoint_seconds=seconds)
 
     def _rewind(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id + 1)

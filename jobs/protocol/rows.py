@@ -6,7 +6,7 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 |---|---|---|
 | claim | next free id | `owner`, `previous` (clean, failed, interrupted, crashed, none), `error`, `tables` |
 | state | the state's id | on the last id of a group: `manifest` |
-| published | last committed id | `versions` by table, `through` (all up to here is published), `outcome`, `error` |
+| published | last committed id | `versions`, `through` (published up to here), `commit_seconds`, `outcome`, `error` |
 | rewind | the rewind's own id r | `to`, `tables` |
 | halt | last committed id | `reason`, `trigger`, `operator`, `error` |
 | resume | last committed id | `reason` |
@@ -48,7 +48,9 @@ class CheckpointRow:
         attempt: uuid of the attempt that wrote the row: how a commit is read back (H1).
         trigger_order: place of the trigger in the region's input order; kept across rewinds.
         rows_in, bytes_in: of this trigger (state rows).
-        drain_seconds, checkpoint_seconds: of the group, the same on each of its ids (H39).
+        drain_seconds: of the group, the same on each of its ids (H39).
+        checkpoint_seconds: likewise; null in the table, since a commit cannot hold its own duration: the next
+            `published` row brings it in `commit_seconds`, and the history puts it here.
     """
 
     kind: RowKind

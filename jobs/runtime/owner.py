@@ -7,6 +7,7 @@ from the store and must do nothing more.
 from __future__ import annotations
 
 import datetime as dt
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from jobs.protocol.history import Outcome, RegionHistory, manifest_of
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import Event, State, move
+from jobs.protocol.triggers import Trigger
 from jobs.runtime.group import StagedGroup
 from jobs.runtime.ports import Outside
 from jobs.runtime.publishing import publish_group, rewind_tables
@@ -48,6 +50,7 @@ class RegionOwner:
         state: the controller's state (E9).
         versions: Delta version by table of what this owner published.
         done_through: the newest id that this owner itself published or rewound; its note rides with a later commit.
+        commit_seconds: by the last id of a group, how long its commit took; noted with the next commit, too.
     """
 
     identity: Identity
@@ -58,6 +61,7 @@ class RegionOwner:
     state: State = State.STARTED
     versions: dict[str, int] = field(default_factory=dict)
     done_through: int = 0
+    commit_seconds: dict[int, float] = field(default_factory=dict)
 
     @property
     def region(self) -> str:
@@ -79,7 +83,7 @@ class RegionOwner:
         Raises:
             Owned: somebody alive owns it.
             Fenced: somebody claimed at the same moment.
-            RegistryLost: the registry is empty beside a checkpoint table that is not.
+            RegistryLost: the registry is empty beside a checkpoint table that is not, or older than that.
         """
         self.outside.lease.acquire(self.region, self.identity.run_id)
         try:
@@ -96,6 +100,9 @@ class RegionOwner:
         self.history = RegionHistory.from_rows(store.checkpoint.rows())
         if self.history.states and registry.is_empty(self.region):
             msg = f"the registry knows nothing of {self.region!r}, its checkpoint table does"
+            raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+        if registry.region_info(self.region).next_id < self.history.next_id:  # ids are taken there before any commit
+            msg = f"the registry is older than the checkpoint table of {self.region!r}: was a backup restored?"
             raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
         known = tuple(tables) or self.history.tables
         for table in known:
@@ -152,7 +159,7 @@ class RegionOwner:
 
     # --- a group ----------------------------------------------------------------------------------------------------
 
-    def commit(self, staged: StagedGroup, checkpoint_seconds: Callable[[], float]) -> CheckpointRow:
+    def commit(self, staged: StagedGroup) -> CheckpointRow:
         """Make a drained group a consistent state: the one commit point.
 
         Returns:
@@ -162,30 +169,24 @@ class RegionOwner:
             Fenced: another owner claimed; nothing was committed.
         """
         group = staged.group
-        rows = []
-        for member in group.members:
-            is_last = member.sequence_id == group.last_id
-            detail = {"manifest": staged.manifest().to_json()} if is_last else {}
-            rows.append(
-                self._row(
-                    RowKind.STATE,
-                    member.sequence_id,
-                    attempt=group.attempt,
-                    trigger_uri=member.trigger.uri,
-                    trigger_kind="file",
-                    trigger_identity={**member.trigger.identity, "output": member.trigger.output,
-                                      "origin": member.trigger.origin},
-                    trigger_order=member.trigger.order_index,
-                    group_first=group.first_id,
-                    group_last=group.last_id,
-                    rows_in=staged.rows_in.get(member.sequence_id, 0),
-                    bytes_in=member.trigger.size_bytes,
-                    drain_seconds=round(staged.process_seconds + staged.drain_seconds, 4),
-                    checkpoint_seconds=round(checkpoint_seconds(), 4),
-                    **detail,
-                )
-            )  # fmt: skip
+        started = time.monotonic()
+        rows = [
+            self._row(
+                RowKind.STATE,
+                member.sequence_id,
+                attempt=group.attempt,
+                group_first=group.first_id,
+                group_last=group.last_id,
+                rows_in=staged.rows_in.get(member.sequence_id, 0),
+                bytes_in=member.trigger.size_bytes,
+                drain_seconds=round(staged.process_seconds + staged.drain_seconds, 4),
+                manifest=staged.manifest().to_json() if member.sequence_id == group.last_id else None,
+                **_trigger_columns(member.trigger),
+            )
+            for member in group.members
+        ]
         self._append([*self._open_note(), *rows], group.last_id)
+        self.commit_seconds[group.last_id] = round(time.monotonic() - started, 4)
         return rows[-1]
 
     def publish(self, row: CheckpointRow) -> None:
@@ -271,13 +272,12 @@ class RegionOwner:
         )  # fmt: skip
         self._note([row])
 
-    def skip(self, trigger: Any, reason: str) -> int:
+    def skip(self, trigger: Trigger, reason: str) -> int:
         """Commit an empty state for a trigger that cannot be processed; returns its id."""
         number = self.outside.registry.take_ids(self.region, self.epoch, 1)
         row = self._row(
-            RowKind.SKIP, number, trigger_uri=trigger.uri, trigger_kind="file",
-            trigger_identity={**trigger.identity, "output": trigger.output, "origin": trigger.origin},
-            trigger_order=trigger.order_index, group_first=number, group_last=number, rows_in=0, reason=reason,
+            RowKind.SKIP, number, group_first=number, group_last=number, rows_in=0, reason=reason,
+            **_trigger_columns(trigger),
         )  # fmt: skip
         self._append([row], number)
         return number
@@ -330,6 +330,7 @@ class RegionOwner:
             self.history.committed_id,
             versions=dict(self.versions),
             through=through,
+            commit_seconds={str(number): seconds for number, seconds in self.commit_seconds.items()},
             outcome=outcome.value if outcome else None,
             error=dict(error) if error else None,
         )
@@ -340,6 +341,8 @@ class RegionOwner:
 
     def _append(self, rows: Sequence[CheckpointRow], sequence_id: int) -> None:
         self.outside.store.checkpoint.append(rows, sequence_id=sequence_id)
+        if any(row.kind is RowKind.PUBLISHED for row in rows):
+            self.commit_seconds.clear()
         self.history = self.history.with_rows(rows)
 
     def _move(self, event: Event) -> None:
@@ -363,6 +366,20 @@ class RegionOwner:
             detail={name: value for name, value in values.items() if value is not None},
             **columns,
         )
+
+
+def _trigger_columns(trigger: Trigger) -> dict[str, Any]:
+    return {
+        "trigger_uri": trigger.uri,
+        "trigger_kind": "file",
+        "trigger_identity": full_identity(trigger),
+        "trigger_order": trigger.order_index,
+    }
+
+
+def full_identity(trigger: Trigger) -> dict[str, Any]:
+    """Return what a row must hold of a trigger so that the registry can be rebuilt from it."""
+    return {**trigger.identity, "output": trigger.output, "origin": trigger.origin}
 
 
 def halted_error(region: str, history: RegionHistory) -> Halted:

@@ -36,9 +36,10 @@ from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.bounded import bounded
 from jobs.runtime.group import GroupWork, StagedGroup
 from jobs.runtime.maintaining import EVERY_GROUPS, maintain_tables
-from jobs.runtime.owner import Identity, RegionOwner, Report, halted_error
+from jobs.runtime.owner import Identity, RegionOwner, Report, full_identity, halted_error
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group
+from jobs.runtime.reports import GroupReport
 from jobs.state.keyed import KeyedState
 
 
@@ -55,30 +56,6 @@ class Limits:
     triggers: int = 2000
     size_bytes: int = 256 * 1024 * 1024
     small_bytes: int = 8 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupReport:
-    """What became of one group: the numbers of a Dagster event and of a progress bar."""
-
-    region: str
-    first_id: int
-    last_id: int
-    first_uri: str
-    last_uri: str
-    epoch: int
-    rows_in: int
-    bytes_in: int
-    rows_out: Mapping[str, int]
-    versions: Mapping[str, int]
-    process_seconds: float
-    drain_seconds: float
-    checkpoint_seconds: float
-    publish_seconds: float
-
-    @property
-    def triggers(self) -> int:
-        return self.last_id - self.first_id + 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -205,7 +182,7 @@ class RegionRun:
         reach(FailPoint.ASSIGN_AFTER)
         staged = self._stage(group)
         started = time.monotonic()
-        row = self.owner.commit(staged, lambda: time.monotonic() - started)
+        row = self.owner.commit(staged)
         committed = time.monotonic()
         self.owner.moved(Event.CHECKPOINTED)
         self.owner.publish(row)
@@ -329,7 +306,7 @@ class RegionRun:
             if isinstance(error, InputChanged):
                 self.outside.registry.mark(self.region, epoch, [trigger.id], TriggerStatus.SUPERSEDED, error.message)
             elif source.scan.on_missing == "skip":
-                self.owner.refuse(trigger.uri, trigger.identity, error.message)
+                self.owner.refuse(trigger.uri, full_identity(trigger), error.message)
                 self.outside.registry.mark(self.region, epoch, [trigger.id], TriggerStatus.MISSING, error.message)
             else:
                 raise self._halt(error.message, error=self._described(error), trigger=trigger.uri)
@@ -360,20 +337,10 @@ class RegionRun:
         self.report(step, numbers)
 
     def _reported(self, staged: StagedGroup, checkpoint_seconds: float, publish_seconds: float) -> GroupReport:
-        group = staged.group
-        report = GroupReport(
+        report = GroupReport.of(
+            staged,
             region=self.region,
-            first_id=group.first_id,
-            last_id=group.last_id,
-            first_uri=group.members[0].trigger.uri,
-            last_uri=group.members[-1].trigger.uri,
-            epoch=group.epoch,
-            rows_in=sum(staged.rows_in.values()),
-            bytes_in=sum(member.trigger.size_bytes for member in group.members),
-            rows_out={name: sum(file.rows for file in table.files) for name, table in staged.tables.items()},
-            versions=dict(self.owner.versions),
-            process_seconds=staged.process_seconds,
-            drain_seconds=staged.drain_seconds,
+            versions=self.owner.versions,
             checkpoint_seconds=checkpoint_seconds,
             publish_seconds=publish_seconds,
         )

@@ -92,27 +92,32 @@ GRAPHS: Mapping[str, Build] = {"log_watch": log_watch, "two_regions": two_region
 
 
 def fragile(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The application whose user code fails or hangs; files are added by the test."""
+    """The application whose user code fails; files are added by the test."""
+    return _lines(nursery, master, folder, "fragile", {})
+
+
+def hanging(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """The application whose user code hangs; files are added by the test."""
+    return _lines(nursery, master, folder, "hanging", {"pid_file": folder / "pid", "hang_file": folder / "hang"})
+
+
+def _lines(nursery: Nursery, master: str, folder: Path, name: str, params: Mapping[str, Path]) -> Scene:
+    def oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        lines = [line for path in files for line in path.read_text().splitlines()]
+        counts = [{"line": line, "count": count} for line, count in Counter(lines).items()]
+        return {f"{name}_counts": counts, f"{name}_lines": [{"line": line} for line in lines]}
+
     return Scene(
         nursery=nursery,
         master=master,
         folder=folder,
-        app=str(HERE / "apps" / "fragile.py"),
-        region="fragile/lines",
+        app=str(HERE / "apps" / f"{name}.py"),
+        region=f"{name}/lines",
         inputs=(str(folder / "in"),),
-        oracle=fragile_oracle,
-        sinks=("fragile_counts", "fragile_lines"),
-        params={"pid_file": str(folder / "pid"), "hang_file": str(folder / "hang")},
+        oracle=oracle,
+        sinks=(f"{name}_counts", f"{name}_lines"),
+        params={key: str(path) for key, path in params.items()},
     )
-
-
-def fragile_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    lines = [line for path in files for line in path.read_text().splitlines()]
-    counts = Counter(lines)
-    return {
-        "fragile_counts": [{"line": line, "count": count} for line, count in counts.items()],
-        "fragile_lines": [{"line": line} for line in lines],
-    }
 
 
 def any_name(nursery: Nursery, master: str, folder: Path) -> Scene:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from graphs import Build, fragile
+from graphs import Build, fragile, hanging
 from scene import Scene, write_file
 
 from orchestration import operations
@@ -69,6 +69,25 @@ def test_a_region_halts_after_its_attempts_and_says_why(build: MakeScene) -> Non
 
 
 @pytest.mark.recovery
+def test_crashes_in_a_row_halt_too(build: MakeScene) -> None:
+    """Killed for want of memory, say: nobody is left to count, the next claim does (M1)."""
+    scene = build(fragile)
+    for number, text in enumerate(GOOD):
+        scene.add(scene.folder / "in" / f"{number}.txt", text)
+    scene.run_well(["scan"])
+    for _ in range(3):
+        scene.run_killed(["run"], failpoints="drain.before:kill")
+    ended = scene.run(["run"])
+    assert ended.code == HALTED, ended
+    assert scene.history.halt is not None
+    assert scene.history.halt.detail["trigger"] == str(scene.files[0])
+    assert scene.attempts_at_claims() == [0, 1, 2, 3]
+    operations.resume(scene.place, scene.region, "more memory")
+    scene.run_well(["run"])
+    scene.assert_golden()
+
+
+@pytest.mark.recovery
 def test_resume_grants_a_fresh_budget(build: MakeScene) -> None:
     scene, _ = halted(build)
     operations.resume(scene.place, scene.region, "try again")
@@ -107,7 +126,7 @@ def test_a_mended_file_is_taken_and_the_old_one_is_superseded(build: MakeScene) 
 
 
 def test_a_driver_that_hangs_is_left_behind(build: MakeScene) -> None:
-    scene = build(fragile)
+    scene = build(hanging)
     for number, text in enumerate(GOOD[:2]):
         scene.add(scene.folder / "in" / f"{number}.txt", text)
     hang = scene.folder / "hang"
@@ -123,7 +142,7 @@ def test_a_driver_that_hangs_is_left_behind(build: MakeScene) -> None:
 
 @pytest.mark.recovery
 def test_a_worker_that_hangs_is_cancelled(build: MakeScene) -> None:
-    scene = build(fragile)
+    scene = build(hanging)
     good = scene.add(scene.folder / "in" / "0.txt", GOOD[0])
     bad = scene.add(scene.folder / "in" / "1.txt", "SLEEP\n")
     ended = scene.run(["scan"], ["run"])
@@ -153,7 +172,7 @@ def await_death(pid: int, seconds: float = 30.0) -> None:
 
 @pytest.mark.recovery
 def test_a_reset_that_hangs_is_an_attempt(build: MakeScene) -> None:
-    scene = build(fragile)
+    scene = build(hanging)
     for number, text in enumerate(GOOD):
         scene.add(scene.folder / "in" / f"{number}.txt", text)
     scene.run_killed(["scan"], ["run", 2], failpoints="checkpoint.after_commit:kill")

@@ -1,0 +1,61 @@
+"""What became of a group, in numbers: for progress bars, Dagster's events and benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jobs.runtime.group import StagedGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """What became of one group: the numbers of a Dagster event and of a progress bar."""
+
+    region: str
+    first_id: int
+    last_id: int
+    first_uri: str
+    last_uri: str
+    epoch: int
+    rows_in: int
+    bytes_in: int
+    rows_out: Mapping[str, int]
+    versions: Mapping[str, int]
+    process_seconds: float
+    drain_seconds: float
+    checkpoint_seconds: float
+    publish_seconds: float
+
+    @property
+    def triggers(self) -> int:
+        return self.last_id - self.first_id + 1
+
+    @classmethod
+    def of(
+        cls,
+        staged: StagedGroup,
+        *,
+        region: str,
+        versions: Mapping[str, int],
+        checkpoint_seconds: float,
+        publish_seconds: float,
+    ) -> GroupReport:
+        """Return the numbers of a published group."""
+        group = staged.group
+        return cls(
+            region=region,
+            first_id=group.first_id,
+            last_id=group.last_id,
+            first_uri=group.members[0].trigger.uri,
+            last_uri=group.members[-1].trigger.uri,
+            epoch=group.epoch,
+            rows_in=sum(staged.rows_in.values()),
+            bytes_in=sum(member.trigger.size_bytes for member in group.members),
+            rows_out={name: sum(file.rows for file in table.files) for name, table in staged.tables.items()},
+            versions=dict(versions),
+            process_seconds=staged.process_seconds,
+            drain_seconds=staged.drain_seconds,
+            checkpoint_seconds=checkpoint_seconds,
+            publish_seconds=publish_seconds,
+        )
