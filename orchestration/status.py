@@ -15,11 +15,13 @@ from jobs.protocol.history import UNCLEAN, RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import State
+from jobs.protocol.triggers import TriggerStatus
 from orchestration.assembly import Workplace, open_application
 from orchestration.declared import Declared, declared, declared_of, existing_registry
 
 if TYPE_CHECKING:
     from resources.lease import Owner
+    from resources.registry import Registry
     from resources.registry_models import RegionInfo
 
 _EVENTS = frozenset({RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.REFUSED})
@@ -63,7 +65,7 @@ def _status(workplace: Workplace, region: str, known: Declared) -> dict[str, Any
         owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
         info = registry.region_info(region)
         is_lost = info.epoch == 0 and bool(history.states)
-        pending = None if is_lost else registry.pending_count(region)
+        pending = None if is_lost else registry.pending_count(region) - _committed_unnoted(registry, region, history)
     alive = owner if owner is not None and owner.is_alive else None
     return {
         "region": region,
@@ -104,6 +106,14 @@ def oldest_target(history: RegionHistory, horizon: int) -> int:
         return INITIAL_ID
     targets = (number for number, row in history.states.items() if row.kind is RowKind.STATE and number >= oldest)
     return next(targets, history.committed_id)
+
+
+def _committed_unnoted(registry: Registry, region: str, history: RegionHistory) -> int:
+    """Return how many triggers are committed although the registry, an index, still calls them pending."""
+    groups = [row for row in history.unpublished if row.kind is RowKind.STATE]
+    members = [history.states.get(n) for row in groups for n in range(row.group_first or 0, row.sequence_id + 1)]
+    orders = [row.trigger_order for row in members if row is not None and row.trigger_order is not None]
+    return sum(trigger.status is TriggerStatus.PENDING for trigger in registry.by_order(region, orders))
 
 
 def _owner(owner: Owner | None) -> dict[str, Any] | None:

@@ -27,7 +27,6 @@ VERSION_TABLE = "drainmark_version"
 """Not alembic's own name: Dagster uses that one, perhaps in the same PostgreSQL database."""
 MIGRATIONS = Path(__file__).parents[1] / "sql" / "migrations"
 _BUSY_SECONDS = 30
-_CHUNK = 10_000  # SQLite takes 32 766 variables a statement
 _WAL_WRITE_LOCK = 120  # byte of the -shm file that the writer of a WAL database locks
 
 
@@ -116,15 +115,6 @@ class Registry:
         """Return uri -> identity_key of the newest input at each uri, whatever its status."""
         with self.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(models.KNOWN, {"region": region})}
-
-    def known_uris(self, region: str, uris: Sequence[str]) -> dict[str, str]:
-        """Return what `known` does, of these uris only."""
-        found: dict[str, str] = {}
-        with self.reading() as connection:
-            for start in range(0, len(uris), _CHUNK):
-                chunk = {"region": region, "uris": list(uris[start : start + _CHUNK])}
-                found.update((row[0], row[1]) for row in connection.execute(models.KNOWN_URIS, chunk))
-        return found
 
     def by_uri(self, region: str, uri: str) -> list[Trigger]:
         """Return all inputs ever seen at a uri, oldest first."""
@@ -243,10 +233,6 @@ class Registry:
     def set_state(self, region: str, epoch: int, state: str) -> None:
         """Show the controller's state."""
         self._guarded(region, epoch, models.SET_STATE, state=state)
-
-    def set_group_size_hint(self, region: str, epoch: int, triggers: int | None) -> None:
-        """Keep the group size that worked."""
-        self._guarded(region, epoch, models.SET_HINT, triggers=triggers)
 
     def request_halt(self, region: str, reason: str) -> None:
         """Ask whoever runs the region to halt it; no run's write, so no epoch."""

@@ -41,7 +41,6 @@ class RegionInfo:
     next_id: int = 1
     epoch: int = 0
     state: str = ""
-    group_size_hint: int | None = None
     last_error: Mapping[str, Any] | None = None
     last_error_at: dt.datetime | None = None
     halt_requested: str | None = None
@@ -116,9 +115,6 @@ ADD = text(
 LAST_ORDER = text("SELECT coalesce(max(order_index), 0) FROM drainmark_trigger WHERE region = :region")
 COUNT_ABOVE = text("SELECT count(*) FROM drainmark_trigger WHERE region = :region AND order_index > :last")
 KNOWN = text("SELECT uri, identity_key FROM drainmark_trigger WHERE region = :region ORDER BY order_index")
-KNOWN_URIS = text(
-    "SELECT uri, identity_key FROM drainmark_trigger WHERE region = :region AND uri IN :uris ORDER BY order_index"
-).bindparams(bindparam("uris", expanding=True))
 BY_URI = text("SELECT * FROM drainmark_trigger WHERE region = :region AND uri = :uri ORDER BY order_index")
 BY_ORDER = text(
     "SELECT * FROM drainmark_trigger WHERE region = :region AND order_index IN :orders ORDER BY order_index"
@@ -164,7 +160,6 @@ TAKE = text("UPDATE drainmark_region SET next_id = next_id + :count WHERE region
 RAISE_NEXT = text("UPDATE drainmark_region SET next_id = :value WHERE region = :region AND next_id < :value")
 SET_EPOCH = text("UPDATE drainmark_region SET epoch = :epoch WHERE region = :region AND epoch < :epoch")
 SET_STATE = text("UPDATE drainmark_region SET state = :state WHERE region = :region")
-SET_HINT = text("UPDATE drainmark_region SET group_size_hint = :triggers WHERE region = :region")
 SET_ERROR = text("UPDATE drainmark_region SET last_error = :error, last_error_at = :now WHERE region = :region")
 CLEAR_ERROR = text("UPDATE drainmark_region SET last_error = NULL, last_error_at = NULL WHERE region = :region")
 REQUEST_HALT = text("UPDATE drainmark_region SET halt_requested = :reason WHERE region = :region")
@@ -172,7 +167,7 @@ CLEAR_HALT = text("UPDATE drainmark_region SET halt_requested = NULL WHERE regio
 PROBED = text("SELECT probed FROM drainmark_region WHERE region = :region")
 SET_PROBED = text("UPDATE drainmark_region SET probed = :probed WHERE region = :region")
 REBUILD_REGION = text(
-    "UPDATE drainmark_region SET epoch = :epoch, state = '', group_size_hint = NULL, last_error = NULL,"
+    "UPDATE drainmark_region SET epoch = :epoch, state = '', last_error = NULL,"
     " last_error_at = NULL, next_id = CASE WHEN next_id < :next_id THEN :next_id ELSE next_id END"
     " WHERE region = :region AND epoch <= :epoch"
 )
@@ -242,7 +237,6 @@ def _region() -> None:
         next_id: int = Field(sa_type=BigInteger)  # the first sequence id that nobody has taken
         epoch: int = Field(sa_type=BigInteger)  # 0 until the first claim or rebuild
         state: str = Field(sa_type=Text)  # the controller's, for display
-        group_size_hint: int | None = Field(default=None, sa_type=BigInteger)
         last_error: str | None = Field(default=None, sa_type=Text)  # JSON object
         last_error_at: float | None = Field(default=None, sa_type=Float)
         halt_requested: str | None = Field(default=None, sa_type=Text)  # the reason given

@@ -7,7 +7,9 @@ in-process session and a Connect server is in here (H32).
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -98,10 +100,12 @@ class SparkEngine:
         check_java()
         from pyspark.sql import SparkSession
 
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
         builder = SparkSession.builder.appName("drainmark").master(self.master)
         for key, value in {**self.session_settings(), **delta_settings()}.items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        with _stderr_to(self.scratch / "driver.log"):
+            return builder.getOrCreate()
 
     def _connect(self) -> SparkSession:
         from pyspark.sql import SparkSession
@@ -142,6 +146,21 @@ class SparkEngine:
                 self._session = None
 
 
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Give the JVM that starts inside the block a file for its standard error: its noise is none of the user's."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def check_java() -> None:
     """Refuse at once where Spark could not start.
 
@@ -162,7 +181,8 @@ def delta_settings() -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
-    for cache in sorted(Path.home().glob(".ivy2*/jars")):
+    homes = {Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)}  # the JVM goes by passwd, Python by HOME
+    for cache in sorted(cache for home in homes for cache in home.glob(".ivy2*/jars")):
         jars = [cache / name for name in DELTA_JARS]
         if all(jar.is_file() for jar in jars):
             return {**extensions, "spark.jars": ",".join(map(str, jars))}

@@ -18,9 +18,9 @@ from deltalake import DeltaTable, write_deltalake
 from jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch, SplitBrain
 from jobs.protocol.ids import txn_version
 from jobs.protocol.manifest import StagedFile
+from jobs.state.keyed_rows import last_per_key
 from resources import delta_commits
 from resources.delta_tables import ManagedTable, read_at
-from jobs.state.keyed_rows import last_per_key
 from resources.staging import Staging, schema_of_file, verify
 
 REGION = "shop/orders"

@@ -112,13 +112,11 @@ def test_a_changed_file_is_a_new_input_and_the_newest_is_the_known_one(registry:
     registry.add_triggers(REGION, [found(1), found(2)])
     assert registry.add_triggers(REGION, [found(1, version=2)]) == 1
     assert registry.known(REGION) == {"file:///in/1": "1-2", "file:///in/2": "2-1"}
-    assert registry.known_uris(REGION, ["file:///in/1", "file:///in/9"]) == {"file:///in/1": "1-2"}
     assert [trigger.identity_key for trigger in registry.by_uri(REGION, "file:///in/1")] == ["1-1", "1-2"]
 
 
 def test_nothing_to_add_and_nothing_to_ask_are_answered(registry: Registry) -> None:
     assert registry.add_triggers(REGION, []) == 0
-    assert registry.known_uris(REGION, []) == {}
     assert registry.by_order(REGION, []) == []
     assert registry.pending(REGION, 5) == []
 
@@ -221,7 +219,6 @@ WRITES: dict[str, Callable[[Registry], Any]] = {
     "record_error": lambda registry: registry.record_error(REGION, 1, {"id": "X"}),
     "clear_error": lambda registry: registry.clear_error(REGION, 1),
     "set_state": lambda registry: registry.set_state(REGION, 1, "HALTED"),
-    "set_group_size_hint": lambda registry: registry.set_group_size_hint(REGION, 1, 4),
     "clear_halt_request": lambda registry: registry.clear_halt_request(REGION, 1),
     "rebuild": lambda registry: registry.rebuild(REGION, epoch=1, next_id=1, triggers=[]),
 }
@@ -259,11 +256,10 @@ def test_a_registry_is_empty_until_a_run_has_written_even_if_a_scan_has(registry
 def test_errors_states_and_hints_are_kept_and_cleared(owned: Registry) -> None:
     owned.record_error(REGION, 1, {"id": "BAD_INPUT", "operator": "words"})
     owned.set_state(REGION, 1, "DRAINING")
-    owned.set_group_size_hint(REGION, 1, 64)
     info = owned.region_info(REGION)
     assert info.last_error == {"id": "BAD_INPUT", "operator": "words"}
     assert info.last_error_at is not None
-    assert (info.state, info.group_size_hint) == ("DRAINING", 64)
+    assert info.state == "DRAINING"
     owned.clear_error(REGION, 1)
     assert owned.region_info(REGION).last_error is None
     assert owned.region_info(REGION).last_error_at is None

@@ -5,6 +5,7 @@ One `dagster dev` serves the whole module; each test drops files of its own and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -186,6 +187,15 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def kill_code_server(worker: int) -> None:
+    """Kill the server that started a worker, and the proxy before it: `dagster dev` brings back only the latter."""
+    server = parent_of(worker)
+    proxy = parent_of(server)
+    assert b"code-server" in Path(f"/proc/{proxy}/cmdline").read_bytes()
+    for pid in (proxy, server):
+        os.kill(pid, signal.SIGKILL)
+
+
 def free_port() -> int:
     import socket
 
@@ -214,11 +224,11 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         )
         workplace = Workplace(Settings(home=home, project_root=root, lease_seconds=6.0))
         yield Deployment(root=root, instance=instance, workplace=workplace, process=process, port=port)
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(20)
-        finally:
-            kill_session(process.pid)
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        kill_session(process.pid)
+        process.wait()
         workplace.registry.close()
 
 
@@ -255,8 +265,7 @@ def test_our_reaper_recovers_when_the_code_server_is_killed_as_well(deployment: 
     deployment.hold()
     deployment.drop("a,10")
     worker = deployment.held_process()
-    server = parent_of(worker)
-    os.kill(server, signal.SIGKILL)
+    kill_code_server(worker)
     os.kill(worker, signal.SIGKILL)
     deployment.let_go()
     deployment.wait_committed(before + 10)
@@ -271,7 +280,7 @@ def test_a_run_ends_by_itself_when_only_its_code_server_is_killed(deployment: De
     deployment.drop("b,100")
     worker = deployment.held_process()
     epoch = deployment.history().epoch
-    os.kill(parent_of(worker), signal.SIGKILL)
+    kill_code_server(worker)
     wait_for(lambda: process_started(worker) is None, "the end of the orphan", deployment)
     deployment.let_go()
     deployment.wait_committed(before + 100)

@@ -44,7 +44,6 @@ def upgrade() -> None:
         sa.Column("next_id", sa.BigInteger, nullable=False),
         sa.Column("epoch", sa.BigInteger, nullable=False),
         sa.Column("state", sa.Text, nullable=False),
-        sa.Column("group_size_hint", sa.BigInteger, nullable=True),
         sa.Column("last_error", sa.Text, nullable=True),
         sa.Column("last_error_at", sa.Float, nullable=True),
         sa.Column("halt_requested", sa.Text, nullable=True),

@@ -1,4 +1,4 @@
-"""The walk over the text of an analysed plan: what may mix triggers objects, what is unreadable objects too (H14)."""
+"""The walk over the text of an analysed plan: what may mix triggers, and what cannot be read, forces groups of one (H14)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_what_keeps_triggers_apart_vectorises(plan: str) -> None:
     [
         (f"Deduplicate [user#2]\n+- {STREAM}", "Deduplicate"),
         (f"Aggregate [user#2], [_sequence_id#1L, user#2]\n+- {STREAM}", "Aggregate"),
-        (f"Project [_sequence_id#1L]\n+- Window [row_number() AS r#3], [user#2], [user#2 ASC]\n   +- {STREAM}", "Window"),
+        (f"Window [row_number() AS r#3], [user#2], [user#2 ASC]\n+- {STREAM}", "Window"),
         (f"GlobalLimit 1\n+- LocalLimit 1\n   +- {STREAM}", "Limit"),
         (f"Sort [user#2 ASC], true\n+- {STREAM}", "Sort"),
         (f"Sample 0.0, 0.5, false, 7\n+- {STREAM}", "Sample"),
