@@ -198,10 +198,12 @@ class RegionOwner:
 
     def _publish(self, row: CheckpointRow) -> None:
         self.versions.update(publish_group(self.outside.store, self.history.tables, row))
-        self.done_through = max(self.done_through, row.sequence_id)
 
     def _settle(self, row: CheckpointRow) -> None:
-        """Tell the registry which triggers the group committed."""
+        """Tell the registry which triggers the group committed; only then is the group done.
+
+        Else a registry that does not answer here would leave them pending behind a group that nobody rolls forward.
+        """
         first = row.group_first if row.group_first is not None else row.sequence_id
         settled = []
         for number in range(first, row.sequence_id + 1):
@@ -209,6 +211,7 @@ class RegionOwner:
             if state is not None and state.trigger_order is not None:
                 settled.append((state.trigger_order, number))
         self.outside.registry.settle(self.region, self.epoch, settled)
+        self.done_through = max(self.done_through, row.sequence_id)
 
     # --- rewind -----------------------------------------------------------------------------------------------------
 
@@ -240,8 +243,8 @@ class RegionOwner:
         """Take every table back; visible tables first, while their histories still hold what leaves."""
         to = int(row.detail["to"])
         self.versions.update(rewind_tables(self.outside.store, row, self.epoch))
-        self.done_through = max(self.done_through, row.sequence_id)
         pending = self.outside.registry.requeue_above(self.region, self.epoch, to)
+        self.done_through = max(self.done_through, row.sequence_id)
         self.report("rewind", {"to": to, "rewind_id": row.sequence_id, "pending": pending})
         return pending
 

@@ -218,10 +218,12 @@ class Scene:
                     time.sleep(0.01)
                     continue
                 seen = found
+                before = place.history(self.region)
                 visible = self.visible_id()
-                history = place.history(self.region)
-                if visible > history.committed_id and not history.is_rewinding:
-                    wrong.append((visible, history.committed_id))
+                after = place.history(self.region)
+                committed = max(before.committed_id, after.committed_id)  # a rewind may lie between
+                if visible > committed and not (before.is_rewinding or after.is_rewinding):
+                    wrong.append((visible, committed))
                 looks[0] += 1
 
         reader = threading.Thread(target=look, daemon=True, name="reader")
