@@ -294,6 +294,17 @@ def region_run(
     )
 
 
+def probe_first_use(workplace: Workplace, run: RegionRun) -> None:
+    """Try functions that changed, or are new, on two pending triggers; costs nothing where none did.
+
+    Raises:
+        NotRowWise: a function mixes the rows of different triggers; nothing was claimed.
+    """
+    from jobs.runtime.probing import probe_if_changed
+
+    probe_if_changed(run, run.outside, workplace.registry, run.region)
+
+
 def source_of(region: RegionPlan) -> Source:
     """Return the directory source that triggers a region.
 

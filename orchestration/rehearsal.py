@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobs.protocol.triggers import NewTrigger, Trigger, TriggerStatus
 from orchestration.assembly import Opened, Workplace, region_run, source_folder, source_of
 from orchestration.declared import existing_registry
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
+    from jobs.runtime.run import RegionRun
 
 _SHOWN = 20
 
@@ -19,6 +24,7 @@ def rehearse(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[s
 
     Raises:
         OperatorFailed, DeclarationError: a run would fail at its start.
+        NotRowWise: a function mixes the rows of different triggers.
         UsageError: there is no folder to scan.
     """
     from jobs.runtime.scanning import scan_folder
@@ -29,8 +35,10 @@ def rehearse(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[s
     found = scan_folder(source_folder(workplace, source), source.scan, known, now=time.time())
     waiting = registry.pending(region.name, _SHOWN) if registry is not None else []
     count = registry.pending_count(region.name) if registry is not None else 0
-    blueprint = region_run(workplace, opened, region).blueprint
+    run = region_run(workplace, opened, region)
+    blueprint = run.blueprint
     forced = blueprint.forced_single
+    probed = _probe(run, [*waiting, *(_as_pending(region.name, new) for new in found.new)])
     return {
         "region": region.name,
         "pending_triggers": count + len(found.new),
@@ -42,7 +50,27 @@ def rehearse(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[s
             operator.name: {"vectorises": operator.name not in forced, "reason": forced.get(operator.name)}
             for operator in region.operators
         },
+        "probed": probed,
         "tables": [
             {"table": table.name, "role": table.role.value, "operator": table.operator} for table in blueprint.tables
         ],
     }
+
+
+def _probe(run: RegionRun, pending: Sequence[Trigger]) -> list[str]:
+    """Try every row-wise function on the first two files of an output; names of those that passed."""
+    from jobs.runtime.probing import probe
+
+    passed: set[str] = set()
+    for output in dict.fromkeys(trigger.output for trigger in pending):
+        pair = [trigger for trigger in pending if trigger.output == output][:2]
+        if len(pair) == 2:
+            passed.update(probe(run.blueprint, run.outside, pair))
+    return sorted(passed)
+
+
+def _as_pending(region: str, new: NewTrigger) -> Trigger:
+    """Return a file that no registry knows yet as the trigger that it would be."""
+    facts = {field.name: getattr(new, field.name) for field in dataclasses.fields(NewTrigger)}
+    now = dt.datetime.now(dt.UTC)
+    return Trigger(id=0, region=region, order_index=0, status=TriggerStatus.PENDING, discovered_at=now, **facts)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from jobs.errors import DrainmarkError, Halted, InputChanged, Interrupted, Retry
 from jobs.protocol.history import UNCLEAN
-from orchestration.assembly import Opened, Workplace, owning, region_run, scan_region, source_of
+from orchestration.assembly import Opened, Workplace, owning, probe_first_use, region_run, scan_region, source_of
 from orchestration.declared import remember
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ class RegionLoop:
         )
         run.interrupted = self.interruption.event
         self.interruption.arm()
+        probe_first_use(self.workplace, run)
         self.interruption.pause(0)
         self._active = run
         self.has_claimed = True

@@ -16,7 +16,7 @@ from jobs.protocol.history import RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.owner import halted_error
 from jobs.runtime.run import GroupReport, RegionRun
-from orchestration.assembly import Opened, Workplace, open_application, region_run, scan_region
+from orchestration.assembly import Opened, Workplace, open_application, probe_first_use, region_run, scan_region
 from orchestration.assets import (
     HAND_OVER,
     PROCESS,
@@ -161,7 +161,7 @@ class RegionSteps:
         return opened, opened.region(self.region.name)
 
     def _run(self, context: dg.OpExecutionContext, slot: RunSlot, opened: Opened, region: RegionPlan) -> RegionRun:
-        return region_run(
+        run = region_run(
             self.workplace,
             opened,
             region,
@@ -170,6 +170,8 @@ class RegionSteps:
             max_group=context.op_config["max_group"],
             max_triggers=context.op_config["max_triggers"],
         )
+        probe_first_use(self.workplace, run)
+        return run
 
     def _back_off(self, context: dg.OpExecutionContext, history: RegionHistory) -> None:
         """Wait before another attempt; Dagster's retries know no delay (P47)."""

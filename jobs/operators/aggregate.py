@@ -52,6 +52,7 @@ __all__ = [
 
 WINDOW_START = "window_start"
 _MICROSECONDS = 1_000_000
+_IS_NEW = "_is_new"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +117,11 @@ class Aggregate(Operator):
 
     def apply(self, frames: GroupFrames) -> DataFrame:
         """Return the changes of a group: keys, values, parts, `_sequence_id`; one row a changed key and id."""
-        partials = self.partials(frames.input(self.inputs[0]))
-        before = frames.state(self, partials)
-        history = partials if before is None else frames.gathered(before.unionByName(partials))
-        return self.merged(history, first_id=frames.first_id)
+        partials, before = frames.state(self, self.partials(frames.input(self.inputs[0])))
+        history = partials.withColumn(_IS_NEW, F.lit(True))
+        if before is not None:
+            history = frames.gathered(before.withColumn(_IS_NEW, F.lit(False)).unionByName(history))
+        return self.merged(history)
 
     def partials(self, rows: DataFrame) -> DataFrame:
         """Return one row a key and id: keys, `_sequence_id`, the state columns."""
@@ -134,8 +136,11 @@ class Aggregate(Operator):
         ]
         return rows.groupBy(*(f"`{key}`" for key in self.all_keys), SEQUENCE_ID).agg(*columns)
 
-    def merged(self, history: DataFrame, first_id: int) -> DataFrame:
-        """Merge partials in id order, a key's older state being the first of them, and finish the values."""
+    def merged(self, history: DataFrame) -> DataFrame:
+        """Merge partials in id order, a key's older state being the first of them, and finish the values.
+
+        New rows are told by a flag and not by their ids: ids in a plan make Spark compile it anew for every group.
+        """
         from pyspark.sql import Window
 
         keys = [f"`{key}`" for key in self.all_keys]
@@ -147,9 +152,10 @@ class Aggregate(Operator):
             merged = aggregation.merge(F.col(f"`{column}`")).over(until_here)
             tidied = aggregation.tidy(merged) if aggregation.tidy else merged
             states[column] = tidied.cast(types[column])
-        running = history.select(*keys, SEQUENCE_ID, *(state.alias(column) for column, state in states.items()))
+        columns = (state.alias(column) for column, state in states.items())
+        running = history.select(*keys, SEQUENCE_ID, _IS_NEW, *columns)
         hidden = [f"`{column}`" for column in states if column not in self.values]
-        return running.where(F.col(SEQUENCE_ID) >= first_id).select(
+        return running.where(_IS_NEW).select(
             *keys, *(self._finished(value) for value in self.values), *hidden, SEQUENCE_ID
         )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, caller, declare, location_of, user_function
-from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator, UserFunction
+from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator, UserFunction, Vectorises
 from jobs.lazy import F
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ class Source(Operator):
     summary: ClassVar[str] = "one trigger a file of a folder"
     is_source: ClassVar[bool] = True
     may_start: ClassVar[bool] = True
+    vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
 
     scan: DirectoryScan
     function: UserFunction

@@ -38,8 +38,7 @@ class SqlOperator(Operator):
     def apply(self, frames: GroupFrames) -> DataFrame:
         streams = {port.parameter: frames.input(port) for port in self.inputs}
         text = frames.statement(self)
-        arguments = dict(self.arguments) or None
-        return frames.guard(self, lambda: frames.session.sql(text, args=arguments, **streams))
+        return frames.guard(self, lambda: frames.session.sql(text, **streams, **self.arguments))
 
 
 def sql(
@@ -53,10 +52,10 @@ def sql(
     """Declare a SQL operator.
 
     Args:
-        statement: the file `sql/<app>/<statement>.sql`; streams stand in it as `{lines}`, arguments as `:year`.
+        statement: the file `sql/<app>/<statement>.sql`; streams stand in it as `{lines}`, arguments as `{year}`.
         inputs: the streams that the statement names.
         name: the operator's name; the statement's by default.
-        arguments: named parameters of the statement, bound and never pasted into the text.
+        arguments: values that the statement names; Spark writes each as a literal, quoted as its type needs.
         vectorised: the author's word that it may see many triggers at once. It must select `_sequence_id` then.
     """
     frame = caller()

@@ -42,7 +42,7 @@ class RegionHistory:
         withdrawn: states that a rewind withdrew and that were not processed again, in their input order.
         attempts: unclean claims since the last state, resume or rewind (E14, E18).
         halt: the halt row in force.
-        unpublished: state and rewind rows (the last of each group) committed and not yet noted as published.
+        unpublished: state, skip and rewind rows (the last of each group) committed and not yet noted as published.
         tables: the region's tables as the last claim or rewind knew them.
         versions: Delta version by table of the last published note.
         last_claim, last_outcome, last_error: of the newest owner.
@@ -189,6 +189,7 @@ class _Fold:
         self._burn(row.sequence_id + 1)
         self.states[row.sequence_id] = row
         self.withdrawn.pop(_identity(row), None)
+        self.unpublished.append(row)
 
     def _published(self, row: CheckpointRow) -> None:
         self.facts["versions"] = {**self.facts["versions"], **row.detail.get("versions", {})}

@@ -80,7 +80,9 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
         for output in operator.outputs or ("",):
             result = _apply(operator, frames, output)
             if operator.vectorisation() is Vectorises.CHECKED:
-                verdicts[operator.name] = verdict_of(result)
+                known = verdicts.get(operator.name)
+                if known is None or known.vectorises:  # one output that mixes triggers is enough
+                    verdicts[operator.name] = verdict_of(result)
             tagged = frames.tagged(operator, result)
             _check_types(application, operator, tagged)
             stream = f"{operator.name}[{output}]" if output else operator.name
@@ -123,7 +125,7 @@ def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, out
         first_id=1,
         last_id=1,
         scanned_frames=scanned,
-        read_state=lambda operator, partials: None,
+        read_state=lambda operator, partials: (partials, None),
         read_lookup=lambda operator: empty_like(session, read_lookup(session, operator, outside, None)),
         read_statement=outside.statement,
     )

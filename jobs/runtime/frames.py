@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jobs.operators.lookup import Lookup
     from jobs.operators.sql import SqlOperator
 
-StateReader = Callable[["Aggregate", "DataFrame"], "DataFrame | None"]
+StateReader = Callable[["Aggregate", "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class GroupFrames:
 
     Attributes:
         scanned_frames: rows as read, by output of the source.
-        read_state: keyed state before the group for an aggregate and its partials, None for the initial state.
+        read_state: see `state`.
         read_lookup: frame of a lookup's table.
         read_statement: text of a SQL operator.
         small: the group's rows are few: one partition is faster than an exchange.
@@ -56,8 +56,9 @@ class GroupFrames:
         """Return the frame connected to a port."""
         return self.streams[port.stream]
 
-    def state(self, operator: Aggregate, partials: DataFrame) -> DataFrame | None:
-        """Return the state rows that the partials' keys had before the group, None where there is no state yet."""
+    def state(self, operator: Aggregate, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        """Return the partials, computed once where they are read twice (H15), and the state rows that their keys had
+        before the group, None where there is no state yet."""
         return self.read_state(operator, partials)
 
     def gathered(self, frame: DataFrame) -> DataFrame:

@@ -134,7 +134,7 @@ class GroupWork:
             first_id=self.group.first_id,
             last_id=self.group.last_id,
             scanned_frames=self._scan(inbox, materialiser),
-            read_state=self._state_before,
+            read_state=lambda operator, partials: self._state_before(operator, partials, materialiser),
             read_lookup=self._lookup,
             read_statement=self.outside.statement,
             small=self.small,
@@ -202,8 +202,13 @@ class GroupWork:
             triggers=tuple(self.group.member(number).trigger for number in wrong),
         )
 
-    def _state_before(self, operator: Aggregate, partials: DataFrame) -> DataFrame | None:
-        return self.states[self.blueprint.written_by[operator.name]].before(self.outside.engine.session, partials)
+    def _state_before(
+        self, operator: Aggregate, partials: DataFrame, materialiser: Materialiser
+    ) -> tuple[DataFrame, DataFrame | None]:
+        state = self.states[self.blueprint.written_by[operator.name]]
+        if not state.is_small:  # its keys choose the rows of the state, so they may not be computed twice
+            partials = self._blaming(operator, lambda: materialiser.once(partials))
+        return partials, state.before(self.outside.engine.session, partials)
 
     def _lookup(self, operator: Lookup) -> DataFrame:
         from deltalake import DeltaTable

@@ -148,6 +148,8 @@ class RegionOwner:
         for row in behind:
             if row.kind is RowKind.REWIND:
                 self._apply_rewind(row)
+            elif row.kind is RowKind.SKIP:
+                self._settle_skip(row)
             else:
                 self._publish(row)
                 self._settle(row)
@@ -283,7 +285,17 @@ class RegionOwner:
             **_trigger_columns(trigger),
         )  # fmt: skip
         self._append([row], number)
+        self._settle_skip(row)
         return number
+
+    def _settle_skip(self, row: CheckpointRow) -> None:
+        """Tell the registry of a skip, which would else be undone by processing its trigger."""
+        registry, order = self.outside.registry, row.trigger_order
+        if row.sequence_id in self.history.states and order is not None:
+            for trigger in registry.by_order(self.region, [order]):
+                reason = str(row.detail.get("reason", ""))
+                registry.mark_skipped(self.region, self.epoch, trigger.id, row.sequence_id, reason)
+        self.done_through = max(self.done_through, row.sequence_id)
 
     def release(self, outcome: Outcome, error: Mapping[str, Any] | None = None) -> None:
         """Note how this owner ended and give up the lease; an interrupted or clean end costs no attempt."""

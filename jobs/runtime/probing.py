@@ -268,7 +268,7 @@ class _Judge:
             first_id=first,
             last_id=last,
             scanned_frames={name: cut(frame) for name, frame in self.scanned.items()},
-            read_state=lambda aggregate, partials: None,
+            read_state=lambda aggregate, partials: (partials, None),
             read_lookup=lambda lookup: read_lookup(self.session, lookup, self.outside, None),
             read_statement=self.outside.statement,
             streams={name: cut(frame) for name, frame in self.streams.items()},

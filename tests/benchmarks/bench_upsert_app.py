@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 @dm.consistent(trigger="operator-driven")
 @dm.source(
     dm.DirectoryScan(
-        path="inbox", pattern="*.csv", format="csv", schema="id bigint, k string, amount double, note string"
+        path="inbox",
+        pattern="*.csv",
+        format="csv",
+        schema="id bigint, k string, amount double, note string",
+        settle=0,  # the files are complete
     )
 )
 def rows(scanned: DataFrame) -> DataFrame:

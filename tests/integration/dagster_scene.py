@@ -22,6 +22,7 @@ APPLICATION = '''
 """Sums values; one that is no number is poison; stops in a group while a file `hold` lies beside it."""
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -29,7 +30,6 @@ import drainmark as dm
 from drainmark import F
 
 HERE = Path(__file__).parent
-calls = []
 
 
 class Params(dm.Params):
@@ -44,8 +44,7 @@ def rows(scanned):
 
 @dm.functor
 def numbers(rows, params: Params):
-    calls.append(None)
-    while (HERE / "hold").exists() and len(calls) > 1:  # the first call is the analysis, before the claim
+    while (HERE / "hold").exists() and threading.current_thread().name == "bounded":  # in a group, after the claim
         (HERE / "held").touch()
         time.sleep(0.05)
     return dm.select(rows, "k", (F.col("v").cast("bigint") * params.factor).alias("v"))

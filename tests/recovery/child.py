@@ -209,6 +209,11 @@ class Child:
                     target.compact(target.txn_version() or 0, staging, files_at_least=2)
             store.checkpoint.compact(files_at_least=2)
 
+    def _skip(self, file: str) -> None:
+        from orchestration.operations import skip
+
+        skip(self.workplace, self.region, file, "not wanted")
+
     def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

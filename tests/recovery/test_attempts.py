@@ -108,6 +108,18 @@ def test_skip_passes_the_poison(build: MakeScene) -> None:
     scene.assert_each_file_once()
 
 
+@pytest.mark.parametrize("point", ["checkpoint.after_commit:kill", "note.before_commit:kill"])
+def test_a_skip_that_is_cut_short_stands(midway: Midway, point: str) -> None:
+    """Once its row is committed the file is never processed, though the registry was not told."""
+    scene = midway("two_regions")
+    scene.run_killed(["skip", str(scene.files[3])], failpoints=point)
+    scene.run_well(["run"])
+    scene.assert_sinks([path for number, path in enumerate(scene.files) if number != 3])
+    uris = [row.trigger_uri for row in scene.history.states.values()]
+    assert sorted(map(str, uris)) == sorted(map(str, scene.files)), "each file once, the skipped one too"
+    scene.assert_nothing_left()
+
+
 def test_a_mended_file_is_taken_and_the_old_one_is_superseded(build: MakeScene) -> None:
     scene, poison = halted(build)
     write_file(poison, "a\nnow it is well\n", at=1_000_000_500)
