@@ -18,7 +18,7 @@ from typing import Any
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 KILLED = -signal.SIGKILL
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 180.0
 
 
 @dataclass(slots=True)
