@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def record_scan(registry: Registry, region: str, folder: Path, scan: DirectoryScan, *, now: float) -> ScanResult:
     """Scan a folder and add its new files to the registry, in order.
 
-    A file that changed before it was committed is a new trigger in the place of the old one. One that changed after it
+    A file that changed before it was committed is a new trigger, at the end of the order. One that changed after it
     was committed is ignored, taken anew, or an error, as `on_change` says.
 
     Raises:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+from jobs.protocol.history import manifest_of
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.runtime.ports import RegionStore
 
@@ -35,3 +36,18 @@ def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch:
     rewritten += store.checkpoint.compact()
     store.checkpoint.maintain()
     return rewritten
+
+
+def collect_orphans(store: RegionStore, tables: Sequence[RegionTable], epoch: int) -> int:
+    """Delete what dead epochs staged and no row of the checkpoint table names; returns how many folders.
+
+    Rows that a rewind withdrew still name their files: a reader may hold a version of a table that has them.
+    """
+    named: set[str] = set()
+    for row in store.checkpoint.rows():
+        manifest = manifest_of(row)
+        if manifest is not None:
+            files = [*manifest.files.values(), *(image.files for image in manifest.images)]
+            named.update(file.path.rpartition("/")[0] for group in files for file in group)
+    staged = [table.name for table in tables if table.role is not TableRole.UPSERT]
+    return store.collect_orphans(staged, epoch, named)

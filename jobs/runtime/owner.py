@@ -16,12 +16,13 @@ from typing import Any
 from jobs.errors import Fenced, Halted, RegistryLost
 from jobs.failpoints import FailPoint, reach
 from jobs.protocol.decisions import attempts_after
-from jobs.protocol.history import Outcome, RegionHistory, manifest_of
-from jobs.protocol.manifest import RegionTable, TableRole
+from jobs.protocol.history import Outcome, RegionHistory
+from jobs.protocol.manifest import RegionTable
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import Event, State, move
 from jobs.protocol.triggers import Trigger
 from jobs.runtime.group import StagedGroup
+from jobs.runtime.maintaining import collect_orphans
 from jobs.runtime.ports import Outside
 from jobs.runtime.publishing import publish_group, rewind_tables
 
@@ -123,22 +124,7 @@ class RegionOwner:
         registry.set_next_id(self.region, self.epoch, self.history.next_id)
         self.report("claim", {"epoch": self.epoch, "previous": previous.value, "attempts": self.history.attempts})
         if previous is Outcome.CRASHED:
-            self._collect_orphans()
-
-    def _collect_orphans(self) -> None:
-        """Delete staged files of dead epochs that no row names."""
-        named: set[str] = set()
-        for row in self.history.states.values():
-            manifest = manifest_of(row)
-            if manifest is None:
-                continue
-            for files in manifest.files.values():
-                named.update(file.path.rpartition("/")[0] for file in files)
-            for image in manifest.images:
-                named.update(file.path.rpartition("/")[0] for file in image.files)
-        staged = [table.name for table in self.history.tables if table.role is not TableRole.UPSERT]
-        removed = self.outside.store.collect_orphans(staged, self.epoch, named)
-        if removed:
+            removed = collect_orphans(store, self.history.tables, self.epoch)
             self.report("collect", {"folders": removed})
 
     def roll_forward(self) -> None:
@@ -232,10 +218,7 @@ class RegionOwner:
         if self.state is State.STARTED:
             self._move(Event.CLAIMED_CLEAN)
         self._move(Event.REWIND_ASKED)
-        reach(FailPoint.REWIND_BEFORE)
-        self.outside.store.checkpoint.append([*self._open_note(), row], sequence_id=number)
-        self.history = self.history.with_rows([row])
-        reach(FailPoint.REWIND_AFTER)
+        self._append([*self._open_note(), row], number)
         pending = self._apply_rewind(row)
         self._note_published(outcome=None)
         self._move(Event.RESET_DONE)

@@ -149,6 +149,7 @@ class RegionRun:
             self.owner.leave()
             return
         if not self.owner.epoch:
+            self.outside.lease.release(clean=False)
             return
         outcome = Outcome.CLEAN
         described: Mapping[str, Any] | None = None
@@ -215,16 +216,20 @@ class RegionRun:
         return staged
 
     def _maintain(self) -> None:
+        """Keep the tables fast; what fails here is tried again later and costs nobody an attempt."""
         if self.done_groups % EVERY_GROUPS:
             return
-        horizon = self.blueprint.region.parameters.rewind_horizon
-        rewritten = maintain_tables(
-            self.outside.store,
-            self.blueprint.tables,
-            epoch=self.owner.epoch,
-            horizon_id=max(0, self.owner.history.committed_id - horizon),
-        )
-        self.report("maintain", {"rewritten": rewritten})
+        oldest = self.owner.history.committed_id - self.blueprint.region.parameters.rewind_horizon
+        try:
+            rewritten = maintain_tables(
+                self.outside.store, self.blueprint.tables, epoch=self.owner.epoch, horizon_id=max(0, oldest)
+            )
+        except Fenced:
+            raise
+        except Exception as error:
+            self.report("maintain", {"failed": str(error)})
+        else:
+            self.report("maintain", {"rewritten": rewritten})
 
     def _advance(self, staged: StagedGroup) -> None:
         for name, table in staged.tables.items():
