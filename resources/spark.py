@@ -38,6 +38,7 @@ CORRECTNESS: Mapping[str, str] = {
 SPEED: Mapping[str, str] = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # no Spark job to list 1000 files (H23)
     "spark.sql.files.openCostInBytes": "65536",  # 1000 small files are 2 tasks, not 32
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # two calls to the JVM less a Column
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.maxPlanStringLength": "200000",
     "spark.sql.debug.maxToStringFields": "10000",  # the walk of analysed plans must see every column
