@@ -79,6 +79,9 @@ class Operator(ABC):
         location: where it was declared.
         consistent: set on the start of a region (V24).
         autonomous: `@autonomous` was put on it (V49).
+
+    What is true of a kind stands in class variables; `keeps_tags`: its results surely carry `_sequence_id`, or need
+    none, so that nobody has to look.
     """
 
     kind: ClassVar[str]
@@ -90,6 +93,7 @@ class Operator(ABC):
     supports_consistent: ClassVar[bool] = True
     vectorises: ClassVar[Vectorises] = Vectorises.YES
     guarantee: ClassVar[Guarantee | None] = None
+    keeps_tags: ClassVar[bool] = False
 
     name: str
     inputs: tuple[Input, ...] = ()

@@ -77,6 +77,7 @@ class Aggregate(Operator):
 
     kind: ClassVar[str] = "aggregate"
     summary: ClassVar[str] = "keyed running or tumbling aggregate"
+    keeps_tags: ClassVar[bool] = True
     is_stateful: ClassVar[bool] = True
 
     keys: tuple[str, ...]
@@ -121,7 +122,7 @@ class Aggregate(Operator):
         history = partials.withColumn(_IS_NEW, F.lit(True))
         if before is not None:
             history = frames.gathered(before.withColumn(_IS_NEW, F.lit(False)).unionByName(history))
-        return self.merged(history)
+        return self.merged(history, frames.types_of(self, partials))
 
     def partials(self, rows: DataFrame) -> DataFrame:
         """Return one row a key and id: keys, `_sequence_id`, the state columns."""
@@ -136,7 +137,7 @@ class Aggregate(Operator):
         ]
         return rows.groupBy(*(f"`{key}`" for key in self.all_keys), SEQUENCE_ID).agg(*columns)
 
-    def merged(self, history: DataFrame) -> DataFrame:
+    def merged(self, history: DataFrame, types: Mapping[str, Any]) -> DataFrame:
         """Merge partials in id order, a key's older state being the first of them, and finish the values.
 
         New rows are told by a flag and not by their ids: ids in a plan make Spark compile it anew for every group.
@@ -145,7 +146,6 @@ class Aggregate(Operator):
 
         keys = [f"`{key}`" for key in self.all_keys]
         until_here = Window.partitionBy(*keys).orderBy(SEQUENCE_ID).rowsBetween(Window.unboundedPreceding, 0)
-        types = {field.name: field.dataType for field in history.schema.fields}
         states = {}
         for column, (value, part) in state_columns(self.values).items():
             aggregation = self.values[value].parts[part]

@@ -29,6 +29,7 @@ class DeltaAppend:
 class DeltaSink(Operator):
     """What the Delta sinks share."""
 
+    keeps_tags: ClassVar[bool] = True
     is_sink: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee | None] = Guarantee.EXACTLY_ONCE
     role: ClassVar[TableRole]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, caller, declare, location_of, user_function
 from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator, UserFunction, Vectorises
-from jobs.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,6 +116,7 @@ class Source(Operator):
     is_source: ClassVar[bool] = True
     may_start: ClassVar[bool] = True
     vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
+    keeps_tags: ClassVar[bool] = False
 
     scan: DirectoryScan
     function: UserFunction
@@ -151,13 +151,14 @@ class Source(Operator):
             reader = reader.schema(f"{ddl}, {CORRUPT} string" if parsed else ddl)
             if parsed:
                 reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
-        frame = reader.format(self.scan.format).load(list(paths))
-        file_name = F.col("_metadata.file_name")
-        block = F.col("_metadata.file_block_start")
-        return frame.select(
-            F.substring(file_name, 1, 19).cast("bigint").alias(SEQUENCE_ID),
-            F.struct(block.alias("block"), F.monotonically_increasing_id().alias("row")).alias(POSITION),
-            *(F.col(f"`{name}`") for name in frame.columns),
+        return (
+            reader.format(self.scan.format)
+            .load(list(paths))
+            .selectExpr(  # as text: a tenth of the calls to the JVM that Columns would take
+                f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}",
+                f"struct(_metadata.file_block_start as block, monotonically_increasing_id() as row) as {POSITION}",
+                "*",
+            )
         )
 
     def apply(self, frames: GroupFrames) -> DataFrame:

@@ -23,6 +23,7 @@ class Filter(Operator):
 
     kind: ClassVar[str] = "filter"
     summary: ClassVar[str] = "rows for which a condition holds"
+    keeps_tags: ClassVar[bool] = True
 
     function: UserFunction
 

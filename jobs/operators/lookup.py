@@ -22,6 +22,7 @@ class Lookup(Operator):
 
     kind: ClassVar[str] = "lookup"
     summary: ClassVar[str] = "Delta table, read at one version a group"
+    keeps_tags: ClassVar[bool] = True
     is_source: ClassVar[bool] = True
 
     table: str

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError, OperatorFailed
 from jobs.failpoints import InjectedFailure
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, Operator, UserFunction
+from jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Input, Operator, UserFunction
 from jobs.graph.params import Params
 from jobs.lazy import F
 
@@ -35,6 +35,7 @@ class GroupFrames:
         read_lookup: frame of a lookup's table.
         read_statement: text of a SQL operator.
         small: the group's rows are few: one partition is faster than an exchange.
+        known_types: column types of the state by aggregate, so that Spark need not be asked for every group.
     """
 
     session: SparkSession
@@ -46,6 +47,7 @@ class GroupFrames:
     read_lookup: Callable[[Lookup], DataFrame]
     read_statement: Callable[[str], str]
     small: bool = False
+    known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     streams: dict[str, DataFrame] = field(default_factory=dict)
 
     def scanned(self, output: str) -> DataFrame:
@@ -60,6 +62,11 @@ class GroupFrames:
         """Return the partials, computed once where they are read twice (H15), and the state rows that their keys had
         before the group, None where there is no state yet."""
         return self.read_state(operator, partials)
+
+    def types_of(self, operator: Operator, frame: DataFrame) -> Mapping[str, Any]:
+        """Return the types of an aggregate's state columns: those of its table, else those of the frame."""
+        known = self.known_types.get(operator.name)
+        return known if known is not None else {field.name: field.dataType for field in frame.schema.fields}
 
     def gathered(self, frame: DataFrame) -> DataFrame:
         """Return the frame in one partition where the group is small: a keyed step then needs no exchange."""
@@ -92,7 +99,7 @@ class GroupFrames:
 
     def tagged(self, operator: Operator, frame: DataFrame) -> DataFrame:
         """Return an operator's result with `_sequence_id`, put back where a group of one lost it."""
-        if SEQUENCE_ID in frame.columns or operator.is_source:
+        if operator.keeps_tags or SEQUENCE_ID in frame.columns:
             return frame
         if self.first_id != self.last_id:
             msg = f"the result of {operator.name!r} has no {SEQUENCE_ID}, and the group has several ids"
@@ -158,7 +165,5 @@ def empty_like(session: SparkSession, frame: DataFrame) -> DataFrame:
 
 def with_source_file(frame: DataFrame, first_id: int, uris: str) -> DataFrame:
     """Add `source_file`: a function of the id, so it costs no join and no room in what is materialised."""
-    index = (F.col(SEQUENCE_ID) - F.lit(first_id - 1)).cast("int")
-    names = F.split(F.lit(uris), "\\x00")
-    others = [f"`{name}`" for name in frame.columns if name not in (SEQUENCE_ID, POSITION)]
-    return frame.select(SEQUENCE_ID, POSITION, *others, F.element_at(names, index).alias("source_file"))
+    index = F.expr(f"cast({SEQUENCE_ID} - {first_id - 1} as int)")
+    return frame.withColumn(SOURCE_FILE, F.element_at(F.split(F.lit(uris), "\\x00"), index))

@@ -138,6 +138,7 @@ class GroupWork:
             read_lookup=self._lookup,
             read_statement=self.outside.statement,
             small=self.small,
+            known_types=self._state_types(),
         )
         for operator in region.run_order:
             self._await_inputs(operator, frames)
@@ -150,7 +151,7 @@ class GroupWork:
         if shares_history(operator, self.blueprint.region):
             return
         if isinstance(operator, Source):
-            frame = operator.apply_output(frames, output)
+            frame = frames.tagged(operator, operator.apply_output(frames, output))
         else:
             frame = frames.tagged(operator, frames.guard(operator, lambda: operator.apply(frames)))
         if operator.name in self.blueprint.written_by:
@@ -174,7 +175,7 @@ class GroupWork:
                 self._check_files(parsed, inbox.files_of(output), source)
                 rows, counts = self._blaming(source, lambda p=parsed, c=corrupt: materialiser.counted(p, c))
                 self._account(source, rows, counts)
-                rows = rows.drop(CORRUPT) if corrupt else rows
+                rows = rows.drop(CORRUPT) if corrupt and not self.small else rows
                 scanned[output] = with_source_file(rows, self.group.first_id, paths_by_id(self.group.members))
         return scanned
 
@@ -209,6 +210,13 @@ class GroupWork:
         if not state.is_small:  # its keys choose the rows of the state, so they may not be computed twice
             partials = self._blaming(operator, lambda: materialiser.once(partials))
         return partials, state.before(self.outside.engine.session, partials)
+
+    def _state_types(self) -> dict[str, dict[str, Any]]:
+        return {
+            operator.name: {field.name: field.dataType for field in self.states[name].schema.fields}
+            for operator in self.blueprint.region.stateful
+            if (name := self.blueprint.written_by[operator.name]) in self.states
+        }
 
     def _lookup(self, operator: Lookup) -> DataFrame:
         from deltalake import DeltaTable

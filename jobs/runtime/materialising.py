@@ -45,11 +45,14 @@ class Materialiser:
         """Materialise a parsed input and count its rows in the same pass.
 
         Returns:
-            the frame, and id -> (rows, rows that do not fit the schema); ids without rows are missing.
+            the frame, perhaps without the corrupt-record column where no row uses it; and id -> (rows, rows that do
+            not fit the schema), ids without rows missing.
         """
         if self.small:
             table = frame.toArrow()
-            return self.local(table), _count_arrow(table, corrupt)
+            counts = _count_arrow(table, corrupt)
+            is_clean = corrupt is not None and not any(bad for _, bad in counts.values())
+            return self.local(table.drop_columns([corrupt]) if is_clean else table), counts
         kept = self.once(frame)
         bad = F.count(F.col(corrupt)) if corrupt else F.lit(0).cast("bigint")
         rows = kept.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias("rows"), bad.alias("bad")).collect()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from jobs.protocol.history import manifest_of
 from jobs.protocol.ids import txn_version
@@ -18,7 +19,8 @@ from jobs.state.keyed_rows import last_per_key
 
 
 def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow) -> dict[str, int]:
-    """Publish a committed group: one commit a table that it touches, rows before what is merged from them.
+    """Publish a committed group: one commit a table that it touches, side by side; tables do not depend on each other,
+    since a visible table is merged from the staged files of its history.
 
     Returns:
         Delta version by table.
@@ -27,28 +29,27 @@ def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: Checkp
     if manifest is None:
         return {}
     version = txn_version(row.epoch, row.sequence_id)
-    versions = {
-        name: store.table(name).publish(version, files).delta_version
-        for name, files in manifest.files.items()
-        if files
-    }
     by_name = {table.name: table for table in tables}
-    for name in manifest.upserts:
-        merged = _merge(store, by_name[name], manifest, version)
-        if merged is not None:
-            versions[name] = merged
-    return versions
+    touched = [name for name, files in manifest.files.items() if files]
+    merged = [name for name in manifest.upserts if manifest.files.get(by_name[name].history or "")]
+
+    def publish(name: str) -> int:
+        if name in merged:
+            return _merge(store, by_name[name], manifest, version)
+        return store.table(name).publish(version, manifest.files[name]).delta_version
+
+    names = [*touched, *merged]
+    with ThreadPoolExecutor(max_workers=len(names) or 1, thread_name_prefix="publish") as pool:
+        return dict(zip(names, pool.map(publish, names), strict=True))
 
 
-def _merge(store: RegionStore, table: RegionTable, manifest: Manifest, version: int) -> int | None:
+def _merge(store: RegionStore, table: RegionTable, manifest: Manifest, version: int) -> int:
     """Bring a visible table up to a group: the last history row a key."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     history = table.history or ""
-    files = manifest.files.get(history, ())
-    if not files:
-        return None
+    files = manifest.files[history]
     root = store.table(history).root
     columns = list(table.columns)
     changes = pa.concat_tables(

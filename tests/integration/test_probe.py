@@ -105,10 +105,10 @@ def test_the_authors_word_is_tried_and_a_sample_row_shown(bench: Bench) -> None:
     assert "per_trigger" in (error.remedy or "")
 
 
-def test_the_function_of_a_source_is_tried_too(bench: Bench) -> None:
-    with pytest.raises(NotRowWise) as caught:
-        bench.probed(lambda events: dm.functor(upper, inputs=[events]), read=no_duplicates)
-    assert caught.value.operator == "events"
+def test_the_function_of_a_source_is_walked_like_any_other(bench: Bench) -> None:
+    blueprint, _ = bench.analysed(lambda events: dm.functor(upper, inputs=[events]), read=no_duplicates)
+    assert set(blueprint.forced_single) == {"events"}
+    assert "Deduplicate" in blueprint.forced_single["events"]
 
 
 def test_a_statement_whose_author_says_it_vectorises_is_tried(bench: Bench, tmp_path: Path) -> None:
