@@ -254,6 +254,7 @@ class GroupWork:
                 frame.write.parquet(str(staging.path("rows")))
                 files = staging.describe("rows")
                 staged = self._staged_frame(name, staging, files, frame)
+                rows = self.states[name].read_if_small(files) if name in self.states else None
             image = self._image(operator, name, rows, staged, files) if isinstance(operator, Aggregate) else None
             return StagedTable(files=files, rows=rows, frame=staged, image=image)
 

@@ -135,6 +135,15 @@ class KeyedState:
         new = changes if changes is not None else pa.concat_tables(pq.read_table(self.root / f.path) for f in files)
         self.rows = last_per_key(_joined(self.rows, new), self.keys)
 
+    def read_if_small(self, files: Sequence[StagedFile]) -> pa.Table | None:
+        """Return a group's staged changes where they and the state fit in memory: no job is needed to fold them."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not files or not self.is_small or sum(file.size for file in files) > SMALL_STATE_BYTES:
+            return None
+        return pa.concat_tables([pq.read_table(self.root / file.path) for file in files])
+
     def image_due(self, new_rows: int, new_files: int) -> bool:
         """Is it time to write the state whole, with the group that adds so many changes?"""
         changes = sum(file.rows for file in self.change_files) + new_rows

@@ -185,6 +185,8 @@ def steps_line(load: Load, steps: Mapping[str, float]) -> str:
 def loads(root: Path, files: int, bulk_files: int) -> Iterator[Load]:
     """Write the inputs, and yield every load to be measured."""
     for is_bulk, count in ((False, files), (True, bulk_files)):
+        if not count:
+            continue
         folder = root / f"input-{'bulk' if is_bulk else 'one'}"
         expected, _ = write_files(folder, count, seed=11 + is_bulk)
         for upsert in (False, True):
@@ -204,7 +206,7 @@ def run(options: argparse.Namespace, root: Path, console: Console) -> dict[str, 
         console.print(f"  {key} = {value}", highlight=False)
     try:
         bench = Benchmark(root, engine, console, all_peers=options.all_peers)
-        for warm in loads(root / "warm", _WARM_FILES, min(_WARM_BULK, options.bulk_files)):
+        for warm in loads(root / "warm", min(_WARM_FILES, options.files), min(_WARM_BULK, options.bulk_files)):
             bench.measure(warm, 1)
         results: dict[str, float] = {}
         for load in loads(root / "measured", options.files, options.bulk_files):
@@ -233,8 +235,8 @@ def entries(load: Load, outcome: Outcome, ratio: float) -> dict[str, float]:
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options; `--quick` sets the sizes that are not given."""
     parser = argparse.ArgumentParser(description="Drainmark against Structured Streaming.")
-    parser.add_argument("--files", type=int, help="files taken one at a time (30)")
-    parser.add_argument("--bulk-files", type=int, help="files taken in bulk (2000)")
+    parser.add_argument("--files", type=int, help="files taken one at a time (30; 0: none)")
+    parser.add_argument("--bulk-files", type=int, help="files taken in bulk (2000; 0: none)")
     parser.add_argument("--rounds", type=int, help="turns of each contender (3)")
     parser.add_argument("--quick", action="store_true", help="6 files, 100 in bulk, one round: shows that it runs")
     parser.add_argument("--all-peers", action="store_true", help="also the peers that do less than the job")
