@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from jobs.protocol.history import manifest_of
 from jobs.protocol.ids import txn_version
@@ -19,8 +18,7 @@ from jobs.state.keyed_rows import last_per_key
 
 
 def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow) -> dict[str, int]:
-    """Publish a committed group: one commit a table that it touches, side by side; tables do not depend on each other,
-    since a visible table is merged from the staged files of its history.
+    """Publish a committed group: one commit a table that it touches, rows before what is merged from them.
 
     Returns:
         Delta version by table.
@@ -38,9 +36,7 @@ def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: Checkp
             return _merge(store, by_name[name], manifest, version)
         return store.table(name).publish(version, manifest.files[name]).delta_version
 
-    names = [*touched, *merged]
-    with ThreadPoolExecutor(max_workers=len(names) or 1, thread_name_prefix="publish") as pool:
-        return dict(zip(names, pool.map(publish, names), strict=True))
+    return {name: publish(name) for name in (*touched, *merged)}
 
 
 def _merge(store: RegionStore, table: RegionTable, manifest: Manifest, version: int) -> int:
