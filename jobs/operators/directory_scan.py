@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, caller, declare, location_of, user_function
-from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator, UserFunction, Vectorises
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, UserFunction, Vectorises
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -187,6 +187,3 @@ def source(scan: DirectoryScan) -> Callable[[Callable[..., Any]], Stream]:
         return declare(operator, frame, function)
 
     return wrap
-
-
-SCANNED_TAGS = (SEQUENCE_ID, POSITION, SOURCE_FILE)

@@ -86,7 +86,7 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
             tagged = frames.tagged(operator, result)
             _check_types(application, operator, tagged)
             stream = f"{operator.name}[{output}]" if output else operator.name
-            frames.streams[stream] = empty_like(session, _seen_downstream(operator, tagged))
+            frames.streams[stream] = empty_like(session, seen_downstream(operator, tagged))
         if isinstance(operator, Aggregate | DeltaSink):
             for table in _tables_of(operator, region, application, frames, tagged):
                 if all(table.name != other.name for other in tables):
@@ -105,10 +105,6 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
 
 def seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
     """Return what downstream operators see of a result: an aggregate hides the parts of its values."""
-    return _seen_downstream(operator, frame)
-
-
-def _seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
     if isinstance(operator, Aggregate):
         return frame.select(SEQUENCE_ID, *(f"`{name}`" for name in operator.emitted))
     return frame

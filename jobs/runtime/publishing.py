@@ -30,13 +30,9 @@ def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: Checkp
     by_name = {table.name: table for table in tables}
     touched = [name for name, files in manifest.files.items() if files]
     merged = [name for name in manifest.upserts if manifest.files.get(by_name[name].history or "")]
-
-    def publish(name: str) -> int:
-        if name in merged:
-            return _merge(store, by_name[name], manifest, version)
-        return store.table(name).publish(version, manifest.files[name]).delta_version
-
-    return {name: publish(name) for name in (*touched, *merged)}
+    versions = {name: store.table(name).publish(version, manifest.files[name]).delta_version for name in touched}
+    versions.update((name, _merge(store, by_name[name], manifest, version)) for name in merged)
+    return versions
 
 
 def _merge(store: RegionStore, table: RegionTable, manifest: Manifest, version: int) -> int:
