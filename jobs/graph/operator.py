@@ -111,6 +111,11 @@ class Operator(ABC):
         """Tables below DRAINMARK_HOME/lake that this operator writes."""
         return ()
 
+    @property
+    def tables_read(self) -> tuple[str, ...]:
+        """Tables below DRAINMARK_HOME/lake that this operator reads beside its inputs."""
+        return ()
+
     def vectorisation(self) -> Vectorises:
         """Return what is known before any plan is analysed."""
         return self.vectorises

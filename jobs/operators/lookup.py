@@ -27,6 +27,10 @@ class Lookup(Operator):
 
     table: str
 
+    @property
+    def tables_read(self) -> tuple[str, ...]:
+        return (self.table,)
+
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "table": self.table}
 

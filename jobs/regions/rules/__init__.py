@@ -38,7 +38,12 @@ from jobs.regions.rules.parameters import (
     schedule_malformed,
     trigger_unknown,
 )
-from jobs.regions.rules.tables import reserved_table, table_inside_table, two_writers_of_a_table
+from jobs.regions.rules.tables import (
+    lookup_of_own_table,
+    reserved_table,
+    table_inside_table,
+    two_writers_of_a_table,
+)
 
 Rule = Callable[[Draft], Iterator[Violation]]
 
@@ -77,6 +82,7 @@ RULES: tuple[Rule, ...] = (
     two_writers_of_a_table,
     table_inside_table,
     reserved_table,
+    lookup_of_own_table,
 )
 
 

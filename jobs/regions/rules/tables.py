@@ -52,6 +52,22 @@ def reserved_table(draft: Draft) -> Iterator[Violation]:
             )
 
 
+def lookup_of_own_table(draft: Draft) -> Iterator[Violation]:
+    """A region looks up what it writes itself: a loop through a table, in which the grouping decides what is read."""
+    for operator in draft.application.operators:
+        readers = [draft.region_of(name) for name in draft.graph.downstream.get(operator.name, ())]
+        for table in operator.tables_read:
+            for writer, written in _tables(draft):
+                region = draft.region_of(writer.name)
+                if region is not None and region in readers and written.casefold() == table.casefold():
+                    yield broken(
+                        "LOOKUP_OF_OWN_TABLE",
+                        operator,
+                        f"{operator.name!r} looks up {table!r}, which {writer.name!r} of the same region writes",
+                        "keep what is needed as state: dm.aggregate; or look it up in another region",
+                    )
+
+
 def _tables(draft: Draft) -> Iterator[tuple[Operator, str]]:
     for operator in draft.application.operators:
         for table in operator.tables:

@@ -61,6 +61,12 @@ class Dimension(Operator):
     kind: ClassVar[str] = "dimension"
     is_source: ClassVar[bool] = True
 
+    table: str = ""
+
+    @property
+    def tables_read(self) -> tuple[str, ...]:
+        return (self.table,)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Custom(Operator):

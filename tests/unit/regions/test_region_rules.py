@@ -114,6 +114,14 @@ BROKEN = {
         app(start(), made(Custom, "a", "start", table="t"), made(Custom, "b", "start", table="t/u"))
     ],
     "RESERVED_TABLE": [app(start(), made(Custom, "a", "start", table="app_quarantine"))],
+    "LOOKUP_OF_OWN_TABLE": [
+        app(
+            start(),
+            made(Dimension, "known", table="seen"),
+            made(Functor, "f", "start", "known"),
+            made(Custom, "a", "f", table="Seen"),
+        )
+    ],
 }
 
 
