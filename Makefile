@@ -12,7 +12,7 @@ STAMP := .setup-stamp
 INPUT ?=
 ARGS ?=
 
-.PHONY: help setup demo dev test test-recovery check bench clean requirements
+.PHONY: help setup demo chaos dev test test-recovery test-postgres check bench docs screenshots clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -38,6 +38,9 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## LogWatch is killed and recovers before your eyes; INPUT=/var/log runs it on a copy of your logs
 	@$(BIN)/drainmark demo $(if $(INPUT),--input "$(INPUT)")
 
+chaos: $(STAMP) ## the demo killed at random ten times, then compared; ARGS="--kills 3 --seed 7"
+	@$(BIN)/drainmark demo --chaos $(ARGS)
+
 dev: $(STAMP) ## open Dagster's UI on this project
 	@$(BIN)/drainmark dev
 
@@ -47,6 +50,9 @@ test: $(STAMP) ## the tests; ARGS="-k rewind" passes options to pytest
 test-recovery: $(STAMP) ## what `make test` leaves out: the whole recovery matrix and the slow tests (long)
 	@$(BIN)/python -m pytest -m "recovery or slow" $(ARGS)
 
+test-postgres: $(STAMP) ## the recovery tests with the registry in PostgreSQL, from the installed binaries
+	@DRAINMARK_TEST_REGISTRY=postgres $(BIN)/python -m pytest tests/recovery $(ARGS)
+
 check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -54,6 +60,12 @@ check: $(STAMP) ## ruff, mypy --strict, import contracts
 
 bench: $(STAMP) ## against Structured Streaming; prints ratios, writes bench-results.json
 	@$(BIN)/python tests/benchmarks/bench.py $(ARGS)
+
+docs: $(STAMP) ## write docs/reference anew from the code
+	@$(BIN)/python docs/generate.py
+
+screenshots: $(STAMP) ## take the pictures of docs/screenshots.md (needs Debian's chromium and chromium-driver)
+	@DRAINMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser -m slow -q
 
 clean: ## remove .venv, caches and build products; never .drainmark
 	@rm -rf $(VENV) $(STAMP) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

@@ -5,6 +5,7 @@ Everything an author of applications uses, and nothing else. Importing it starts
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError
@@ -38,6 +39,8 @@ from jobs.operators.sql import sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    import orchestration.testing as testing  # noqa: PLR0402 - mypy finds the other form only outside of a cycle
 
 __all__ = [
     "Aggregation",
@@ -74,6 +77,7 @@ __all__ = [
     "source",
     "sql",
     "sum",
+    "testing",
     "tumbling",
 ]
 
@@ -97,7 +101,9 @@ def read(region: str, table: str, *, at: int | None = None, home: str | None = N
 
 
 def __getattr__(name: str) -> Any:
-    """Find what an operator file of the library exports and this facade does not name yet."""
+    """Find the test kit, or what an operator file of the library exports and this facade does not name yet."""
+    if name == "testing":
+        return importlib.import_module("orchestration.testing")
     from jobs.operators.catalogue import exports
 
     try:

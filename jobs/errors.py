@@ -136,6 +136,12 @@ class UsageError(DrainmarkError):
     retry = Retry.REFUSE
 
 
+class ReplaceRefused(UsageError):
+    """A file cannot be processed anew in the place of its earlier state: the region keeps state that counts it."""
+
+    id = "REPLACE_REFUSED"
+
+
 class UnknownName(UsageError):
     """No application, region, table or operator of that name."""
 
@@ -158,6 +164,14 @@ class ForeignTable(DrainmarkError):
     """A table exists that Drainmark did not make."""
 
     id = "FOREIGN_TABLE"
+    exit_code = 2
+    retry = Retry.REFUSE
+
+
+class AdoptionRefused(DrainmarkError):
+    """A table cannot be adopted: there is none, it is another's, or it asks for what Drainmark cannot promise."""
+
+    id = "ADOPTION_REFUSED"
     exit_code = 2
     retry = Retry.REFUSE
 
@@ -240,6 +254,21 @@ class SplitBrain(DrainmarkError):
     retry = Retry.PERMANENT
 
 
+class WriterBusy(DrainmarkError):
+    """Another JVM writes to an adopted table on this disk, where commits of two overwrite each other (faults.md 1)."""
+
+    id = "WRITER_BUSY"
+    exit_code = 4
+    retry = Retry.WAIT
+
+
+class TableRefused(DrainmarkError):
+    """An adopted table does not take rows that are committed: its maker changed it since they were checked."""
+
+    id = "TABLE_REFUSED"
+    retry = Retry.PERMANENT
+
+
 # --- what went wrong while a group was processed -----------------------------------------------------------------
 
 
@@ -247,6 +276,13 @@ class OperatorFailed(DrainmarkError):
     """User code or its Spark job failed; the cause is chained."""
 
     id = "OPERATOR_FAILED"
+
+
+class ConstraintViolated(DrainmarkError):
+    """Rows break a constraint of the adopted table that they are for; found before anything is committed."""
+
+    id = "CONSTRAINT_VIOLATED"
+    retry = Retry.PERMANENT
 
 
 class DrainTimeout(DrainmarkError):
@@ -278,6 +314,32 @@ class StoreUnavailable(DrainmarkError):
 
     id = "STORE_UNAVAILABLE"
     retry = Retry.WAIT
+
+
+class StoreRefused(DrainmarkError):
+    """The object store knows who asks and says no, or cannot be used as it is set; asking again gives the same."""
+
+    id = "STORE_REFUSED"
+    retry = Retry.PERMANENT
+
+
+class ObjectMissing(DrainmarkError):
+    """There is no object of that key."""
+
+    id = "OBJECT_MISSING"
+
+
+class ObjectChanged(DrainmarkError):
+    """A condition on an object does not hold: it is another one than was named, or it is there already."""
+
+    id = "OBJECT_CHANGED"
+
+
+class SpoolTooSmall(DrainmarkError):
+    """One object is larger than the room that fetched objects may take (`s3_spool_bytes`)."""
+
+    id = "SPOOL_TOO_SMALL"
+    retry = Retry.PERMANENT
 
 
 class InputChanged(DrainmarkError):

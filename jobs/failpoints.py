@@ -77,6 +77,12 @@ def arm(specification: str) -> None:
             _armed.setdefault(point.value, []).append(_Armed(action, int(nth[0]) if nth else 1))
 
 
+def unreached() -> tuple[str, ...]:
+    """Return the armed points whose turn has not come: after a run, those that it never passed."""
+    with _lock:
+        return tuple(point for point, items in _armed.items() if any(item.passings > 0 for item in items))
+
+
 def arm_from_environment() -> None:
     """Arm what the environment asks for; called once by an entry point that owns the process."""
     arm(os.environ.get(ENVIRONMENT, ""))

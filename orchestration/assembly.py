@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,17 +17,23 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import RegistryLost, UnknownName, UsageError
 from jobs.graph.application import Application, load_application, nearest
 from jobs.graph.params import Params, bind_params
+from jobs.protocol.addresses import is_object
 from jobs.protocol.history import RegionHistory
 from jobs.regions.plan import ApplicationPlan, RegionPlan, compile_application
+from orchestration.halting import teller
+from orchestration.metrics import metered
+from orchestration.overrides import overrides_of, with_inputs
 from resources.settings import Settings
 
 if TYPE_CHECKING:
-    from jobs.graph.operator import Operator
     from jobs.operators.directory_scan import Source
+    from jobs.runtime.blueprint import Blueprint
     from jobs.runtime.owner import RegionOwner, Report
     from jobs.runtime.ports import Outside
     from jobs.runtime.run import RegionRun
     from jobs.runtime.scanning import ScanResult
+    from resources.inputs import Inputs
+    from resources.locations import Folder
     from resources.region_store import DirectoryStore
     from resources.registry import Registry
     from resources.spark import SparkEngine
@@ -52,10 +58,35 @@ class Workplace:
     settings: Settings
     _registry: Registry | None = None
     _engine: SparkEngine | None = None
+    _tables: Folder | None = None
+    _inputs: Inputs | None = None
 
     @property
     def home(self) -> Path:
         return self.settings.home
+
+    @property
+    def tables(self) -> Folder:
+        """Return the folder of `checkpoints/`, `state/` and `lake/`."""
+        if self._tables is None:
+            from resources.locations import tables_folder
+
+            self._tables = tables_folder(self.settings)
+        return self._tables
+
+    @property
+    def inputs(self) -> Inputs:
+        if self._inputs is None:
+            from resources.inputs import Inputs
+            from resources.object_store import object_store
+            from resources.s3a import can_read
+
+            self._inputs = Inputs(
+                object_store(self.settings),
+                spool_bytes=self.settings.s3_spool_bytes,
+                can_read=lambda address: can_read(self.engine, address, self.settings),
+            )
+        return self._inputs
 
     @property
     def registry(self) -> Registry:
@@ -69,9 +100,11 @@ class Workplace:
     @property
     def engine(self) -> SparkEngine:
         if self._engine is None:
+            from resources.s3a import s3a_settings
             from resources.spark import SparkEngine
 
-            self._engine = SparkEngine(self.settings.spark_master, self.settings.spark_conf, self.home / "spark")
+            conf = {**s3a_settings(self.settings), **self.settings.spark_conf}
+            self._engine = SparkEngine(self.settings.spark_master, conf, self.home / "spark")
         return self._engine
 
     def use_engine(self, engine: Any) -> None:
@@ -81,7 +114,7 @@ class Workplace:
     def store(self, region: str) -> DirectoryStore:
         from resources.region_store import DirectoryStore
 
-        return DirectoryStore(self.home, region)
+        return DirectoryStore(self.home, region, self.tables, lambda: self.engine)
 
     def history(self, region: str) -> RegionHistory:
         """Return a region's facts from its checkpoint table; empty facts where there is none."""
@@ -90,29 +123,36 @@ class Workplace:
 
     def known_regions(self) -> tuple[str, ...]:
         """Return the regions that have a checkpoint table, sorted."""
-        root = self.home / "checkpoints"
-        return tuple(sorted(log.parent.relative_to(root).as_posix() for log in root.glob("*/*/_delta_log")))
+        from resources.region_store import regions_of
+
+        return regions_of(self.tables)
 
     def outside(self, region: str, application: Application) -> Outside:
         from jobs.runtime.ports import Outside
+        from resources.lookups import LookupTables
 
         return Outside(
             engine=self.engine,
             store=self.store(region),
+            inputs=self.inputs,
             registry=self.registry,
             lease=LeaseHolder(self.registry, self.settings),
             clock=time.time,
             statement=lambda name: self._statement(application, name),
-            lookup_path=self._lookup_path,
+            lookups=LookupTables(self.settings, self.tables),
+            on_halt=teller(self, region),
         )
 
     def owner(self, region: str, *, report: Report | None = None, run_id: str | None = None) -> RegionOwner:
-        """Return an owner that needs neither Spark nor the application: resets, skips, halts and resumes."""
+        """Return an owner that needs no application: resets, skips, halts and resumes.
+
+        It starts Spark only where something is to be published to, or withdrawn from, an adopted table.
+        """
         from jobs.runtime.owner import Identity, RegionOwner
 
         identity = Identity(region=region, run_id=run_id or uuid.uuid4().hex, drainmark_version=drainmark_version())
         outside = self.outside(region, Application(name=region.partition("/")[0], operators=()))
-        return RegionOwner(identity=identity, outside=outside, report=report or (lambda step, numbers: None))
+        return RegionOwner(identity=identity, outside=outside, report=metered(self, outside, report))
 
     def _statement(self, application: Application, name: str) -> str:
         folders = [self.settings.project_root, *(Path(application.origin).parents[:4] if application.origin else ())]
@@ -121,9 +161,6 @@ class Workplace:
             if path.is_file():
                 return path.read_text()
         raise UsageError(f"there is no statement {name!r}", remedy=f"write it to {candidates[0]}")
-
-    def _lookup_path(self, table: str) -> str:
-        return table if "://" in table or Path(table).is_absolute() else str(self.home / "lake" / table)
 
 
 @dataclass(slots=True)
@@ -179,21 +216,22 @@ class Opened:
 
 
 def open_application(
-    reference: str, *, params: Mapping[str, Any] | None = None, inputs: Sequence[str] = ()
+    reference: str | Application, *, params: Mapping[str, Any] | None = None, inputs: Sequence[str] = ()
 ) -> Opened:
     """Load, override, compile and bind an application.
 
     Args:
+        reference: as `load_application` takes it, or an application that was built by hand.
         inputs: `[NAME=]PATH` as `--input` takes them.
 
     Raises:
         DeclarationError, UnknownName, UsageError.
     """
-    application = load_application(reference)
-    overrides = dict(_override(item) for item in inputs)
-    application = _with_inputs(application, overrides)
+    application = load_application(reference) if isinstance(reference, str) else reference
+    overrides = overrides_of(inputs)
+    application = with_inputs(application, overrides)
     return Opened(
-        reference=reference,
+        reference=reference if isinstance(reference, str) else application.name,
         plan=compile_application(application),
         params=bind_params(application.params_class, params or {}),
         overrides=overrides,
@@ -225,31 +263,6 @@ def find_region(name: str, *, workplace: Workplace | None = None) -> str:
     return plan.region(f"{plan.name}/{start}" if start else plan.name).name
 
 
-def _override(item: str) -> tuple[str, str]:
-    name, separator, path = item.partition("=")
-    return (name, path) if separator and name.isidentifier() else ("", item)
-
-
-def _with_inputs(application: Application, overrides: Mapping[str, str]) -> Application:
-    from jobs.operators.directory_scan import Source
-
-    sources = [operator for operator in application.operators if isinstance(operator, Source)]
-    if "" in overrides and len(sources) != 1:
-        msg = f"application {application.name!r} has {len(sources)} sources: say which one"
-        raise UsageError(msg, remedy="--input NAME=PATH")
-    for name in overrides:
-        if name and name not in {source.name for source in sources}:
-            raise UnknownName(f"there is no source {name!r}", remedy=nearest(name, [s.name for s in sources]))
-    operators: list[Operator] = []
-    for operator in application.operators:
-        path = overrides.get(operator.name, overrides.get("")) if isinstance(operator, Source) else None
-        if path is not None and isinstance(operator, Source):
-            operators.append(replace(operator, scan=replace(operator.scan, path=str(Path(path).absolute()))))
-        else:
-            operators.append(operator)
-    return replace(application, operators=tuple(operators))
-
-
 def region_run(
     workplace: Workplace,
     opened: Opened,
@@ -259,8 +272,12 @@ def region_run(
     report: Report | None = None,
     max_group: int | None = None,
     max_triggers: int | None = None,
+    blueprint: Blueprint | None = None,
 ) -> RegionRun:
     """Return a run of a region, analysed and not claimed yet; starts the Spark session.
+
+    Args:
+        blueprint: of an earlier run of the same code with the same parameters, so as not to analyse it again.
 
     Raises:
         OperatorFailed, DeclarationError, SchemaMismatch: the application does not fit; nothing was claimed.
@@ -273,9 +290,8 @@ def region_run(
     require_runnable(opened.plan, region)
     settings = workplace.settings
     outside = workplace.outside(region.name, opened.application)
-    blueprint = analyse(region, opened.application.name, opened.params, outside)
     return RegionRun(
-        blueprint=blueprint,
+        blueprint=blueprint or analyse(region, opened.application.name, opened.params, outside),
         outside=outside,
         identity=Identity(
             region=region.name,
@@ -286,10 +302,10 @@ def region_run(
         ),
         limits=Limits(
             triggers=max_group or settings.max_group_triggers,
-            size_bytes=settings.max_group_bytes,
+            size_bytes=min(settings.max_group_bytes, settings.s3_spool_bytes),
             small_bytes=settings.small_group_bytes,
         ),
-        report=report or (lambda step, numbers: None),
+        report=metered(workplace, outside, report),
         max_triggers=max_triggers,
     )
 
@@ -319,10 +335,10 @@ def source_of(region: RegionPlan) -> Source:
     raise UsageError(f"region {region.name!r} is not triggered by a folder", remedy="give it a DirectoryScan source")
 
 
-def source_folder(workplace: Workplace, source: Source) -> Path:
-    """Return the folder that a source scans; relative paths count from the folder of drainmark.toml."""
-    path = Path(source.scan.path)
-    return path if path.is_absolute() else workplace.settings.project_root / path
+def source_folder(workplace: Workplace, source: Source) -> str:
+    """Return the folder, or the prefix of a bucket, that a source scans; paths count from that of drainmark.toml."""
+    path = source.scan.path
+    return path if is_object(path) else str(workplace.settings.project_root / path)
 
 
 def scan_region(
@@ -341,7 +357,8 @@ def scan_region(
     if workplace.registry.is_empty(region.name) and workplace.history(region.name).states:
         msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
-    return record_scan(workplace.registry, region.name, source_folder(workplace, source), source.scan, now=now())
+    folder = source_folder(workplace, source)
+    return record_scan(workplace.registry, region.name, workplace.inputs, folder, source.scan, now=now())
 
 
 @contextmanager

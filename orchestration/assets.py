@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
+from jobs.graph.operator import Operator
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.delta_append import DeltaSink
 from jobs.operators.delta_upsert import DeltaUpsertSink
@@ -22,6 +22,7 @@ from jobs.regions.plan import RegionPlan
 from jobs.runtime.blueprint import shares_history, state_table
 from jobs.runtime.run import GroupReport
 from orchestration.metadata import column_schema, data_version, group_metadata
+from resources.locations import Folder
 
 CLAIM = "claim"
 PROCESS = "process_groups"
@@ -37,6 +38,7 @@ class TableAsset:
         table: path below DRAINMARK_HOME, as in a group's report.
         step: the op that stands for it; the last one has to stand for some asset.
         output: name of that op's output; never yielded, since the events come once a group.
+        kinds: what the graph shows below its box: the format, and what the table is for.
         upstream: keys of the assets that it is made from.
     """
 
@@ -45,7 +47,7 @@ class TableAsset:
     step: str
     output: str
     description: str
-    kind: str
+    kinds: tuple[str, ...]
     upstream: tuple[dg.AssetKey, ...]
 
 
@@ -70,19 +72,19 @@ def checkpoint_key(region: RegionPlan) -> dg.AssetKey:
     return dg.AssetKey([_application(region), "checkpoints", region.name.partition("/")[2]])
 
 
-def source_assets(region: RegionPlan, folders: Mapping[str, Path]) -> list[dg.AssetSpec]:
+def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.AssetSpec]:
     """Return the folders that a region reads as external assets.
 
     Args:
-        folders: absolute path by name of the source.
+        folders: absolute path, or address in a bucket, by name of the source.
     """
     return [
         dg.AssetSpec(
             key=source_key(region, source),
             group_name=dagster_name(region.name),
-            description=f"files of {folders[source.name]}, one trigger each",
-            kinds={"file", source.scan.format},
-            metadata={"dagster/uri": str(folders[source.name])},
+            description=f"Files of {folders[source.name]}. Each is a trigger: it gets one consistent state.",
+            kinds={"file", source.scan.format, "source"},
+            metadata={"dagster/uri": folders[source.name]},
         )
         for source in _sources(region)
     ]
@@ -96,11 +98,21 @@ def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
         key=checkpoint_key(region),
         step=HAND_OVER,
         output="checkpoints",
-        description="a row a consistent state: the region's truth",
-        kind="delta",
+        description="The region's truth: a row a consistent state, one for each file. "
+        f"What it lists is committed. `drainmark history {region.name}` prints it.",
+        kinds=("delta", "checkpoint"),
         upstream=sources,
     )
     found = {asset.table: asset for asset in _tables(region, sources)}
+    if sources:
+        found[f"lake/{region.quarantine}"] = _asset(
+            f"lake/{region.quarantine}",
+            dg.AssetKey([_application(region), region.quarantine]),
+            "Rows and files that could not be read, with line, text and reason. "
+            f"`drainmark quarantine list {region.name}` sums them up.",
+            "quarantine",
+            sources,
+        )
     return (checkpoint, *found.values())
 
 
@@ -110,28 +122,44 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
         upstream = _state_keys(region, operator.name) or sources
         has_history = isinstance(operator, DeltaUpsertSink) and not shares_history(operator, region)
         if isinstance(operator, Aggregate) or has_history:
-            what = "keyed state" if isinstance(operator, Aggregate) else "history"
             yield _asset(
                 state_table(application, operator.name),
                 _state_key(application, operator.name),
-                f"{what} of {operator.name}: one row a changed key and id",
+                _state_description(operator),
+                "state" if isinstance(operator, Aggregate) else "history",
                 upstream,
             )
         if isinstance(operator, DeltaSink):
             own = (_state_key(application, operator.name),) if has_history else upstream
             for table in operator.tables:
                 key = dg.AssetKey([application, *table.split("/")])
-                yield _asset(f"lake/{table}", key, f"{operator.summary}, exactly once", own)
+                yield _asset(f"lake/{table}", key, _sink_description(operator, table), "sink", own)
 
 
-def _asset(table: str, key: dg.AssetKey, description: str, upstream: tuple[dg.AssetKey, ...]) -> TableAsset:
+def _state_description(operator: Operator) -> str:
+    what = f"State of the aggregate `{operator.name}`"
+    if isinstance(operator, DeltaSink):
+        what = f"History of table `{operator.table}`, from which it is rewound"
+    return f"{what}: a row for each key that a sequence id changed."
+
+
+def _sink_description(operator: DeltaSink, table: str) -> str:
+    rows = "Every row of the stream, once."
+    if isinstance(operator, DeltaUpsertSink):
+        rows = f"One row for each value of {', '.join(f'`{key}`' for key in operator.keys)}: the last one."
+    return f"{rows} `drainmark show {table}` prints it, with `--at N` as it was at sequence id N."
+
+
+def _asset(
+    table: str, key: dg.AssetKey, description: str, purpose: str, upstream: tuple[dg.AssetKey, ...]
+) -> TableAsset:
     return TableAsset(
         table=table,
         key=key,
         step=PROCESS,
         output=re.sub(r"[^A-Za-z0-9_]", "_", table),
         description=description,
-        kind="delta",
+        kinds=("delta", purpose),
         upstream=upstream,
     )
 
@@ -173,24 +201,26 @@ def materializations(
     report: GroupReport,
     region: RegionPlan,
     *,
-    home: Path,
+    tables: Folder,
     row_counts: Mapping[str, int] | None = None,
     schemas: Mapping[str, str] | None = None,
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield one event a table of the region for one group.
 
     Args:
+        tables: the folder of all tables.
         row_counts: by table, rows after the group.
         schemas: by table, Spark's JSON of the columns; shown where given.
     """
     for asset in table_assets(region):
-        metadata: dict[str, Any] = {**group_metadata(report), "dagster/uri": str(home / asset.table)}
+        metadata: dict[str, Any] = {}  # shown in this order: first what is the table's own
+        if row_counts and asset.table in row_counts:
+            metadata["dagster/row_count"] = row_counts[asset.table]
         if asset.table in report.rows_out:
             metadata["drainmark/rows"] = report.rows_out[asset.table]
         if asset.table in report.versions:
             metadata["drainmark/delta_version"] = report.versions[asset.table]
-        if row_counts and asset.table in row_counts:
-            metadata["dagster/row_count"] = row_counts[asset.table]
+        metadata |= {**group_metadata(report), "dagster/uri": (tables / asset.table).uri}
         if schemas and asset.table in schemas:
             metadata["dagster/column_schema"] = column_schema(schemas[asset.table])
         yield dg.AssetMaterialization(asset_key=asset.key, metadata=metadata, tags=data_version(report))

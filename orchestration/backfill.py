@@ -9,13 +9,15 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from jobs.errors import RegistryLost, UsageError
 from jobs.operators.directory_scan import DirectoryScan
-from jobs.protocol.triggers import NewTrigger, TriggerStatus
+from jobs.protocol.addresses import address_of, is_object, object_uri, prefix_of
+from jobs.protocol.triggers import AGAIN, NewTrigger, TriggerStatus, file_key
+from jobs.runtime.replacing import require_replaceable
 from orchestration.assembly import Workplace, source_folder, source_of
 from orchestration.declared import load_region
 
@@ -27,23 +29,27 @@ class Wanted:
     """Which files.
 
     Attributes:
-        pattern: a glob (`**` goes below), or a folder, which means all files below it.
+        pattern: a glob (`**` goes below), or a folder, which means all files below it; also `s3://BUCKET/…`.
         since, until: bounds of the modification time, the first included.
         output: output of the source that they belong to; needed where it has several and the name does not tell.
+        again: also files that are committed; their new states replace the present ones.
     """
 
     pattern: str
     since: dt.datetime | None = None
     until: dt.datetime | None = None
     output: str | None = None
+    again: bool = False
 
 
 def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = False) -> dict[str, Any]:
     """Queue files as pending triggers, by name; return the counts.
 
-    `committed`, `pending` and `passed` (skipped, refused, missing) are identities that are known and stay as they are.
+    `committed`, `pending` and `passed` (skipped, refused, missing) are identities that are known and stay as they are;
+    `replaced` are files whose newest state in force is to be withdrawn by the new one, listed with their ids.
 
     Raises:
+        ReplaceRefused: files are to be replaced in a region that keeps state; nothing was queued.
         UsageError: nothing matches, or it is not clear to which output a file belongs.
         RegistryLost: the registry does not know what is committed.
     """
@@ -54,31 +60,35 @@ def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = 
     found = load_region(workplace, region)
     source = source_of(found[1]) if found is not None else None
     folder = source_folder(workplace, source) if source is not None else None
-    from jobs.runtime.scanning import uri_of
-
-    paths = _matching(wanted)
-    if not paths:
+    scan = source.scan if source is not None else None
+    matched = _objects(workplace, wanted, scan, folder) if is_object(wanted.pattern) else _files(wanted, scan, folder)
+    if not matched:
         remedy = "quote the glob, so that the shell leaves it alone"
         raise UsageError(f"no file matches {wanted.pattern!r}", remedy=remedy)
-    _wait_until_settled(paths, source.scan.settle if source is not None else 0.0)
     counts: Counter[str] = Counter()
     refused: list[dict[str, str]] = []
     new: list[NewTrigger] = []
-    for path in paths:
-        trigger = _trigger(path, wanted, source.scan if source is not None else None, folder)
+    newest = history.newest_by_uri() if wanted.again else {}
+    for uri, trigger in matched:
         if isinstance(trigger, str):
-            refused.append({"file": uri_of(path), "reason": trigger})
+            refused.append({"file": uri, "reason": trigger})
             continue
-        status = _known_as(workplace, region, trigger)
+        status, wanted_trigger = _judged(workplace, region, trigger, is_replacing=uri in newest)
         counts[status] += 1
-        if status == "queued":
-            new.append(trigger)
+        if status in ("queued", "replaced"):
+            new.append(wanted_trigger)
+    replaces = [
+        {"file": trigger.uri, "sequence_id": newest[trigger.uri]} for trigger in new if AGAIN in trigger.identity
+    ]
+    require_replaceable(region, history, [newest[trigger.uri] for trigger in new if AGAIN in trigger.identity])
     if not dry_run:
         workplace.registry.add_triggers(region, new)
     return {
         "region": region,
-        "matched": len(paths),
+        "matched": len(matched),
         "queued": len(new),
+        "replaced": len(replaces),
+        "replaces": replaces,
         "committed": counts["committed"],
         "pending": counts["pending"],
         "passed": counts["passed"],
@@ -87,6 +97,32 @@ def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = 
         "dry_run": dry_run,
         "pending_triggers": workplace.registry.pending_count(region),
     }
+
+
+def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> list[tuple[str, NewTrigger | str]]:
+    """Return (uri, trigger or why it cannot be one) of the files of this machine that are wanted, by name."""
+    from jobs.runtime.scanning import uri_of
+
+    paths = _matching(wanted)
+    _wait_until_settled(paths, scan.settle if scan is not None else 0.0)
+    return [(uri_of(path), _trigger(path, wanted, scan, folder)) for path in paths]
+
+
+def _objects(
+    workplace: Workplace, wanted: Wanted, scan: DirectoryScan | None, folder: str | None
+) -> list[tuple[str, NewTrigger | str]]:
+    """Return (uri, trigger) of the objects that are wanted, by key."""
+    from jobs.runtime.objects import trigger_of_object
+
+    bucket, _ = address_of(wanted.pattern)
+    below = prefix_of(folder) if folder is not None and is_object(folder) else (bucket, "")
+    found: list[NewTrigger] = []
+    for facts in workplace.inputs.matching(wanted.pattern):
+        if _is_within(facts.modified, wanted):
+            relative = facts.key.removeprefix(below[1]) if below[0] == bucket else facts.key
+            output = _output_of(object_uri(bucket, facts.key), relative, wanted, scan)
+            found.append(trigger_of_object(bucket, facts, output=output, origin=ORIGIN))
+    return [(trigger.uri, trigger) for trigger in workplace.inputs.with_versions(bucket, found)]
 
 
 def _matching(wanted: Wanted) -> list[str]:
@@ -100,6 +136,10 @@ def _is_between(path: str, wanted: Wanted) -> bool:
         modified = os.stat(path).st_mtime
     except OSError:
         return True  # refused later, with the reason
+    return _is_within(modified, wanted)
+
+
+def _is_within(modified: float, wanted: Wanted) -> bool:
     since, until = wanted.since, wanted.until
     return (since is None or modified >= since.timestamp()) and (until is None or modified < until.timestamp())
 
@@ -120,7 +160,7 @@ def _modified(paths: list[str]) -> Iterator[float]:
             continue
 
 
-def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: Path | None) -> NewTrigger | str:
+def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> NewTrigger | str:
     """Return a file's trigger, or why it cannot be one."""
     from jobs.runtime.scanning import identity_key, identity_of, uri_of
 
@@ -133,13 +173,14 @@ def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: Path
     if not os.access(path, os.R_OK):
         return "no permission to read"
     identity = identity_of(facts)
+    relative = os.path.relpath(path, folder) if folder is not None and not is_object(folder) else path
     return NewTrigger(
-        uri=uri_of(path), output=_output_of(path, wanted, scan, folder), identity=identity,
+        uri=uri_of(path), output=_output_of(path, relative, wanted, scan), identity=identity,
         identity_key=identity_key(identity), size_bytes=facts.st_size, origin=ORIGIN,
     )  # fmt: skip
 
 
-def _output_of(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: Path | None) -> str:
+def _output_of(path: str, relative: str, wanted: Wanted, scan: DirectoryScan | None) -> str:
     outputs = tuple(scan.outputs or ()) if scan is not None else ()
     if wanted.output is not None:
         if scan is not None and wanted.output not in (outputs or ("",)):
@@ -148,7 +189,6 @@ def _output_of(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: Pa
         return wanted.output
     if scan is None or not outputs:
         return ""
-    relative = os.path.relpath(path, folder) if folder is not None else path
     found = scan.output_of(relative)
     if found is None:
         raise UsageError(f"it is not clear to which output {path} belongs", remedy=f"--output {' | '.join(outputs)}")
@@ -162,3 +202,21 @@ def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
                 return "committed"
             return "pending" if known.status is TriggerStatus.PENDING else "passed"
     return "queued"
+
+
+def _judged(
+    workplace: Workplace, region: str, trigger: NewTrigger, *, is_replacing: bool
+) -> tuple[str, NewTrigger]:
+    """Return under what a file counts, and its trigger: one that replaces where asked, unless such a one waits."""
+    from jobs.runtime.scanning import identity_key
+
+    status = _known_as(workplace, region, trigger)
+    if not is_replacing or status not in ("queued", "committed"):
+        return status, trigger
+    known = workplace.registry.by_uri(region, trigger.uri)
+    waiting = (other for other in known if other.status is TriggerStatus.PENDING and AGAIN in other.identity)
+    if any(file_key(other.identity_key) == trigger.identity_key for other in waiting):
+        return "pending", trigger
+    times = max((int(other.identity.get(AGAIN, 0)) for other in known), default=0)
+    identity = {**trigger.identity, AGAIN: times + 1}
+    return "replaced", replace(trigger, identity=identity, identity_key=identity_key(identity))

@@ -1,7 +1,6 @@
 """Asset checks of a region, on its checkpoint table: judged at the end of each run, and whenever somebody asks."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,8 +19,15 @@ from orchestration.assets import checkpoint_key, dagster_name
 HORIZON_HOURS = 24.0
 """A rewind horizon that reaches back less than this is worth a warning."""
 
+BAD_SHARE = 0.01
+"""More quarantined rows than this share of the newest states is worth a warning."""
+
+BAD_STATES = 1000
+"""Of how many states the share is taken."""
+
 SAME_ID = "sinks_at_same_id"
 NOT_HALTED = "not_halted"
+QUARANTINE_RATIO = "quarantine_ratio"
 REWIND_HORIZON = "rewind_horizon"
 
 
@@ -39,18 +45,22 @@ class Judgement:
 def check_specs(region: RegionPlan) -> list[dg.AssetCheckSpec]:
     asset = checkpoint_key(region)
     return [
-        dg.AssetCheckSpec(SAME_ID, asset=asset, description="every table shows exactly the last committed state"),
-        dg.AssetCheckSpec(NOT_HALTED, asset=asset, description="the region waits for no operator"),
-        dg.AssetCheckSpec(REWIND_HORIZON, asset=asset, description="a rewind can go back at least a day"),
+        dg.AssetCheckSpec(SAME_ID, asset=asset, description="Tables show the last committed state, and no more."),
+        dg.AssetCheckSpec(NOT_HALTED, asset=asset, description="The region does not wait for `drainmark resume`."),
+        dg.AssetCheckSpec(QUARANTINE_RATIO, asset=asset, description="Few rows are quarantined, and no whole file."),
+        dg.AssetCheckSpec(REWIND_HORIZON, asset=asset, description="A rewind can go back a day or to the beginning."),
     ]
 
 
 def build_checks(workplace: Workplace, region: RegionPlan) -> dg.AssetChecksDefinition:
     """Return the checks as something that can be run from the asset's page."""
 
-    @dg.multi_asset_check(name=f"{dagster_name(region.name)}__checks", specs=check_specs(region))
-    def checks() -> Iterator[dg.AssetCheckResult]:
+    @dg.multi_asset_check(name=f"{dagster_name(region.name)}__checks", specs=check_specs(region), can_subset=True)
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        selected = {key.name for key in context.selected_asset_check_keys}
         for judgement in judgements(workplace, region):
+            if judgement.name not in selected:
+                continue
             yield dg.AssetCheckResult(
                 asset_key=checkpoint_key(region),
                 check_name=judgement.name,
@@ -81,6 +91,7 @@ def judgements(workplace: Workplace, region: RegionPlan) -> Iterator[Judgement]:
     history = workplace.history(region.name)
     yield _same_id(workplace, region, history)
     yield _not_halted(region, history)
+    yield _quarantine_ratio(region, history)
     yield _rewind_horizon(history, region.parameters.rewind_horizon)
 
 
@@ -107,10 +118,8 @@ def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory) -
 
 
 def _newest_id(workplace: Workplace, region: RegionPlan, table: RegionTable) -> int:
-    managed = workplace.store(region.name).table(table.name)
-    if not managed.exists():
-        return INITIAL_ID
-    return max((file.last_id or INITIAL_ID for file in managed.live_files()), default=INITIAL_ID)
+    written = workplace.store(region.name).open(table)
+    return written.newest_id() if written.exists() else INITIAL_ID
 
 
 def _not_halted(region: RegionPlan, history: RegionHistory) -> Judgement:
@@ -123,6 +132,24 @@ def _not_halted(region: RegionPlan, history: RegionHistory) -> Judgement:
         passed=False,
         description=f"halted: {detail.get('reason')}; mend the cause, then: drainmark resume {region.name}",
         metadata={f"drainmark/{name}": str(detail[name]) for name in ("trigger", "operator") if detail.get(name)},
+    )
+
+
+def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
+    """Judge the newest states: few rows quarantined, and no file whole that was not taken in again since."""
+    states = [row for row in list(history.states.values())[-BAD_STATES:] if row.kind is RowKind.STATE]
+    read = sum(row.rows_in or 0 for row in states)
+    bad = sum(row.detail.get("rows_quarantined") or 0 for row in states)
+    newest = {row.trigger_uri: row for row in states}
+    files = [row.trigger_uri for row in newest.values() if row.detail.get("reason")]
+    share = bad / read if read else 0.0
+    return Judgement(
+        name=QUARANTINE_RATIO,
+        passed=share <= BAD_SHARE and not files,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"{bad} of {read} rows and {len(files)} whole files of the last {len(states)} are quarantined"
+        + (f": drainmark quarantine list {region.name}" if bad else ""),
+        metadata={"drainmark/rows_quarantined": bad, "drainmark/files_quarantined": len(files)},
     )
 
 

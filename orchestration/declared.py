@@ -62,7 +62,7 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
         reference = str(Path(opened.application.origin).absolute()) if reference.endswith(".py") else reference
     note = {
         "reference": reference,
-        "folder": str(source_folder(workplace, source_of(region)).absolute()),
+        "folder": source_folder(workplace, source_of(region)),
         "max_consecutive_reset_attempts": region.parameters.max_consecutive_reset_attempts,
         "rewind_horizon": region.parameters.rewind_horizon,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -13,6 +12,7 @@ from jobs.graph.application import shipped_applications
 from jobs.graph.params import Params
 from jobs.operators.directory_scan import Source
 from jobs.regions.plan import RegionPlan
+from orchestration.alerts import halted_sensor
 from orchestration.assembly import Opened, Workplace, open_application, source_folder
 from orchestration.assets import (
     CLAIM,
@@ -35,7 +35,7 @@ _SCALARS: Mapping[type, Any] = {bool: dg.Bool, int: dg.Int, float: dg.Float, str
 
 
 def build_definitions(settings: Settings, workplace: Workplace | None = None) -> dg.Definitions:
-    """Return the definitions of the shipped applications that have a region, and of those in the settings.
+    """Return the definitions of every region of the applications in the settings, or else of those shipped.
 
     Args:
         workplace: what the ops and sensors work with; by default a new one, in which nothing is open yet.
@@ -44,20 +44,24 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
         DeclarationError, UnknownName, UsageError: an application cannot be compiled.
     """
     place = workplace or Workplace(settings)
-    parts = [
-        region_definitions(place, reference, opened, region)
+    found = [
+        (reference, opened, region)
         for reference in application_references(settings)
         for opened in [open_application(reference)]
         for region in opened.plan.regions
     ]
-    whole = dg.Definitions(executor=dg.in_process_executor, resources={SLOT: run_slot})
+    parts = [region_definitions(place, reference, opened, region) for reference, opened, region in found]
+    alert = halted_sensor(place, {region.name: region for _, _, region in found})
+    whole = dg.Definitions(executor=dg.in_process_executor, resources={SLOT: run_slot}, sensors=[alert])
     return dg.Definitions.merge(whole, *parts)
 
 
 def application_references(settings: Settings) -> Iterator[str]:
-    """Yield the names of the shipped applications, then those of the settings; files as absolute paths."""
-    yield from shipped_applications()
-    for reference in settings.applications:
+    """Yield the applications of the settings, files as absolute paths; those shipped where there are none.
+
+    Never both unasked: the examples would read the inbox and write the tables of the project's own applications.
+    """
+    for reference in settings.applications or shipped_applications():
         is_file = reference.endswith(".py") or "/" in reference
         yield str(settings.project_root / reference) if is_file else reference
 
@@ -74,7 +78,7 @@ def region_definitions(workplace: Workplace, reference: str, opened: Opened, reg
         selection=dg.AssetSelection.assets(*(asset.key for asset in tables)).without_checks(),
         tags=run_tags(region),
         executor_def=dg.in_process_executor,
-        description=f"claim -> process_groups -> hand_over of region {region.name}",
+        description=f"Processes what is pending for region {region.name}: claim, then group by group, then hand over.",
     )
     ticks = RegionTicks(workplace=workplace, region=region, node=node)
     cron = region.parameters.schedule
@@ -125,10 +129,10 @@ def region_assets(steps: RegionSteps, tables: tuple[TableAsset, ...], opened: Op
         internal_asset_deps={asset.output: set(asset.upstream) for asset in tables},
         group_name=dagster_name(steps.region.name),
         descriptions_by_output_name={asset.output: asset.description for asset in tables},
-        tags_by_output_name={asset.output: {f"dagster/kind/{asset.kind}": ""} for asset in tables},
+        tags_by_output_name={asset.output: {f"dagster/kind/{kind}": "" for kind in asset.kinds} for asset in tables},
         metadata_by_output_name={
             asset.output: {
-                "dagster/uri": str(steps.workplace.home / asset.table),
+                "dagster/uri": (steps.workplace.tables / asset.table).uri,
                 "dagster/table_name": asset.table,
                 "drainmark/region": steps.region.name,
             }
@@ -170,6 +174,6 @@ def _parameter(field: Any) -> dg.Field:
     return dg.Field(kind, default_value=default, description=field.description)
 
 
-def _folders(workplace: Workplace, region: RegionPlan) -> dict[str, Path]:
+def _folders(workplace: Workplace, region: RegionPlan) -> dict[str, str]:
     sources = [operator for operator in region.operators if isinstance(operator, Source)]
     return {source.name: source_folder(workplace, source) for source in sources}

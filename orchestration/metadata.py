@@ -16,8 +16,12 @@ from jobs.runtime.run import GroupReport
 REGION_TAG = "drainmark/region"
 """On every run of a region; `dagster.yaml` allows one run a value at a time."""
 
-PROCESS_TAG = "drainmark/process"
-"""Run id, host, pid and start of the process: how the reaper knows that a run has died (faults.md 5)."""
+PROCESS_TAG = ".dagster/drainmark_process"
+"""Run id, host, pid and start of the process: how the reaper knows that a run has died (faults.md 5). Of no use to
+people, so it has the prefix of tags that Dagster's pages do not show."""
+
+IDS_TAG = "drainmark/sequence_ids"
+"""First and last id that a run committed, `37..44`: which run made a state can be looked up in the list of runs."""
 
 NOTE_TAG = "drainmark/note"
 """Why a run ended without doing anything, or which error it ended with."""
@@ -38,6 +42,7 @@ def group_metadata(report: GroupReport) -> dict[str, Any]:
         "drainmark/first_trigger": report.first_uri,
         "drainmark/last_trigger": report.last_uri,
         "drainmark/rows_in": report.rows_in,
+        "drainmark/rows_quarantined": report.rows_quarantined,
         "drainmark/bytes_in": report.bytes_in,
         "drainmark/process_seconds": round(report.process_seconds, 4),
         "drainmark/drain_seconds": round(report.drain_seconds, 4),
@@ -61,15 +66,13 @@ def groups_table(reports: Sequence[GroupReport]) -> str:
     """Return the groups of a run as a Markdown table, the last 200 of them, with a line of totals."""
     shown = reports[-_TABLE_ROWS:]
     lines = [
-        "| ids | triggers | first trigger | last trigger | rows in | bytes in | process s | drain s | checkpoint s"
-        " | publish s |",
-        "|---|--:|---|---|--:|--:|--:|--:|--:|--:|",
+        "| ids | first trigger | last trigger | rows | bytes | process s | drain s | checkpoint s | publish s |",
+        "|---|---|---|--:|--:|--:|--:|--:|--:|",
     ]
     for report in shown:
         seconds = (report.process_seconds, report.drain_seconds, report.checkpoint_seconds, report.publish_seconds)
         cells = [
-            f"{report.first_id}–{report.last_id}",
-            str(report.triggers),
+            f"{report.first_id}..{report.last_id}",
             _cell(report.first_uri),
             _cell(report.last_uri),
             str(report.rows_in),
@@ -80,14 +83,18 @@ def groups_table(reports: Sequence[GroupReport]) -> str:
     if len(shown) < len(reports):
         lines.append(f"\nthe last {len(shown)} of {len(reports)} groups")
     triggers, rows = sum(report.triggers for report in reports), sum(report.rows_in for report in reports)
-    lines.append(f"\n**{len(reports)} groups, {triggers} triggers, {rows} rows in**")
+    lines.append(f"\n**groups: {len(reports)}, triggers: {triggers}, rows in: {rows}**")
     return "\n".join(lines)
 
 
 def step_line(step: str, numbers: Mapping[str, Any], seconds: float) -> str:
-    """Return one log line of a protocol step, with the seconds since the step before."""
-    told = ", ".join(f"{name}={value}" for name, value in numbers.items())
-    return f"{step}: {told} ({seconds:.3f} s)" if told else f"{step} ({seconds:.3f} s)"
+    """Return one log line of a protocol step: `state: DRAINING (after 0.24 s)`, counted from the step before."""
+    told = ", ".join(str(value) if name == step else f"{_words(name)} {value}" for name, value in numbers.items())
+    return f"{_words(step)}{f': {told}' if told else ''} (after {seconds:.2f} s)"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _type_text(value: Any) -> str:
@@ -95,4 +102,5 @@ def _type_text(value: Any) -> str:
 
 
 def _cell(uri: str) -> str:
-    return uri.rpartition("/")[2].replace("|", "\\|")
+    """Return a file's name with its folder: names alone repeat in a tree of hosts or days."""
+    return "/".join(uri.split("/")[-2:]).replace("|", "\\|")

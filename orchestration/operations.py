@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _HALT_PATIENCE_SECONDS = 30.0
 _POLL_SECONDS = 0.2
-_IDENTITY = ("size", "mtime_ns", "inode")
 
 
 # --- reset and rewind -----------------------------------------------------------------------------------------------
@@ -103,7 +102,7 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
     to = resolve_target(history, rows, target)
     history.check_rewind(to, horizon)
     above = history.triggers_above(to)
-    gone, changed = _lost_inputs(above)
+    gone, changed = _lost_inputs(workplace, above)
     return ResetPlan(
         region=region,
         to=to,
@@ -144,7 +143,8 @@ def resolve_target(history: RegionHistory, rows: Sequence[CheckpointRow], target
 
 
 def _id_of_file(history: RegionHistory, name: str) -> int:
-    found = {row.trigger_uri or "": number for number, row in history.states.items() if _names(row.trigger_uri, name)}
+    states = history.states.items()
+    found = {row.trigger_uri or "": number for number, row in states if names_file(row.trigger_uri, name)}
     if len(found) == 1:
         return next(iter(found.values()))
     if found:
@@ -152,7 +152,7 @@ def _id_of_file(history: RegionHistory, name: str) -> int:
     raise RewindRefused(f"no state in force was made from {name!r}", remedy=f"drainmark history {_region_of(history)}")
 
 
-def _names(uri: str | None, name: str) -> bool:
+def names_file(uri: str | None, name: str) -> bool:
     """Say whether a name means a uri: as it is, as a path from here, or as the end of its path."""
     from jobs.runtime.scanning import uri_of
 
@@ -164,23 +164,12 @@ def _region_of(history: RegionHistory) -> str:
     return history.last_claim.region if history.last_claim else "REGION"
 
 
-def _lost_inputs(rows: Sequence[CheckpointRow]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _lost_inputs(
+    workplace: Workplace, rows: Sequence[CheckpointRow]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the uris of inputs that are gone, and of those that are other files now."""
-    from jobs.runtime.scanning import identity_of, path_of
-
-    gone, changed = [], []
-    for row in rows:
-        if row.trigger_uri is None:
-            continue
-        try:
-            found = identity_of(os.stat(path_of(row.trigger_uri)))
-        except OSError:
-            gone.append(row.trigger_uri)
-            continue
-        known = row.trigger_identity or {}
-        if any(known.get(key) != found[key] for key in _IDENTITY):
-            changed.append(row.trigger_uri)
-    return tuple(gone), tuple(changed)
+    files = [(row.trigger_uri, row.trigger_identity or {}) for row in rows if row.trigger_uri is not None]
+    return workplace.inputs.lost(files)
 
 
 def _rows_leaving(workplace: Workplace, region: str, table: RegionTable, to: int) -> int:
@@ -191,7 +180,7 @@ def _rows_leaving(workplace: Workplace, region: str, table: RegionTable, to: int
 
     store = workplace.store(region)
     is_upsert = table.role is TableRole.UPSERT
-    source = store.table(table.history or table.name) if is_upsert else store.table(table.name)
+    source = store.table(table.history or table.name) if is_upsert else store.open(table)
     if not source.exists():
         return 0
     columns = ["_sequence_id", *(table.keys if is_upsert else ())]
@@ -232,7 +221,7 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
 
 def _pass_gone(workplace: Workplace, owner: RegionOwner, rows: Sequence[CheckpointRow]) -> int:
     """Note withdrawn inputs whose files are gone as refused; return how many."""
-    gone = set(_lost_inputs(rows)[0])
+    gone = set(_lost_inputs(workplace, rows)[0])
     reason = "gone when its state was withdrawn"
     lost = [row for row in rows if row.trigger_uri in gone and row.trigger_order is not None]
     for row in lost:
@@ -341,7 +330,7 @@ def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
         UnknownName, UsageError: see `skip`.
     """
     registry = existing_registry(workplace)
-    uris = [uri for uri in registry.known(region) if _names(uri, file)] if registry is not None else []
+    uris = [uri for uri in registry.known(region) if names_file(uri, file)] if registry is not None else []
     seen = [trigger for uri in uris for trigger in workplace.registry.by_uri(region, uri)]
     waiting = [trigger for trigger in seen if trigger.status is TriggerStatus.PENDING]
     if len({trigger.uri for trigger in waiting}) > 1:

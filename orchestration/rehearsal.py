@@ -27,12 +27,10 @@ def rehearse(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[s
         NotRowWise: a function mixes the rows of different triggers.
         UsageError: there is no folder to scan.
     """
-    from jobs.runtime.scanning import scan_folder
-
     registry = existing_registry(workplace)
     known = registry.known(region.name) if registry is not None else {}
     source = source_of(region)
-    found = scan_folder(source_folder(workplace, source), source.scan, known, now=time.time())
+    found = workplace.inputs.scan(source_folder(workplace, source), source.scan, known, now=time.time())
     waiting = registry.pending(region.name, _SHOWN) if registry is not None else []
     count = registry.pending_count(region.name) if registry is not None else 0
     run = region_run(workplace, opened, region)

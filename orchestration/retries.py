@@ -14,6 +14,7 @@ from jobs.errors import DrainmarkError, Halted, InputChanged, Interrupted, Retry
 from jobs.protocol.history import UNCLEAN
 from orchestration.assembly import Opened, Workplace, owning, probe_first_use, region_run, scan_region, source_of
 from orchestration.declared import remember
+from orchestration.halting import make_up
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
@@ -192,10 +193,11 @@ class RegionLoop:
 
     def _is_work_there(self) -> bool:
         """Scan until something is there to do, or the time is over: only then is a claim worth an epoch."""
-        from jobs.runtime.owner import halted_error
+        from jobs.runtime.descriptions import halted_error
 
         history = self.workplace.history(self.region.name)
         if history.halt is not None and not history.unpublished:
+            make_up(self.workplace, self.region.name, history)
             raise halted_error(self.region.name, history)
         self._scan()
         if history.unpublished or history.last_outcome in UNCLEAN:
@@ -252,7 +254,9 @@ class RegionLoop:
         error = classified(error)
         if not isinstance(error, DrainmarkError) or isinstance(error, Interrupted):
             raise error
-        if not self._has_owned or error.retry not in (Retry.ATTEMPT, Retry.WAIT):
+        # A store that stops answering under a run is waited for, also where not even a scan can be noted (R2).
+        is_outage = self.has_claimed and error.retry is Retry.WAIT
+        if not (is_outage or (self._has_owned and error.retry is Retry.ATTEMPT)):
             raise error
         self.failures += 1
         # The region halts by itself after its budget; what fails before a claim could be counted ends here.

@@ -7,15 +7,17 @@ from pathlib import Path
 
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.run import GroupReport
+from resources.locations import Folder
 
 INSTANCE_FILE = "dagster.yaml"
 
 
-def report(reports: Iterable[GroupReport], plan: RegionPlan, dagster_home: Path) -> None:
+def report(reports: Iterable[GroupReport], plan: RegionPlan, dagster_home: Path, tables: Folder) -> None:
     """Report groups to the Dagster instance at `dagster_home`; does nothing where there is none.
 
     Args:
         dagster_home: `$DRAINMARK_HOME/dagster`, or DAGSTER_HOME.
+        tables: the folder of all tables.
     """
     if not (dagster_home / INSTANCE_FILE).is_file():
         return
@@ -27,5 +29,5 @@ def report(reports: Iterable[GroupReport], plan: RegionPlan, dagster_home: Path)
         for group in reports:
             for observation in observations(group, plan):
                 instance.report_runless_asset_event(observation)
-            for materialization in materializations(group, plan, home=dagster_home.parent):
+            for materialization in materializations(group, plan, tables=tables):
                 instance.report_runless_asset_event(materialization)

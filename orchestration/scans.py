@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.errors import InputChanged
 from jobs.operators.directory_scan import DirectoryScan
 from jobs.protocol.triggers import NewTrigger, TriggerStatus
-from jobs.runtime.scanning import ScanResult, scan_folder
+from jobs.runtime.scanning import ScanResult
 
 if TYPE_CHECKING:
+    from resources.inputs import Inputs
     from resources.registry import Registry
 
 
-def record_scan(registry: Registry, region: str, folder: Path, scan: DirectoryScan, *, now: float) -> ScanResult:
-    """Scan a folder and add its new files to the registry, in order.
+def record_scan(
+    registry: Registry, region: str, inputs: Inputs, location: str, scan: DirectoryScan, *, now: float
+) -> ScanResult:
+    """Scan a folder, or a prefix of a bucket, and add its new files to the registry, in order.
 
     A file that changed before it was committed is a new trigger, at the end of the order. One that changed after it
     was committed is ignored, taken anew, or an error, as `on_change` says.
 
     Raises:
         InputChanged: a committed file changed and `on_change` is "halt".
+        StoreUnavailable, StoreRefused: the listing failed; nothing was added (D15).
     """
-    result = scan_folder(folder, scan, registry.known(region), now=now)
+    result = inputs.scan(location, scan, registry.known(region), now=now)
     registry.add_triggers(region, list(result.new))
     changed: list[NewTrigger] = []
     for uri, _, trigger in result.changed:

@@ -21,7 +21,9 @@ from jobs.graph.annotations import Runs
 from jobs.operators.directory_scan import Source
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.regions.plan import RegionPlan
+from jobs.runtime.descriptions import halt_remedies
 from orchestration.assembly import Workplace, scan_region
+from orchestration.halting import make_up
 from orchestration.metadata import TRIGGER_TAG
 from orchestration.run_retries import RegionRuns, run_tags
 from resources.lease import describe
@@ -58,7 +60,7 @@ class Cursor:
 
     def with_request(self, epoch: int, now: float) -> Cursor:
         fruitless = self.fruitless + 1 if epoch == self.epoch else 0
-        return Cursor(ticks=self.ticks + 1, epoch=epoch, fruitless=fruitless, requested_at=now)
+        return Cursor(ticks=self.ticks + 1, epoch=epoch, fruitless=fruitless, requested_at=round(now, 3))
 
     def wait_seconds(self, epoch: int, now: float) -> float:
         """Return how long to wait before another request; runs that never claim must not start every tick."""
@@ -146,13 +148,9 @@ class RegionTicks:
         """Return why the region must not run now, whatever is pending; None if it may."""
         name = self.region.name
         if history.halt is not None:
+            make_up(self.workplace, name, history)
             detail = history.halt.detail
-            skip = (
-                f", or: drainmark skip {name} --file '{detail['trigger']}' --reason '…'"
-                if detail.get("trigger")
-                else ""
-            )
-            return f"HALTED: {detail.get('reason')}; mend the cause, then: drainmark resume {name}{skip}"
+            return f"HALTED: {detail.get('reason')}; mend the cause, then: {', or: '.join(halt_remedies(name, detail))}"
         if history.states and self.workplace.registry.is_empty(name):
             return f"the registry knows nothing of {name}: drainmark doctor --repair"
         return None
@@ -205,7 +203,7 @@ class RegionTicks:
         return f"owned by pid {owner.pid} on {owner.host} since {since}: drainmark status {self.region.name}"
 
     def _idle(self, history: RegionHistory) -> str:
-        return f"nothing is pending: {self.region.name} is at {history.committed_id}"
+        return f"nothing is pending: {self.region.name} is at sequence id {history.committed_id}"
 
     def _fruitless(self, seconds: float) -> str:
         return (
@@ -229,7 +227,7 @@ def build_sensor(ticks: RegionTicks, job: Any, name: str) -> dg.SensorDefinition
         job=job,
         minimum_interval_seconds=max(1, seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"scans for {ticks.region.name} and starts a run when something is pending",
+        description=f"Scans the input of region {ticks.region.name}, and starts a run when a file is pending.",
     )
     def region_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return ticks.tick(context)
@@ -245,7 +243,7 @@ def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.Sch
         job=job,
         cron_schedule=cron,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"scans and runs {ticks.region.name}",
+        description=f"Scans the input of region {ticks.region.name}, and processes what is pending.",
     )
     def region_schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         runs = RegionRuns(instance=context.instance, workplace=ticks.workplace, region=ticks.region)

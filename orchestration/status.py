@@ -146,7 +146,7 @@ def history_entries(
     committed_at = commit_times(rows)
     kinds = {RowKind.STATE, RowKind.SKIP, *_EVENTS} if everything else {RowKind.STATE}
     entries = [
-        _entry(row, committed_at.get(row.attempt, row.recorded_at), is_withdrawn=is_withdrawn)
+        _entry(row, committed_at.get(row.attempt, row.recorded_at), history, is_withdrawn=is_withdrawn)
         for row in rows
         if row.kind in kinds
         for is_withdrawn in [row.kind not in _EVENTS and row.sequence_id not in history.states]
@@ -160,7 +160,9 @@ def commit_times(rows: Iterable[CheckpointRow]) -> Mapping[str, dt.datetime]:
     return {row.attempt: row.recorded_at for row in rows if row.kind in (RowKind.STATE, RowKind.SKIP)}
 
 
-def _entry(row: CheckpointRow, committed_at: dt.datetime, *, is_withdrawn: bool) -> dict[str, Any]:
+def _entry(
+    row: CheckpointRow, committed_at: dt.datetime, history: RegionHistory, *, is_withdrawn: bool
+) -> dict[str, Any]:
     group: Sequence[int] | None = None
     if row.group_first is not None and row.group_last is not None:
         group = [row.group_first, row.group_last]
@@ -172,11 +174,13 @@ def _entry(row: CheckpointRow, committed_at: dt.datetime, *, is_withdrawn: bool)
         "trigger_kind": row.trigger_kind,
         "group": group,
         "rows_in": row.rows_in,
+        "rows_quarantined": (row.detail.get("rows_quarantined") or 0) if row.kind is RowKind.STATE else None,
         "bytes_in": row.bytes_in,
         "committed_at": iso(committed_at),
         "drain_seconds": row.drain_seconds,
         "checkpoint_seconds": row.checkpoint_seconds,
         "withdrawn": is_withdrawn,
+        "replaced_by": history.replaced_by(row.sequence_id) if row.kind is RowKind.STATE else None,
         "to": row.detail.get("to"),
         "reason": row.detail.get("reason"),
         "run_id": row.run_id,

@@ -14,7 +14,7 @@ from jobs.operators.directory_scan import Source
 from jobs.protocol.decisions import attempts_after
 from jobs.protocol.history import RegionHistory
 from jobs.regions.plan import RegionPlan
-from jobs.runtime.owner import halted_error
+from jobs.runtime.descriptions import halted_error
 from jobs.runtime.run import GroupReport, RegionRun
 from orchestration.assembly import Opened, Workplace, open_application, probe_first_use, region_run, scan_region
 from orchestration.assets import (
@@ -27,7 +27,7 @@ from orchestration.assets import (
 )
 from orchestration.checks import evaluations
 from orchestration.interruption import ending_gracefully, watch_parent
-from orchestration.metadata import groups_table
+from orchestration.metadata import IDS_TAG, group_metadata, groups_table
 from orchestration.run_endings import end_with
 from orchestration.run_retries import run_tags, tag_process
 from orchestration.run_slot import SLOT, RunSlot, slot_of
@@ -108,8 +108,13 @@ class RegionSteps:
                 slot.finish()
             for evaluation in evaluations(self.workplace, self.region):
                 context.log_event(evaluation)  # type: ignore[arg-type]  # accepted, though not annotated
+            numbers: dict[str, Any] = {}
+            if slot.reports:
+                numbers = group_metadata(slot.reports[-1])  # an event without them would be a gap in every plot
+                ids = f"{slot.reports[0].first_id}..{slot.reports[-1].last_id}"
+                context.instance.add_run_tags(context.run_id, {IDS_TAG: ids})
             table = dg.MetadataValue.md(groups_table(slot.reports))
-            yield dg.AssetObservation(checkpoint_key(self.region), metadata={GROUPS: table})
+            yield dg.AssetObservation(checkpoint_key(self.region), metadata={GROUPS: table, **numbers})
 
         return hand_over
 
@@ -132,6 +137,7 @@ class RegionSteps:
                 scanned = scan_region(self.workplace, region)
                 context.log.info(f"scan: {len(scanned.new)} new files of {scanned.seen}")
             self._back_off(context, history)
+            context.log.info(f"{self.workplace.registry.pending_count(region.name)} files are pending; Spark starts")
             run = slot.open(self._run(context, slot, opened, region))
             with ending_gracefully(slot.interrupt):
                 run.claim()
@@ -195,9 +201,10 @@ class RegionSteps:
         tables, is_first = run.blueprint.tables, report is slot_of(context).reports[0]
         try:
             store = run.outside.store
-            counts = {table.name: store.table(table.name).row_count() for table in tables}
+            counts = {table.name: store.open(table).row_count() for table in tables}
             schemas = {table.name: table.schema_json for table in tables} if is_first else None
-            made = materializations(report, self.region, home=self.workplace.home, row_counts=counts, schemas=schemas)
+            place = self.workplace.tables
+            made = materializations(report, self.region, tables=place, row_counts=counts, schemas=schemas)
             return [*observations(report, self.region), *made]
         except Exception as error:
             context.log.warning(f"No events for {report.first_id}..{report.last_id}: {error}")

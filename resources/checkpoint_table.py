@@ -17,9 +17,9 @@ from jobs.errors import Fenced, FormatTooNew
 from jobs.protocol.ids import split_txn_version, txn_version
 from jobs.protocol.manifest import StagedFile
 from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
-from jobs.state.keyed_rows import read_parquet
 from resources import delta_commits
 from resources.delta_commits import Act, Faults
+from resources.locations import Folder, folder_at
 from resources.staging import Staging, verify
 
 if TYPE_CHECKING:
@@ -57,14 +57,14 @@ class CheckpointTable:
     several threads.
 
     Args:
-        root: folder of the table.
+        root: folder of the table; a path is one on this machine.
         region: whose it is.
         faults: called around each commit with `claim`, `checkpoint` (states, skips), `rewind`, `note` (all else) or
             `compact` and `.before_commit` or `.after_commit`; what it raises after a commit is a lost reply.
     """
 
-    def __init__(self, root: Path, region: str, *, faults: Faults | None = None) -> None:
-        self.root = root
+    def __init__(self, root: Path | Folder, region: str, *, faults: Faults | None = None) -> None:
+        self.folder = folder_at(root)
         self.region = region
         self._faults = faults
         self._view: Any = None
@@ -72,7 +72,7 @@ class CheckpointTable:
 
     def exists(self) -> bool:
         """Say whether there is a Delta table, anyone's."""
-        return delta_commits.is_table(self.root)
+        return delta_commits.is_table(self.folder)
 
     def create(self) -> None:
         """Create the table empty; the region's own one will do.
@@ -81,11 +81,11 @@ class CheckpointTable:
             ForeignTable: something else is there.
             SchemaMismatch: the table there has other columns, of another format.
         """
-        delta_commits.create_table(self.root, self.region, _schema_json())
+        delta_commits.create_table(self.folder, self.region, _schema_json())
 
     def txn(self) -> tuple[int, int]:
         """Return the (epoch, id) of the newest commit, (0, 0) before the first claim."""
-        return self._newest(delta_commits.open_table(self.root))
+        return self._newest(delta_commits.open_table(self.folder))
 
     def rows(self) -> tuple[CheckpointRow, ...]:
         """Return all rows in commit order; reads only files that it has not read before.
@@ -96,7 +96,9 @@ class CheckpointTable:
         """
         self._refresh()
         paths = delta_commits.live_paths(self._view)
-        self._read = {path: self._read.get(path) or self._rows_of(path) for path in paths}
+        new = sorted(path for path in paths if path not in self._read)
+        known = self._read | dict(zip(new, map(self._rows_of, self.folder.read_each(new)), strict=True))
+        self._read = {path: known[path] for path in paths}
         placed = sorted((entry for entries in self._read.values() for entry in entries), key=lambda entry: entry[0])
         return tuple(row for _, row in placed)
 
@@ -142,19 +144,19 @@ class CheckpointTable:
         Returns:
             Whether there was enough to do, and nobody committed meanwhile.
         """
-        opened = delta_commits.open_table(self.root)
-        found, live = self._newest(opened), delta_commits.live_files(opened, self.root)
+        opened = delta_commits.open_table(self.folder)
+        found, live = self._newest(opened), delta_commits.live_files(opened, self.folder)
         if len(live) < files_at_least:
             return False
-        rows = read_parquet([self.root / file.path for file in live], _arrow_schema()).sort_by(POSITION_COLUMN)
-        files = Staging(self.root, found[0], uuid4().hex).write(rows, "compacted")
+        rows = self.folder.read([file.path for file in live], _arrow_schema()).sort_by(POSITION_COLUMN)
+        files = Staging(self.folder, found[0], uuid4().hex).write(rows, "compacted")
         return delta_commits.replace(
-            self.root, self.region, txn_version(*found), replaced=live, rewritten=files, faults=self._faults
+            self.folder, self.region, txn_version(*found), replaced=live, rewritten=files, faults=self._faults
         )
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
-        delta_commits.maintain(self.root)
+        delta_commits.maintain(self.folder)
 
     # --- how -------------------------------------------------------------------------------------------------------
 
@@ -167,19 +169,19 @@ class CheckpointTable:
         return Fenced(msg, remedy="nothing to do: another run owns the region", epoch=epoch, found=found)
 
     def _commit(self, verb: str, rows: Sequence[CheckpointRow], version: int, check: Any) -> None:
-        staging = Staging(self.root, rows[0].epoch, rows[0].attempt)
+        staging = Staging(self.folder, rows[0].epoch, rows[0].attempt)
         sent: list[tuple[int, StagedFile]] = []
 
         def prepare(table: Any) -> Act:
             check(self._newest(table))
             position = (table.version() + 1) << _POSITION_BITS
             files = staging.write(_arrow_table(rows, position), f"{verb}-{uuid4().hex}")
-            verify(self.root, files)
+            verify(self.folder, files)
             sent.append((position, files[0]))
             return lambda: delta_commits.transact(table, self.region, version, adds=files)
 
         delta_commits.commit(
-            self.root,
+            self.folder,
             verb=verb,
             prepare=prepare,
             landed=lambda table: self._holds(table, rows[0].attempt, *sent[-1]),
@@ -194,7 +196,7 @@ class CheckpointTable:
         if file.path in paths:
             return True
         mine = (pc.field(POSITION_COLUMN) == position) & (pc.field("attempt") == attempt)
-        found = read_parquet([self.root / path for path in paths], _arrow_schema(), [POSITION_COLUMN], mine)
+        found = self.folder.read(sorted(paths), _arrow_schema(), [POSITION_COLUMN], mine)
         return bool(found.num_rows)
 
     def _refresh(self) -> None:
@@ -206,17 +208,15 @@ class CheckpointTable:
                 self._view = None
             else:
                 return
-        self._view = delta_commits.open_table(self.root)
+        self._view = delta_commits.open_table(self.folder)
 
-    def _rows_of(self, path: str) -> _Rows:
-        import pyarrow.parquet as pq
-
-        values = pq.ParquetFile(self.root / path).read().to_pylist()
+    def _rows_of(self, file: pa.Table) -> _Rows:
+        values = file.to_pylist()
         newer = [value for value in values if value["format_version"] > FORMAT_VERSION]
         if newer:
             by, version = newer[0]["drainmark_version"], newer[0]["format_version"]
             known = f"this one knows {FORMAT_VERSION}"
-            msg = f"the checkpoint table {self.root} has format {version}, written by Drainmark {by}; {known}"
+            msg = f"the checkpoint table {self.folder} has format {version}, written by Drainmark {by}; {known}"
             raise FormatTooNew(msg, remedy=f"install drainmark {by} or newer", drainmark_version=by, format=version)
         return tuple((value.pop(POSITION_COLUMN), _row(value)) for value in values)
 

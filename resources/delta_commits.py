@@ -7,21 +7,23 @@ load refuses ours (H2). Whatever a commit raises, its outcome is unknown and is 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from jobs.errors import CommitOutcomeUnknown, ForeignTable, Interrupted, SplitBrain, StoreUnavailable
 from jobs.protocol.ids import app_id
 from jobs.protocol.manifest import StagedFile
+from resources.locations import Folder, LocalFolder
 from resources.staging import SEQUENCE_COLUMN, STAGING_FOLDER, all_nullable, compare_schemas, facts, verify
 
 COMMIT_TRIES = 5
 _FIRST_PAUSE_SECONDS = 0.02
+_READ_BACK_SECONDS = 60.0
 
-_CONFIGURATION = {
+CONFIGURATION = {
     # A long log makes each commit slow, and a rewind needs no time travel: a day, whatever the horizon (H30).
     "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 1 days",
@@ -50,7 +52,7 @@ class Published:
 
 
 def commit(
-    root: Path,
+    folder: Folder,
     *,
     verb: str,
     prepare: Callable[[Any], Act | None],
@@ -60,7 +62,7 @@ def commit(
     """Check and commit on one table object until the commit is found in the table, at most `COMMIT_TRIES` times.
 
     Args:
-        root: of the table.
+        folder: of the table.
         verb: names the fail points.
         prepare: gets a table object just opened and makes all checks on it; returns the commit to make on that same
             object, or None when it is done already; raises to refuse (`Fenced`).
@@ -68,30 +70,32 @@ def commit(
         faults: see `Faults`; what it raises before the commit is passed on, after it it counts as a lost reply.
 
     Raises:
-        CommitOutcomeUnknown: the commit kept failing, or could not be read back.
+        CommitOutcomeUnknown: the commit kept being refused, or could not be read back.
         SplitBrain: there is no table.
-        StoreUnavailable: the table cannot be read now.
+        StoreUnavailable: the store does not answer; where a commit was sent, whether it landed is found out later.
     """
     pass_point = faults or (lambda _: None)
     cause: BaseException | None = None
     for attempt in range(COMMIT_TRIES):
         if attempt:
             time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
-        table = open_table(root)
+        table = open_table(folder)
         act = prepare(table)
         if act is None:
             return Published(delta_version=table.version(), done_before=cause is None)
         pass_point(f"{verb}.before_commit")
         cause = _reply(act, lambda: pass_point(f"{verb}.after_commit"))
-        found = _read_back(root, landed)
+        found = _read_back(folder, landed)
         if found is not None:
             return Published(delta_version=found, done_before=False)
-    msg = f"the commit ({verb}) to {root} was tried {COMMIT_TRIES} times and is not in the table: {cause}"
-    raise CommitOutcomeUnknown(msg, table=str(root)) from cause
+    if cause is not None and folder.is_failure(cause):
+        raise folder.failure(f"commit ({verb}) to", cause) from None
+    msg = f"the commit ({verb}) to {folder} was tried {COMMIT_TRIES} times and is not in the table: {cause}"
+    raise CommitOutcomeUnknown(msg, table=folder.uri) from cause
 
 
 def replace(
-    root: Path,
+    folder: Folder,
     region: str,
     version: int,
     *,
@@ -112,16 +116,16 @@ def replace(
         if txn_version(table, region) != version or not old <= live_paths(table):
             given_up = True
             return None
-        verify(root, rewritten)
+        verify(folder, rewritten)
         return lambda: transact(table, region, version, adds=rewritten, removes=replaced, data_change=False)
 
-    commit(root, verb="compact", prepare=prepare, landed=lambda table: new <= live_paths(table), faults=faults)
+    commit(folder, verb="compact", prepare=prepare, landed=lambda table: new <= live_paths(table), faults=faults)
     return not given_up
 
 
-def maintain(root: Path) -> None:
+def maintain(folder: Folder) -> None:
     """Write a checkpoint of Delta's log and delete log files that are older than their retention of a day."""
-    table = open_table(root)
+    table = open_table(folder)
     table.create_checkpoint()
     table.cleanup_metadata()
 
@@ -138,34 +142,37 @@ def _reply(act: Act, answered: Act) -> BaseException | None:
     return None
 
 
-def _read_back(root: Path, landed: Callable[[Any], bool]) -> int | None:
+def _read_back(folder: Folder, landed: Callable[[Any], bool]) -> int | None:
     """Return the version in which a commit was found, None when it is not in the table."""
     error: Exception | None = None
+    until = time.monotonic() + _READ_BACK_SECONDS
     for attempt in range(COMMIT_TRIES):
         if attempt:
             time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
+        if attempt and time.monotonic() > until:
+            break
         try:
-            table = open_table(root)
+            table = open_table(folder)
             return int(table.version()) if landed(table) else None
         except (SplitBrain, Interrupted):
             raise
         except Exception as failed:
             error = failed
-    msg = f"a commit to {root} was sent and the table cannot be read back: {error}"
-    raise CommitOutcomeUnknown(msg, table=str(root)) from error
+    msg = f"a commit to {folder} was sent and the table cannot be read back: {error}"
+    if isinstance(error, StoreUnavailable):
+        raise StoreUnavailable(msg, table=folder.uri) from error
+    raise CommitOutcomeUnknown(msg, table=folder.uri) from error
 
 
 # --- tables --------------------------------------------------------------------------------------------------------
 
 
-def is_table(root: Path) -> bool:
-    """Say whether there is a Delta table at `root`, anyone's."""
-    from deltalake import DeltaTable
-
-    return root.is_dir() and bool(DeltaTable.is_deltatable(str(root)))
+def is_table(folder: Folder) -> bool:
+    """Say whether there is a Delta table in a folder, anyone's; `DeltaTable.is_deltatable` would hold the GIL."""
+    return any(_LOG_ENTRY.match(name) for name in folder.names("_delta_log"))
 
 
-def open_table(root: Path) -> Any:
+def open_table(folder: Folder) -> Any:
     """Return a new `DeltaTable` of the newest version.
 
     Raises:
@@ -176,49 +183,63 @@ def open_table(root: Path) -> Any:
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        return DeltaTable(root)
+        return DeltaTable(folder.uri, storage_options=folder.storage_options())
     except TableNotFoundError as error:
-        msg = f"the table {root} is gone"
+        msg = f"the table {folder} is gone"
         raise SplitBrain(
-            msg, remedy="restore it from a backup, or rewind with `drainmark reset`", table=str(root)
+            msg, remedy="restore it from a backup, or rewind with `drainmark reset`", table=folder.uri
         ) from error
-    except OSError as error:
-        msg = f"the table {root} cannot be read: {error}"
-        raise StoreUnavailable(msg, table=str(root)) from error
+    except Exception as error:
+        if not folder.is_failure(error):
+            raise
+        raise folder.failure("read the table", error) from None
 
 
-def create_table(root: Path, region: str, schema_json: str) -> None:
+def create_table(
+    folder: Folder, region: str, schema_json: str, *, compare: Callable[[str, str, str], object] | None = None
+) -> None:
     """Create an empty table that is marked as the region's, or check that the one there is it (H13, H17).
 
+    Args:
+        compare: judges the columns of the table that is there, given its schema, the one wanted, and what to call it;
+            by default they must be the same.
+
     Raises:
-        ForeignTable: what is at `root` was not made by this region.
+        ForeignTable: what is at `folder` was not made by this region.
         SchemaMismatch: the table exists with other columns, or a column cannot be kept.
+        StoreRefused: the store knows no conditional put, or does not let us write (D3).
+        StoreUnavailable: the store does not answer.
     """
     from deltalake import DeltaTable, Schema
     from deltalake.transaction import CommitProperties
 
     schema = all_nullable(schema_json)
-    if not is_table(root):
-        _refuse_foreign_files(root)
+    if not is_table(folder):
+        _refuse_foreign_files(folder)
+        folder.require_put_if_absent()
         try:
             DeltaTable.create(
-                root,
+                folder.uri,
                 Schema.from_json(schema),
                 mode="error",
                 description=app_id(region),
-                configuration=_CONFIGURATION,
+                configuration=CONFIGURATION,
                 # With retries the loser of a race commits its metadata as version 1, whatever the mode.
                 commit_properties=CommitProperties(max_commit_retries=0),
+                storage_options=folder.storage_options(),
             )
-        except Exception:  # another process was faster, or the answer was lost: what is there decides
-            if not is_table(root):
-                raise
-    table = open_table(root)
-    require_own(table, root, region)
-    compare_schemas(table.schema().to_json(), schema, where=f"the table {root}")
+        except Exception as error:  # another process was faster, or the answer was lost: what is there decides
+            if not is_table(folder):
+                if not folder.is_failure(error):
+                    raise
+                raise folder.failure("create the table", error) from None
+    table = open_table(folder)
+    require_own(table, folder, region)
+    judge = compare or (lambda found, wanted, where: compare_schemas(found, wanted, where=where))
+    judge(table.schema().to_json(), schema, f"the table {folder}")
 
 
-def require_own(table: Any, root: Path, region: str) -> None:
+def require_own(table: Any, folder: Folder, region: str) -> None:
     """Check the mark that `create_table` left.
 
     Raises:
@@ -228,28 +249,32 @@ def require_own(table: Any, root: Path, region: str) -> None:
     if mark == app_id(region):
         return
     maker = f"region {mark.partition('/')[2]}" if (mark or "").startswith(app_id("")) else "somebody else"
-    msg = f"the table {root} was made by {maker}, not by region {region}"
-    raise ForeignTable(msg, remedy="choose another table name, or move that table away", table=str(root))
+    msg = f"the table {folder} was made by {maker}, not by region {region}"
+    remedy = "choose another table name, or move that table away"
+    if maker == "somebody else":
+        remedy = f"adopt it (adopt=True on the sink), {remedy}"
+    raise ForeignTable(msg, remedy=remedy, table=folder.uri)
 
 
-def _refuse_foreign_files(root: Path) -> None:
-    if root.exists() and not root.is_dir():
-        msg = f"{root} is a file, expected a folder for a table"
-        raise ForeignTable(msg, remedy="choose another table name, or move the file away", table=str(root))
-    foreign = [entry.name for entry in root.iterdir() if entry.name not in _OURS] if root.is_dir() else []
-    if foreign and not is_table(root):
-        msg = f"the folder {root} is not empty and no table of Drainmark: it holds {min(foreign)}"
-        raise ForeignTable(msg, remedy="choose another table name, or move the folder away", table=str(root))
+def _refuse_foreign_files(folder: Folder) -> None:
+    if isinstance(folder, LocalFolder) and folder.path.is_file():
+        msg = f"{folder} is a file, expected a folder for a table"
+        raise ForeignTable(msg, remedy="choose another table name, or move the file away", table=folder.uri)
+    foreign = next((name for name in folder.names() if name not in _OURS), None)
+    if foreign is not None and not is_table(folder):
+        msg = f"the folder {folder} is not empty and no table of Drainmark: it holds {foreign}"
+        raise ForeignTable(msg, remedy="choose another table name, or move the folder away", table=folder.uri)
 
 
 _OURS = {STAGING_FOLDER, "_delta_log"}
+_LOG_ENTRY = re.compile(r"\d{20}\.(json|checkpoint\..*)")
 
 
 # --- what a commit is made of --------------------------------------------------------------------------------------
 
 
-def properties(region: str, version: int) -> dict[str, Any]:
-    """Return the keyword arguments of every commit: our transaction, no retries, no hooks.
+def properties(region: str, version: int | None) -> dict[str, Any]:
+    """Return the keyword arguments of every commit: our transaction if there is a version, no retries, no hooks.
 
     No retries: deltalake would commit behind what landed meanwhile; all checks are to be made again instead (H2).
     Log checkpoints and clean-up are a step of their own (H10).
@@ -258,7 +283,8 @@ def properties(region: str, version: int) -> dict[str, Any]:
 
     return {
         "commit_properties": CommitProperties(
-            max_commit_retries=0, app_transactions=[Transaction(app_id(region), version)]
+            max_commit_retries=0,
+            app_transactions=[Transaction(app_id(region), version)] if version is not None else [],
         ),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
     }
@@ -294,25 +320,25 @@ def txn_version(table: Any, region: str) -> int | None:
 
 
 def live_paths(table: Any) -> set[str]:
-    """Return the paths of the table's files, relative to its root."""
+    """Return the paths of the table's files, relative to it."""
     import pyarrow as pa
 
     return set(pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist())
 
 
-def live_files(table: Any, root: Path) -> tuple[StagedFile, ...]:
+def live_files(table: Any, folder: Folder) -> tuple[StagedFile, ...]:
     """Return the files of the table's version with their exact bounds, in the order of their ids."""
     import pyarrow as pa
 
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    files = [_live_file(action, root) for action in actions]
+    files = [_live_file(action, folder) for action in actions]
     return tuple(sorted(files, key=lambda file: (file.first_id or 0, file.last_id or 0, file.path)))
 
 
-def _live_file(action: dict[str, Any], root: Path) -> StagedFile:
+def _live_file(action: dict[str, Any], folder: Folder) -> StagedFile:
     first, last = (action.get(f"{bound}.{SEQUENCE_COLUMN}") for bound in ("min", "max"))
     if action["num_records"] is None or first is None or last is None:
-        return facts(root, root / action["path"])
+        return facts(folder.source(action["path"]), action["path"], action["size_bytes"])
     return StagedFile(
         path=action["path"], size=action["size_bytes"], rows=action["num_records"], first_id=first, last_id=last
     )

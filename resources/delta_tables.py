@@ -6,22 +6,24 @@ Only Drainmark, and only this module, commits to a managed table (H6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import AccountingError, SchemaMismatch
+from jobs.errors import SchemaMismatch
 from jobs.protocol.manifest import StagedFile
-from jobs.state.keyed_rows import key_codes, last_per_key, read_parquet
+from jobs.runtime.ports import RowsOf
 from resources import delta_commits
 from resources.delta_commits import Act, Faults, Published
-from resources.staging import SEQUENCE_COLUMN, Staging, verify
+from resources.evolution import added_columns, widen
+from resources.keyed_merges import KEEP_COLUMN, arrow_schema, of_ids, quoted, require_unique, rows_to_restore, up_to
+from resources.locations import Folder, folder_at
+from resources.staging import Staging, verify
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SMALL_FILE_BYTES = 32 * 2**20
-_KEEP_COLUMN = "_drainmark_keep"
 
 
 class ManagedTable:
@@ -31,14 +33,14 @@ class ManagedTable:
     does it, and each table takes groups in commit order (H3): the caller's duty.
 
     Args:
-        root: folder of the table.
+        root: folder of the table; a path is one on this machine.
         region: whose commits these are; part of the mark and of `txnAppId`.
         faults: called around each commit with `publish`, `rewind_table` or `compact` and `.before_commit` or
             `.after_commit`; what it raises after a commit is a lost reply.
     """
 
-    def __init__(self, root: Path, region: str, *, faults: Faults | None = None) -> None:
-        self.root = root
+    def __init__(self, root: Path | Folder, region: str, *, faults: Faults | None = None) -> None:
+        self.folder = folder_at(root)
         self.region = region
         self._faults = faults
 
@@ -46,7 +48,7 @@ class ManagedTable:
 
     def exists(self) -> bool:
         """Say whether there is a Delta table, anyone's."""
-        return delta_commits.is_table(self.root)
+        return delta_commits.is_table(self.folder)
 
     def schema_json(self) -> str:
         """Return the schema as Spark and Delta write it."""
@@ -65,30 +67,57 @@ class ManagedTable:
         """Return the number of rows, from the statistics."""
         return sum(file.rows for file in self.live_files())
 
+    def newest_id(self) -> int:
+        """Return the largest `_sequence_id`, 0 without one; from the statistics."""
+        return max((file.last_id or 0 for file in self.live_files()), default=0)
+
     def live_files(self) -> tuple[StagedFile, ...]:
         """Return the visible files in the order of their ids."""
-        return delta_commits.live_files(self._open(), self.root)
-
-    def file_uris(self) -> tuple[str, ...]:
-        """Return the paths of the visible files, for a reader of Parquet (H34)."""
-        return tuple(str(self.root / file.path) for file in self.live_files())
+        return delta_commits.live_files(self._open(), self.folder)
 
     def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows for which `where` holds, in no order; reads Parquet, never through `to_pyarrow` (H34)."""
         table = self._open()
-        paths = [self.root / file.path for file in delta_commits.live_files(table, self.root)]
-        return read_parquet(paths, _arrow_schema(table), columns, where)
+        paths = [file.path for file in delta_commits.live_files(table, self.folder)]
+        return self.folder.read(paths, arrow_schema(table), columns, where)
+
+    def read_staged(self, paths: Sequence[str], where: pa.compute.Expression | None = None) -> pa.Table:
+        """Return the rows of files below the table's folder, visible or not, in the table's columns."""
+        return self.folder.read(paths, arrow_schema(self._open()), None, where)
+
+    def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of each file, visible or not, in the order given and in the columns of the file."""
+        return self.folder.read_each([file.path for file in files], columns)
+
+    def holds(self, files: Sequence[StagedFile]) -> bool:
+        """Say whether all files are there, visible or not: `gc` deletes images that no rewind reaches any more."""
+        try:
+            return all(self.folder.size(file.path) == file.size for file in files)
+        except FileNotFoundError:
+            return False
+
+    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]:
+        """Return where Spark reads files, visible or not; from an object store they are fetched first."""
+        return [str(path) for path in self.folder.fetch([file.path for file in files])]
 
     # --- committing ------------------------------------------------------------------------------------------------
 
-    def create(self, schema_json: str) -> None:
+    def create(self, schema_json: str, *, evolves: bool = False) -> None:
         """Create the table empty, all columns nullable; one that is the region's with these columns will do.
+
+        Args:
+            evolves: one that lacks some of the columns will do too, in whatever order: `widen` adds them.
 
         Raises:
             ForeignTable: there is a table or a folder that this region did not make.
             SchemaMismatch: the table has other columns, or a column's type cannot be kept.
         """
-        delta_commits.create_table(self.root, self.region, schema_json)
+        compare = (lambda found, wanted, where: added_columns(found, wanted, where=where)) if evolves else None
+        delta_commits.create_table(self.folder, self.region, schema_json, compare=compare)
+
+    def widen(self, schema_json: str) -> None:
+        """Add the columns that the table lacks; see `evolution.widen`."""
+        widen(self.folder, self.region, schema_json, faults=self._faults)
 
     def publish(self, version: int, files: Sequence[StagedFile]) -> Published:
         """Make staged files visible in one commit; an empty commit for no files.
@@ -99,8 +128,31 @@ class ManagedTable:
         """
 
         def prepare(table: Any) -> Act:
-            verify(self.root, files)
+            verify(self.folder, files)
             return lambda: delta_commits.transact(table, self.region, version, adds=files)
+
+        return self._commit("publish", version, prepare)
+
+    def replace(self, version: int, files: Sequence[StagedFile], ids: Collection[int], staging: Staging) -> Published:
+        """Make staged files visible and take back the rows of some ids, in one commit.
+
+        Args:
+            version: of the checkpoint row that is published.
+            ids: whose rows leave; none of the files has any.
+            staging: where files go that had rows of other ids, too.
+        """
+
+        def prepare(table: Any) -> Act:
+            near = [file for file in delta_commits.live_files(table, self.folder) if file.may_hold(ids)]
+            leaving: list[StagedFile] = []
+            kept: list[StagedFile] = []
+            for file in near:
+                rows = self.folder.read([file.path], arrow_schema(table), None, ~of_ids(ids))
+                if rows.num_rows < file.rows:
+                    leaving.append(file)
+                    kept += staging.write(rows, "kept")
+            verify(self.folder, [*files, *kept])
+            return lambda: delta_commits.transact(table, self.region, version, adds=[*files, *kept], removes=leaving)
 
         return self._commit("publish", version, prepare)
 
@@ -118,30 +170,37 @@ class ManagedTable:
         """
 
         def prepare(table: Any) -> Act:
-            source = _as_table(rows, _arrow_schema(table), self.root)
-            _require_unique(source, keys, self.root)
+            source = _as_table(rows, arrow_schema(table), self.folder)
+            require_unique(source, keys, self.folder)
             return lambda: self._upsert(table, version, source, keys)
 
         return self._commit("publish", version, prepare)
 
-    def rewind_rows(self, version: int, to: int, staging: Staging) -> Published:
+    def rewind_rows(
+        self, version: int, to: int, staging: Staging, *, restored: Sequence[RowsOf] = ()
+    ) -> Published:
         """Take back the rows of ids above `to` from a table of rows: whole files go, one that straddles is rewritten.
 
         Args:
             version: of the checkpoint row of the rewind.
             to: the id that stays the last.
             staging: where rewritten files go.
+            restored: rows that come back, since what replaced them is taken back.
         """
 
         def prepare(table: Any) -> Act:
-            leaving = [file for file in delta_commits.live_files(table, self.root) if (file.last_id or 0) > to]
-            schema = _arrow_schema(table)
+            leaving = [file for file in delta_commits.live_files(table, self.folder) if (file.last_id or 0) > to]
+            schema = arrow_schema(table)
             kept: list[StagedFile] = []
             for file in leaving:
                 if (file.first_id or 0) <= to:
-                    rows = read_parquet([self.root / file.path], schema, None, _up_to(to))
+                    rows = self.folder.read([file.path], schema, None, up_to(to))
                     kept += staging.write(rows, f"rewound-{to}")
-            verify(self.root, kept)
+            for ids, files in restored:
+                verify(self.folder, files)
+                rows = self.folder.read([file.path for file in files], schema, None, of_ids(ids))
+                kept += staging.write(rows, "restored")
+            verify(self.folder, kept)
             return lambda: delta_commits.transact(table, self.region, version, adds=kept, removes=leaving)
 
         return self._commit("rewind_table", version, prepare)
@@ -154,7 +213,7 @@ class ManagedTable:
         keys: Sequence[str],
         columns: Sequence[str],
         *,
-        images: Sequence[Path] = (),
+        images: Sequence[str] = (),
     ) -> Published:
         """Give each key that changed after `to` its last row up to `to`, or delete it where there is none.
 
@@ -166,11 +225,12 @@ class ManagedTable:
             history: table of one row a changed key and id.
             keys: key columns.
             columns: the columns of the history that are visible here.
-            images: Parquet files with a row a key and its `_sequence_id`, in place of changes that were dropped.
+            images: Parquet files below the history's folder, with a row a key and its `_sequence_id`, in place of
+                changes that were dropped.
         """
 
         def prepare(table: Any) -> Act:
-            source = _rows_to_restore(history, images, to, keys, columns)
+            source = rows_to_restore(history.folder, images, to, keys, columns)
             return lambda: self._restore(table, version, source, keys)
 
         return self._commit("rewind_table", version, prepare)
@@ -192,20 +252,20 @@ class ManagedTable:
         opened = self._open()
         if delta_commits.txn_version(opened, self.region) != version:
             return False
-        live = delta_commits.live_files(opened, self.root)
+        live = delta_commits.live_files(opened, self.folder)
         runs = _runs_to_compact(live, files_at_least, horizon_id)
         if not runs:
             return False
-        schema = _arrow_schema(opened)
+        schema = arrow_schema(opened)
         rewritten = [
             file
             for run in runs
             for file in staging.write(
-                read_parquet([self.root / old.path for old in run], schema), f"compacted-{run[0].first_id}"
+                self.folder.read([old.path for old in run], schema), f"compacted-{run[0].first_id}"
             )
         ]
         return delta_commits.replace(
-            self.root,
+            self.folder,
             self.region,
             version,
             replaced=[file for run in runs for file in run],
@@ -215,12 +275,12 @@ class ManagedTable:
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
-        delta_commits.maintain(self.root)
+        delta_commits.maintain(self.folder)
 
     # --- how -------------------------------------------------------------------------------------------------------
 
     def _open(self) -> Any:
-        return delta_commits.open_table(self.root)
+        return delta_commits.open_table(self.folder)
 
     def _commit(self, verb: str, version: int, prepare: Callable[[Any], Act]) -> Published:
         """Commit unless the table's version is at or above mine: then it is done, or a later owner undid it."""
@@ -230,7 +290,7 @@ class ManagedTable:
             return found is not None and found >= version
 
         return delta_commits.commit(
-            self.root,
+            self.folder,
             verb=verb,
             prepare=lambda table: None if is_done(table) else prepare(table),
             landed=is_done,
@@ -248,8 +308,8 @@ class ManagedTable:
     def _restore(self, table: Any, version: int, source: pa.Table, keys: Sequence[str]) -> None:
         before = table.version()
         if source.num_rows:
-            values = _values([name for name in source.column_names if name != _KEEP_COLUMN])
-            keep = f"source.{_KEEP_COLUMN}"
+            values = _values([name for name in source.column_names if name != KEEP_COLUMN])
+            keep = f"source.{KEEP_COLUMN}"
             merger = self._merger(table, version, source, keys).when_matched_update(values, predicate=keep)
             merger = merger.when_matched_delete(predicate=f"NOT {keep}")
             merger.when_not_matched_insert(values, predicate=keep).execute()
@@ -262,7 +322,7 @@ class ManagedTable:
 
     def _merger(self, table: Any, version: int, source: pa.Table, keys: Sequence[str]) -> Any:
         # Without the parentheses the parser takes "a IS NOT DISTINCT FROM (b AND …)".
-        same = " AND ".join(f"(target.{_quoted(key)} IS NOT DISTINCT FROM source.{_quoted(key)})" for key in keys)
+        same = " AND ".join(f"(target.{quoted(key)} IS NOT DISTINCT FROM source.{quoted(key)})" for key in keys)
         return table.merge(
             source,
             same,
@@ -274,65 +334,23 @@ class ManagedTable:
 
 def read_at(table: ManagedTable, to: int, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of a table of rows as they were at the consistent state `to`."""
-    return table.read(columns, _up_to(to))
+    return table.read(columns, up_to(to))
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------
 
 
-def _rows_to_restore(
-    history: ManagedTable, images: Sequence[Path], to: int, keys: Sequence[str], columns: Sequence[str]
-) -> pa.Table:
-    """Each key with a row above `to`: its last row up to `to` marked keep, or the key alone, not keep.
-
-    One file at a time is in memory, beside the changed keys and what is found for them.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    opened = delta_commits.open_table(history.root)
-    schema = pa.schema([_arrow_schema(opened).field(name) for name in columns])
-    live = delta_commits.live_files(opened, history.root)
-    above = [history.root / file.path for file in live if (file.last_id or 0) > to] + list(images)
-    below = [history.root / file.path for file in live if (file.first_id or 0) <= to] + list(images)
-    changed = last_per_key(read_parquet(above, schema, None, _above(to)), keys)
-    found = schema.empty_table()
-    if changed.num_rows:
-        for path in below:
-            rows = read_parquet([path], schema, None, _up_to(to))
-            of_rows, of_changed = key_codes([rows, changed], keys)
-            mine = rows.filter(pa.array(np.isin(of_rows, of_changed)))
-            found = last_per_key(pa.concat_tables([found, mine]), keys)
-    of_changed, of_found = key_codes([changed, found], keys)
-    gone = changed.filter(pa.array(~np.isin(of_changed, of_found)))
-    return pa.concat_tables(
-        [
-            rows.append_column(_KEEP_COLUMN, pa.repeat(keep, rows.num_rows))
-            for rows, keep in ((found, True), (gone, False))
-        ]
-    )
-
-
-def _require_unique(rows: pa.Table, keys: Sequence[str], root: Path) -> None:
-    import numpy as np
-
-    doubles = rows.num_rows - len(np.unique(key_codes([rows], keys)[0]))
-    if doubles:
-        msg = f"{doubles} of {rows.num_rows} rows to merge into {root} repeat a key ({', '.join(keys)})"
-        raise AccountingError(msg, rows=doubles)
-
-
-def _as_table(rows: pa.Table, schema: pa.Schema, root: Path) -> pa.Table:
+def _as_table(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
     import pyarrow as pa
 
     if set(rows.column_names) != set(schema.names) or len(rows.column_names) != len(schema.names):
         differing = sorted(set(rows.column_names) ^ set(schema.names))
-        msg = f"rows for {root} have the columns {rows.column_names}, expected {schema.names}"
+        msg = f"rows for {table} have the columns {rows.column_names}, expected {schema.names}"
         raise SchemaMismatch(msg, columns=tuple(differing))
     try:
         return rows.select(schema.names).cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        msg = f"rows for {root} do not fit its columns: {error}"
+        msg = f"rows for {table} do not fit its columns: {error}"
         raise SchemaMismatch(msg, columns=tuple(schema.names)) from error
 
 
@@ -361,28 +379,5 @@ def _bytes(files: Iterable[StagedFile]) -> int:
     return sum(file.size for file in files)
 
 
-def _arrow_schema(table: Any) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(table.schema())
-
-
-def _up_to(to: int) -> pa.compute.Expression:
-    import pyarrow.compute as pc
-
-    return pc.field(SEQUENCE_COLUMN) <= to
-
-
-def _above(to: int) -> pa.compute.Expression:
-    import pyarrow.compute as pc
-
-    return pc.field(SEQUENCE_COLUMN) > to
-
-
-def _quoted(column: str) -> str:
-    escaped = column.replace("`", "``")
-    return f"`{escaped}`"
-
-
 def _values(columns: Iterable[str]) -> dict[str, str]:
-    return {_quoted(column): f"source.{_quoted(column)}" for column in columns}
+    return {quoted(column): f"source.{quoted(column)}" for column in columns}

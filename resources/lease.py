@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from sqlalchemy import Row, text
 
-from jobs.errors import DrainmarkError, Owned
+from jobs.errors import DrainmarkError, Owned, StoreUnavailable
 from resources.registry import Registry
 from resources.registry_models import utc
 
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 15.0
 HEARTBEAT_SECONDS = 3.0
 _TRIES = 3
+_given_up: set[str] = set()
+"""Tokens of leases that this process gave up, or perhaps took, while the registry did not answer: nobody holds them."""
 
 _SELECT = text("SELECT * FROM drainmark_lease WHERE region = :region")
 _ENSURE = text(
@@ -108,7 +110,8 @@ class Lease:
         token = uuid.uuid4().hex
         for _ in range(_TRIES):
             row, now = _look(registry, region)
-            if row.token is not None and _is_alive(row, now, lease_seconds):
+            is_held = row.token is not None and row.token not in _given_up
+            if is_held and _is_alive(row, now, lease_seconds):
                 raise _owned(row)
             if _try_take(registry, row, token, run_id):
                 previous = None if row.released_clean is None else bool(row.released_clean)
@@ -126,11 +129,18 @@ class Lease:
             connection.execute(_SET_EPOCH, {**self._key, "epoch": epoch})
 
     def release(self, *, clean: bool) -> None:
-        """End the heartbeat and free the lease, saying how the run ended; nothing happens if it was lost."""
+        """End the heartbeat and free the lease, saying how the run ended; nothing happens if it was lost.
+
+        Where the registry does not answer the lease expires by itself: a run that is over does not fail for that.
+        """
         self._stop.set()
         self._thread.join()
-        with self._registry.writing() as connection:
-            connection.execute(_RELEASE, {**self._key, "clean": clean})
+        try:
+            with self._registry.writing() as connection:
+                connection.execute(_RELEASE, {**self._key, "clean": clean})
+        except StoreUnavailable as error:
+            _given_up.add(self._key["token"])
+            logger.warning("Lease of %s was not released: %s", self.region, error, extra={"action": "release_failed"})
 
     def __enter__(self) -> Self:
         return self
@@ -237,8 +247,12 @@ def _try_take(registry: Registry, row: Row[Any], token: str, run_id: str) -> boo
         "seen_token": row.token or "",
         "seen_heartbeat": row.heartbeat_at,
     }
-    with registry.writing() as connection:
-        return bool(connection.execute(_TAKE, {**values, "now": registry.now(connection)}).rowcount)
+    try:
+        with registry.writing() as connection:
+            return bool(connection.execute(_TAKE, {**values, "now": registry.now(connection)}).rowcount)
+    except StoreUnavailable:
+        _given_up.add(token)  # it may have landed
+        raise
 
 
 def _owned(row: Row[Any]) -> Owned:

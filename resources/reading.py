@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.errors import RewindRefused, UnknownName
 from jobs.graph.application import nearest
 from jobs.protocol.history import RegionHistory, manifest_of
-from jobs.protocol.ids import INITIAL_ID
+from jobs.protocol.ids import INITIAL_ID, txn_version
 from jobs.protocol.manifest import RegionTable, StagedFile, TableRole
 from jobs.protocol.rows import RowKind
+from resources.locations import tables_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from resources.region_store import DirectoryStore
+    from resources.settings import Settings
 
 _SEQUENCE_ID = "_sequence_id"
 _POSITION = "_position"
@@ -42,37 +43,50 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
         UnknownName: no such region or table.
         RewindRefused: `at` is no effective committed id.
     """
-    from resources.region_store import DirectoryStore
     from resources.settings import load_settings
 
-    root = load_settings(home=home).home
-    store = DirectoryStore(root, _region_of(root, region))
-    history = RegionHistory.from_rows(store.checkpoint.rows())
-    wanted = _table_of(history, table, store.region)
-    number = history.committed_id if at is None else _checked(history, at)
-    if wanted.role is not TableRole.UPSERT:
-        rows = _rows(store, history, wanted.name, number)
-        return rows.sort_by(_SEQUENCE_ID)
-    from jobs.state.keyed_rows import last_per_key
-
-    changes = _rows(store, history, wanted.history or wanted.name, number)
-    rows = last_per_key(changes, wanted.keys).select(list(wanted.columns) or changes.column_names)
-    return in_order(rows, wanted)
+    return RegionReader(load_settings(home=home), region).as_of(table, at)
 
 
-def read_visible(home: Path, region: str, table: str) -> pa.Table:
+def read_visible(settings: Settings, region: str, table: str) -> pa.Table:
     """Return a table as every reader of the Delta table sees it now.
 
     Raises:
         UnknownName: no such region or table.
     """
-    from resources.region_store import DirectoryStore
+    return RegionReader(settings, region).visible(table)
 
-    store = DirectoryStore(home, _region_of(home, region))
-    history = RegionHistory.from_rows(store.checkpoint.rows())
-    wanted = _table_of(history, table, store.region)
-    rows = store.table(wanted.name).read()
-    return in_order(rows, wanted) if wanted.role is TableRole.UPSERT else rows.sort_by(_SEQUENCE_ID)
+
+class RegionReader:
+    """The tables of a region by one look at its checkpoint table.
+
+    Raises:
+        UnknownName: no such region.
+    """
+
+    def __init__(self, settings: Settings, region: str) -> None:
+        self.store = _store_of(settings, region)
+        self.history = RegionHistory.from_rows(self.store.checkpoint.rows())
+
+    def as_of(self, table: str, at: int | None = None) -> pa.Table:
+        """Return what `read_at` does."""
+        wanted = _table_of(self.history, table, self.store.region)
+        number = self.history.committed_id if at is None else _checked(self.history, at)
+        if wanted.adopted and wanted.role is TableRole.APPEND:
+            return _adopted_rows(self.store, self.history, wanted, number).sort_by(_SEQUENCE_ID)
+        if wanted.role is not TableRole.UPSERT:
+            return _rows(self.store, self.history, wanted.name, number).sort_by(_SEQUENCE_ID)
+        from jobs.state.keyed_rows import last_per_key
+
+        changes = _rows(self.store, self.history, wanted.history or wanted.name, number)
+        rows = last_per_key(changes, wanted.keys).select(list(wanted.columns) or changes.column_names)
+        return in_order(rows, wanted)
+
+    def visible(self, table: str) -> pa.Table:
+        """Return what `read_visible` does."""
+        wanted = _table_of(self.history, table, self.store.region)
+        rows = self.store.open(wanted).read()
+        return in_order(rows, wanted) if wanted.role is TableRole.UPSERT else rows.sort_by(_SEQUENCE_ID)
 
 
 def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
@@ -83,17 +97,18 @@ def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
     return rows.sort_by(keys) if keys else rows
 
 
-def owner_of(home: Path, table: str) -> str:
+def owner_of(settings: Settings, table: str) -> str:
     """Return the region that writes a table.
 
     Raises:
         UnknownName: none does; the remedy names the nearest table.
     """
-    from resources.region_store import DirectoryStore
+    from resources.region_store import DirectoryStore, regions_of
 
+    tables = tables_folder(settings)
     known: list[str] = []
-    for region in regions_of(home):
-        history = RegionHistory.from_rows(DirectoryStore(home, region).checkpoint.rows())
+    for region in regions_of(tables):
+        history = RegionHistory.from_rows(DirectoryStore(settings.home, region, tables).checkpoint.rows())
         names = [found.name for found in history.tables]
         if table in names or f"lake/{table}" in names:
             return region
@@ -101,19 +116,15 @@ def owner_of(home: Path, table: str) -> str:
     raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, known))
 
 
-def regions_of(home: Path) -> tuple[str, ...]:
-    """Return the regions that have a checkpoint table, sorted."""
-    root = home / "checkpoints"
-    return tuple(sorted(log.parent.relative_to(root).as_posix() for log in root.glob("*/*/_delta_log")))
+def _store_of(settings: Settings, name: str) -> DirectoryStore:
+    """Return the tables of a region, named in full or by its application."""
+    from resources.region_store import DirectoryStore, regions_of
 
-
-def _region_of(home: Path, name: str) -> str:
-    known = regions_of(home)
-    if name in known:
-        return name
-    below = [region for region in known if region.partition("/")[0] == name]
+    tables = tables_folder(settings)
+    known = regions_of(tables)
+    below = [name] if name in known else [region for region in known if region.partition("/")[0] == name]
     if len(below) == 1:
-        return below[0]
+        return DirectoryStore(settings.home, below[0], tables)
     if below:
         raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
     raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known)))
@@ -138,32 +149,62 @@ def _checked(history: RegionHistory, at: int) -> int:
     raise RewindRefused(msg, remedy=f"the nearest id is {closest}", nearest=closest)
 
 
-def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> pa.Table:
-    """Return the rows of a table of rows up to an id, whether published, staged or in an image."""
+def _adopted_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
+    """Return the region's rows of an adopted table, staged ones of groups that are not published yet among them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from jobs.state.keyed_rows import read_parquet
+    table, columns = store.adopted(wanted.name), wanted.column_names
+    parts = [table.read(columns, pc.field(_SEQUENCE_ID) <= at)]
+    published = table.txn_version() or 0
+    for row in history.unpublished:
+        manifest = manifest_of(row) if row.kind is RowKind.STATE else None
+        if manifest and txn_version(row.epoch, row.sequence_id) > published:
+            staged = table.folder.read_each([file.path for file in manifest.files.get(wanted.name, ())], columns)
+            parts += [rows.filter(pc.field(_SEQUENCE_ID) <= at) for rows in staged]
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> pa.Table:
+    """Return the rows of a table of rows up to an id, whether published, staged, in an image, or replaced since."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from resources.keyed_merges import of_ids
 
     table = store.table(name)
-    published = table.read(None, pc.field(_SEQUENCE_ID) <= at)
+    where = pc.field(_SEQUENCE_ID) <= at
+    if history.replaced:
+        where &= ~of_ids(history.replaced)
+    parts = [table.read(None, where)]
     live = {file.path for file in table.live_files()}
-    missing = [file.path for file in _further_files(history, name, at) if file.path not in live]
-    if not missing:
-        return published
-    paths = [table.root / path for path in missing]
-    further = read_parquet(paths, published.schema, None, pc.field(_SEQUENCE_ID) <= at)
-    return pa.concat_tables([published, further])
+    image = _image_files(history, name, at)
+    further_files = [*_unpublished_files(history, name), *(image if table.holds(image) else ())]
+    missing = [file.path for file in further_files if file.path not in live]
+    if missing:
+        parts.append(table.read_staged(missing, where))
+    for replaced in history.replaced_after(at):
+        files = replaced.files.get(name, ())
+        if not table.holds(files):
+            first = max(replaced.ids.values())
+            msg = f"the state {at} is out of reach: rows replaced since are kept within the rewind horizon only"
+            raise RewindRefused(msg, remedy=f"{first} or a later id", nearest=first)
+        parts.append(table.read_staged([file.path for file in files], of_ids(replaced.ids)))
+    return pa.concat_tables(parts)
 
 
-def _further_files(history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:
+def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]:
     files: list[StagedFile] = []
     for row in history.unpublished:
         manifest = manifest_of(row) if row.kind is RowKind.STATE else None
         files += manifest.files.get(name, ()) if manifest else ()
+    return files
+
+
+def _image_files(history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:
     for number in reversed(list(history.states)):
         manifest = manifest_of(history.states[number]) if number <= at else None
         images = [image for image in manifest.images if image.table == name] if manifest else []
         if images:
-            return [*files, *images[-1].files]
-    return files
+            return images[-1].files
+    return ()

@@ -1,78 +1,182 @@
-"""All tables of one region below DRAINMARK_HOME, by name (design.md §6)."""
+"""All tables of one region, by name: below DRAINMARK_HOME or the setting `tables_url` (design.md §6)."""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 
+from jobs.errors import SchemaMismatch, UsageError
 from jobs.failpoints import reach
-from jobs.protocol.manifest import StagedFile
+from jobs.protocol.manifest import RegionTable, StagedFile
+from jobs.runtime.ports import Engine
+from resources.adopted_tables import AdoptedTable
 from resources.checkpoint_table import CheckpointTable
+from resources.delta_commits import is_table
 from resources.delta_tables import ManagedTable
+from resources.garbage import Garbage, garbage_of
+from resources.locations import Folder, LocalFolder
 from resources.staging import STAGING_FOLDER, Staging, verify
 
+CHECKPOINTS = "checkpoints"
+_EVOLVE = (
+    'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
+    " one of another name starts with none"
+)
 _REWRITTEN = ("compacted-", "rewound-")
 _KEPT_SECONDS = 86_400
 
 
 class DirectoryStore:
-    """A region's tables in local folders; one object a run.
+    """A region's tables in folders; one object a run.
 
     Every Delta commit passes the fail points `<step>.before_commit` and `<step>.after_commit`.
+
+    Args:
+        home: DRAINMARK_HOME, which has the links to a group's inputs.
+        region: `APP/START`.
+        tables: the folder of `checkpoints/`, `state/` and `lake/`; home by default.
+        engine: gives the session that publishes to adopted tables; called for the first time when one is needed.
     """
 
-    def __init__(self, home: Path, region: str) -> None:
+    def __init__(
+        self, home: Path, region: str, tables: Folder | None = None, engine: Callable[[], Engine] | None = None
+    ) -> None:
         self.home = home
         self.region = region
-        self.checkpoint = CheckpointTable(home / "checkpoints" / region, region, faults=reach_step)
+        self._copies = home / "copies" / region / uuid.uuid4().hex  # two owners never share them
+        self.tables = (tables or LocalFolder(home)).copied_to(self._copies)
+        self.checkpoint = CheckpointTable(self.tables / CHECKPOINTS / region, region, faults=reach_step)
         self._tables: dict[str, ManagedTable] = {}
+        self._engine = engine or _only_reads
 
     def table(self, name: str) -> ManagedTable:
         if name not in self._tables:
-            self._tables[name] = ManagedTable(self.home / name, self.region, faults=reach_step)
+            self._tables[name] = ManagedTable(self.tables / name, self.region, faults=reach_step)
         return self._tables[name]
 
+    def adopted(self, name: str) -> AdoptedTable:
+        return AdoptedTable(self.tables / name, self.region, self._engine, faults=reach_step)
+
+    def open(self, table: RegionTable) -> ManagedTable | AdoptedTable:
+        """Return a table as its region knows it."""
+        return self.adopted(table.name) if table.adopted else self.table(table.name)
+
+    def create(self, table: RegionTable) -> None:
+        """Create a managed table, adopt an adopted one; one that is as it should be stays so.
+
+        Raises:
+            ForeignTable, AdoptionRefused, SchemaMismatch: what is there cannot be the region's, or has other columns.
+        """
+        if table.adopted:
+            self.adopted(table.name).create(table.schema_json)
+        else:
+            self._create_managed(table)
+
+    def _create_managed(self, table: RegionTable) -> None:
+        try:
+            self.table(table.name).create(table.schema_json, evolves=table.evolves)
+        except SchemaMismatch as error:
+            if not table.evolves:
+                error.remedy = f"{error.remedy}, or {_EVOLVE}"
+            error.operator = table.operator
+            raise
+
+    def widen(self, table: RegionTable) -> None:
+        """Add the columns that the code added to a table that evolves; under a claim."""
+        if table.evolves:
+            self.table(table.name).widen(table.schema_json)
+
     def staging(self, name: str, epoch: int, attempt: str) -> Staging:
-        return Staging(self.home / name, epoch, attempt)
+        return Staging(self.table(name).folder, epoch, attempt)
 
     def verify(self, name: str, files: Sequence[StagedFile]) -> None:
-        verify(self.home / name, files)
+        verify(self.table(name).folder, files)
 
     def inbox(self, epoch: int, attempt: str) -> Path:
         """Return the folder of links of one attempt; not made yet."""
         return self.home / "inbox" / self.region / f"{epoch}-{attempt}"
 
+    def keep_copies(self, files: Mapping[str, Sequence[StagedFile]]) -> None:
+        """Delete the local copies of files on an object store, but for these, by table; called between groups."""
+        for name, table in self._tables.items():
+            table.folder.keep([file.path for file in files.get(name, ())])
+
+    def drop_copies(self) -> None:
+        """Delete all local copies of this owner; called at its end."""
+        shutil.rmtree(self._copies, ignore_errors=True)
+
     def collect_orphans(self, names: Sequence[str], below_epoch: int, named: set[str]) -> int:
-        """Delete staging folders and inboxes of dead epochs that neither a row nor the table names; return how many."""
+        """Delete staging folders and inboxes of dead epochs that neither a row nor the table names; return how many.
+
+        Local copies that older owners left on this machine go as well.
+        """
         removed = 0
         for name in names:
-            root = self.home / name
+            folder = self.table(name).folder
             used = named | {file.path.rpartition("/")[0] for file in self.table(name).live_files()}
-            for folder in _dead(root / STAGING_FOLDER, below_epoch):
-                prefix = f"{STAGING_FOLDER}/{folder.name}"
-                is_used = any(path == prefix or path.startswith(f"{prefix}/") for path in used)
-                if not is_used and not _left_a_table_lately(folder):
-                    shutil.rmtree(folder, ignore_errors=True)
+            for attempt in _dead(folder, STAGING_FOLDER, below_epoch):
+                is_used = any(path == attempt or path.startswith(f"{attempt}/") for path in used)
+                if not is_used and not _left_a_table_lately(folder, attempt):
+                    folder.delete(attempt)
                     removed += 1
-        for folder in _dead(self.home / "inbox" / self.region, below_epoch):
-            shutil.rmtree(folder, ignore_errors=True)
+        inboxes = LocalFolder(self.home / "inbox" / self.region)
+        for attempt in _dead(inboxes, "", below_epoch):
+            inboxes.delete(attempt)
+        for owner in LocalFolder(self._copies.parent).names():
+            if owner != self._copies.name:
+                shutil.rmtree(self._copies.with_name(owner), ignore_errors=True)
         return removed
 
 
-def _left_a_table_lately(folder: Path) -> bool:
+    def garbage(self, name: str, named: Set[str], *, below_epoch: int, now: float) -> Garbage:
+        """Return what can be deleted of a table; the checkpoint table is `checkpoints/<region>`."""
+        return garbage_of(self.tables / name, name, named=named, below_epoch=below_epoch, now=now)
+
+    def dead_spools(self, *, below_epoch: int, before: float) -> tuple[Path, ...]:
+        """Return inboxes of dead epochs and copies of other owners that nobody changed since a time.
+
+        The time is for what runs without a claim: a probe has no epoch of its own.
+        """
+        inboxes = LocalFolder(self.inbox(0, "").parent)
+        found = [inboxes.path / name for name in _dead(inboxes, "", below_epoch)]
+        copies = self._copies.parent
+        found += [copies / name for name in LocalFolder(copies).names() if name != self._copies.name]
+        return tuple(path for path in found if path.stat().st_mtime < before)
+
+    def discard(self, garbage: Garbage) -> None:
+        """Delete what `garbage` found."""
+        (self.tables / garbage.table).remove(garbage.files)
+
+    def discard_spools(self, spools: Sequence[Path]) -> None:
+        """Delete what `dead_spools` found."""
+        for folder in spools:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def regions_of(tables: Folder) -> tuple[str, ...]:
+    """Return the regions that have a checkpoint table, sorted."""
+    applications = tables / CHECKPOINTS
+    found = [f"{name}/{start}" for name in applications.names() for start in applications.names(name)]
+    return tuple(region for region in found if is_table(applications / region))
+
+
+def _left_a_table_lately(folder: Folder, attempt: str) -> bool:
     """May a reader still hold a version of the table with these files? They were compacted or rewound, not orphaned."""
-    rewritten = [path for stem in _REWRITTEN for path in folder.glob(f"{stem}*.parquet")]
-    return any(time.time() - path.stat().st_mtime < _KEPT_SECONDS for path in rewritten)
+    written = (at for name, at in folder.modified(attempt).items() if name.startswith(_REWRITTEN))
+    return any(time.time() - at < _KEPT_SECONDS for at in written)
 
 
-def _dead(folder: Path, below_epoch: int) -> list[Path]:
-    """Return the folders `<epoch>-<attempt>` of epochs that are over."""
-    if not folder.is_dir():
-        return []
-    epochs = ((entry, entry.name.partition("-")[0]) for entry in folder.iterdir())
-    return [entry for entry, epoch in epochs if epoch.isdigit() and int(epoch) < below_epoch]
+def _dead(folder: Folder, path: str, below_epoch: int) -> list[str]:
+    """Return the folders `<epoch>-<attempt>` below a path that are of epochs that are over."""
+    epochs = ((name, name.partition("-")[0]) for name in folder.names(path))
+    return [f"{path}/{name}".lstrip("/") for name, epoch in epochs if epoch.isdigit() and int(epoch) < below_epoch]
+
+
+def _only_reads() -> Engine:
+    raise UsageError("this process only reads tables: it has no Spark session to write to an adopted one")
 
 
 def reach_step(step: str) -> None:

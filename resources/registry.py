@@ -8,17 +8,18 @@ region has another (H26). Values, statements and tables are in `resources.regist
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, inspect, make_url, text
-from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
+from sqlalchemy import Connection, TextClause, inspect, text
+from sqlalchemy.exc import DatabaseError
 
-from jobs.errors import Fenced, FormatTooNew, RegistryLost, StoreUnavailable, UsageError
+from jobs.errors import Fenced, FormatTooNew, RegistryLost
+from jobs.protocol.triggers import file_key
 from resources import registry_models as models
+from resources.registry_engines import answering, engine_of
 from resources.registry_models import NewTrigger, RebuiltTrigger, RegionInfo, Trigger, TriggerStatus
 
 REVISIONS = ("0001",)
@@ -26,8 +27,6 @@ REVISIONS = ("0001",)
 VERSION_TABLE = "drainmark_version"
 """Not alembic's own name: Dagster uses that one, perhaps in the same PostgreSQL database."""
 MIGRATIONS = Path(__file__).parents[1] / "sql" / "migrations"
-_BUSY_SECONDS = 30
-_WAL_WRITE_LOCK = 120  # byte of the -shm file that the writer of a WAL database locks
 
 
 class Registry:
@@ -40,7 +39,7 @@ class Registry:
     """
 
     def __init__(self, url: str) -> None:
-        self._engine = _engine(url)
+        self._engine = engine_of(url)
         self._clock = models.CLOCKS[self._engine.dialect.name]
         try:
             self._bring_up_to_date()
@@ -60,26 +59,25 @@ class Registry:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Open a transaction that holds SQLite's write lock from its start (R1)."""
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except OperationalError as error:
-            raise self._unavailable(error) from error
+        with answering(self._engine), self._engine.begin() as connection:
+            yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Open a transaction that sees one state and waits for no writer."""
-        try:
-            with self._engine.connect() as connection:
-                connection.execution_options(drainmark_reads=True)
-                with connection.begin():
-                    yield connection
-        except OperationalError as error:
-            raise self._unavailable(error) from error
+        with answering(self._engine), self._engine.connect() as connection:
+            connection.execution_options(drainmark_reads=True)
+            with connection.begin():
+                yield connection
 
     def now(self, connection: Connection) -> float:
         """Return the database's time, seconds since 1970 UTC."""
         return float(connection.execute(self._clock).scalar_one())
+
+    def clock(self) -> float:
+        """Return the database's time in a transaction of its own, seconds since 1970 UTC."""
+        with self.reading() as connection:
+            return self.now(connection)
 
     def _guard(self, connection: Connection, region: str, epoch: int) -> None:
         # An update, not a select: on PostgreSQL it also locks the region's row until the transaction ends.
@@ -112,9 +110,9 @@ class Registry:
             return int(connection.execute(models.COUNT_ABOVE, {"region": region, "last": last}).scalar_one())
 
     def known(self, region: str) -> dict[str, str]:
-        """Return uri -> identity_key of the newest input at each uri, whatever its status."""
+        """Return uri -> file key of the newest input at each uri, whatever its status."""
         with self.reading() as connection:
-            return {row[0]: row[1] for row in connection.execute(models.KNOWN, {"region": region})}
+            return {row[0]: file_key(row[1]) for row in connection.execute(models.KNOWN, {"region": region})}
 
     def by_uri(self, region: str, uri: str) -> list[Trigger]:
         """Return all inputs ever seen at a uri, oldest first."""
@@ -301,56 +299,6 @@ class Registry:
             if _checked_revision(connection) != REVISIONS[-1]:
                 _migrate(connection)
 
-    def _unavailable(self, error: OperationalError) -> StoreUnavailable:
-        database = self._engine.url.database
-        pid = None
-        if self._engine.dialect.name == "sqlite" and "locked" in str(error.orig) and database:
-            pid = _lock_holder(database)
-        held = f"; process {pid} holds the lock" if pid else ""
-        return StoreUnavailable(
-            f"the registry does not answer: {error.orig}{held}",
-            remedy=f"see what process {pid} does, end it if it is stopped" if pid else "drainmark doctor",
-            pid=pid,
-        )
-
-
-def _engine(url: str) -> Engine:
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise UsageError("registry_url is no SQLAlchemy URL", remedy="sqlite:///PATH or postgresql://…") from error
-    match parsed.get_backend_name():
-        case "sqlite" if parsed.database and parsed.database != ":memory:":
-            return _sqlite_engine(parsed, Path(parsed.database))
-        case "postgresql":
-            options = {"options": f"-c lock_timeout={_BUSY_SECONDS * 1000}", "connect_timeout": 10}
-            try:
-                psycopg = parsed.set(drivername="postgresql+psycopg")
-                return create_engine(psycopg, pool_pre_ping=True, connect_args=options)
-            except ModuleNotFoundError as error:
-                raise UsageError("psycopg is missing", remedy="pip install 'drainmark[postgres]'") from error
-    raise UsageError("registry_url must name an SQLite file or a PostgreSQL database", remedy="sqlite:///PATH")
-
-
-def _sqlite_engine(url: URL, file: Path) -> Engine:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    # The mode must be right from the first byte; SQLite gives the -wal and -shm files the same.
-    os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
-    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
-
-    def configure(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # the driver begins no transactions: `begin` does
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-
-    def begin(connection: Connection) -> None:
-        reads = connection.get_execution_options().get("drainmark_reads", False)
-        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
-
-    event.listen(engine, "connect", configure)
-    event.listen(engine, "begin", begin)
-    return engine
-
 
 def _checked_revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table(VERSION_TABLE):
@@ -374,17 +322,3 @@ def _migrate(connection: Connection) -> None:
     config.attributes["connection"] = connection
     config.attributes["version_table"] = VERSION_TABLE
     command.upgrade(config, "head")
-
-
-def _lock_holder(database: str) -> int | None:
-    """Return the process that writes an SQLite database in WAL mode, where the system tells (H25)."""
-    try:
-        inode = Path(f"{database}-shm").stat().st_ino
-        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    for line in locks:
-        fields = line.split()
-        if fields[3:4] == ["WRITE"] and fields[5].endswith(f":{inode}") and fields[6] == str(_WAL_WRITE_LOCK):
-            return int(fields[4])
-    return None

@@ -7,11 +7,13 @@ the environment or looks for `drainmark.toml`. What belongs to one region stands
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -46,7 +48,8 @@ class Settings(BaseSettings):
     the repr: it may hold a password."""
 
     applications: tuple[str, ...] = ()
-    """Dotted modules or Python files that Dagster's code location loads beside `jobs/apps/`. Default: none."""
+    """Applications that Dagster's code location loads: names in `jobs/apps/`, dotted modules, Python files. Default:
+    none, and it loads all of `jobs/apps/`, the examples."""
 
     spark_master: str = "local[*]"
     """Spark master or `sc://` address. Default: this machine, all cores: works without a cluster."""
@@ -80,6 +83,48 @@ class Settings(BaseSettings):
 
     retry_backoff_max_seconds: float = Field(default=60.0, ge=0)
     """Largest number of seconds between two attempts. Default 60."""
+
+    tables_url: str = ""
+    """Where `checkpoints/`, `state/` and `lake/` are: `s3://bucket/prefix`, or a folder. Default: home. All else of
+    home stays where it is. Not to be changed while there are tables: a region would start anew at the other place."""
+
+    s3_endpoint_url: str | None = None
+    """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials (Z5)."""
+
+    s3_profile: str | None = None
+    """Profile of the AWS configuration. Default: boto3's own chain (AWS_* variables, default profile, role)."""
+
+    s3_region: str | None = None
+    """Region of the buckets. Default: that of the profile or the environment."""
+
+    s3_spool_bytes: int = Field(default=2048 * _MIB, ge=1)
+    """Bytes on disk that a group's fetched objects may take, so the largest object that can be read. Default 2 GiB:
+    eight groups' worth, and a laptop's disk has it; groups are cut to it."""
+
+    s3_reader: Literal["auto", "spool", "s3a"] = "auto"
+    """Who reads objects: `spool` fetches them first, with `s3a` Spark reads them where they are. Default `auto`: S3A if
+    the Spark session can, which local Spark cannot without further jars."""
+
+    @field_validator("s3_endpoint_url")
+    @classmethod
+    def _is_plain_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            parts = urlsplit(value)
+            if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+                raise ValueError("must be the http(s) address of a server, without user, password or query")
+        return value
+
+    @field_validator("tables_url")
+    @classmethod
+    def _is_place_of_tables(cls, value: str) -> str:
+        scheme, separator, place = value.rpartition("://")
+        if separator and (scheme != "s3" or not place.partition("/")[0] or re.search(r"[@?#]", place)):
+            raise ValueError("must be s3://bucket/prefix, without credentials or a query, or a folder")
+        return value
+
+    on_halt: tuple[str, ...] = ()
+    """Command and arguments, run without a shell when a region becomes HALTED, with JSON on its standard input; killed
+    after 30 s. Default: none."""
 
     @classmethod
     def settings_customise_sources(

@@ -6,6 +6,7 @@ in-process session and a Connect server is in here (H32).
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 import shutil
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 DELTA_JARS = ("io.delta_delta-spark_4.2_2.13-4.4.0.jar", "io.delta_delta-storage-4.4.0.jar")
+_LISTS = {"spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"}
 _EXCLUDES = "io.unitycatalog:*,org.slf4j:*,org.apache.logging.log4j:*,com.google.code.findbugs:*"
 
 CORRECTNESS: Mapping[str, str] = {
@@ -70,6 +72,7 @@ class SparkEngine:
         self.conf = dict(conf)
         self.scratch = scratch
         self._session: SparkSession | None = None
+        self._probed: dict[str, str | None] = {}
         self._lock = threading.Lock()
 
     @property
@@ -81,6 +84,7 @@ class SparkEngine:
         with self._lock:
             if self._session is None:
                 self._session = self._connect() if self.is_remote else self._start()
+                _leave_errors_to_us()
             return self._session
 
     @property
@@ -103,7 +107,10 @@ class SparkEngine:
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
         builder = SparkSession.builder.appName("drainmark").master(self.master)
-        for key, value in {**self.session_settings(), **delta_settings()}.items():
+        settings, delta = self.session_settings(), delta_settings()
+        for key in _LISTS & settings.keys() & delta.keys():
+            delta[key] = f"{settings[key]},{delta[key]}"
+        for key, value in {**settings, **delta}.items():
             builder = builder.config(key, value)
         with _stderr_to(self.scratch / "driver.log"):
             return builder.getOrCreate()
@@ -115,6 +122,24 @@ class SparkEngine:
         for key, value in CORRECTNESS.items():
             session.conf.set(key, value)
         return session
+
+    def cannot_read(self, address: str) -> str | None:
+        """Return why the session cannot read an object, None if it can; asked once a session and bucket.
+
+        The definition of a read opens the file system and looks the object up; it starts no job, also with Connect. An
+        object that is not there proves nothing: the answer is no, and it is asked again.
+        """
+        bucket = address[: address.find("/", address.find("://") + 3)]
+        if bucket not in self._probed:
+            try:
+                _ = self.session.read.schema("value string").text(address).columns
+                self._probed[bucket] = None
+            except Exception as error:
+                why = _telling_line(str(error))
+                if "PATH_NOT_FOUND" in str(error):
+                    return why
+                self._probed[bucket] = why
+        return self._probed[bucket]
 
     @contextmanager
     def tagged(self, tag: str) -> Iterator[None]:
@@ -145,6 +170,22 @@ class SparkEngine:
             if self._session is not None:
                 self._session.stop()
                 self._session = None
+                self._probed.clear()
+
+
+def _telling_line(text: str) -> str:
+    """Return the line of an error of the JVM's that says what is wrong."""
+    lines = [line.strip() for line in text.splitlines()]
+    named = (line for line in lines if "Exception" in line and not line.startswith("at "))
+    return next(named, lines[0] if lines else "").removeprefix(": ")[:300]
+
+
+def _leave_errors_to_us() -> None:
+    """Keep Spark from printing each failed query as a page of JSON, twice: it raises the same, and we tell it."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager

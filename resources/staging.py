@@ -7,14 +7,13 @@ says of it is read from its own footer, never from the group that it belongs to 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import AccountingError, SchemaMismatch
 from jobs.protocol.manifest import StagedFile
+from resources.locations import Folder, folder_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,52 +25,40 @@ _REFUSED_TYPES = ("void", "interval", "string collate")
 
 
 class Staging:
-    """The folder `<table_root>/_staged/<epoch>-<attempt>/` of one attempt, made at the first write, never reused.
+    """The folder `<table>/_staged/<epoch>-<attempt>/` of one attempt, made at the first write, never reused.
 
     Args:
-        table_root: root of the table whose files these will be.
+        table: folder of the table whose files these will be; a path is one on this machine.
         epoch: of the owner that stages.
         attempt: uuid of the attempt; two attempts never share a folder, so a zombie's files stay apart (H8).
     """
 
-    def __init__(self, table_root: Path, epoch: int, attempt: str) -> None:
-        self.table_root = table_root
-        self.folder = table_root / STAGING_FOLDER / f"{epoch}-{attempt}"
+    def __init__(self, table: Path | Folder, epoch: int, attempt: str) -> None:
+        self.folder = folder_at(table)
+        self._prefix = f"{STAGING_FOLDER}/{epoch}-{attempt}"
 
     def path(self, subdirectory: str) -> Path:
         """Return the folder a Spark job is to write; its parents exist, itself it does not have to."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return self.folder / subdirectory
+        return self.folder.local(f"{self._prefix}/{subdirectory}")
 
     def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]:
         """Write `table` as one Parquet file and return its facts; no file for no rows.
 
         Columns keep their order. Timestamps are stored as microseconds (finer ones are cut off, as Spark does). The
-        file is on the disk (fsync) when this returns. A stem that is taken gets a number: nothing is overwritten.
+        file is durable when this returns. A stem that is taken gets a number: nothing is overwritten.
 
         Raises:
             AccountingError: `_sequence_id` has nulls.
             SchemaMismatch: a column has no type (Spark's void).
+            StoreUnavailable: the object store does not take it.
         """
-        import pyarrow.parquet as pq
+        import pyarrow as pa
 
         if table.num_rows == 0:
             return ()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._free_path(stem)
-        with path.open("xb") as sink:
-            pq.write_table(
-                _writable(table),
-                sink,
-                compression="zstd",
-                store_schema=False,
-                coerce_timestamps="us",
-                allow_truncated_timestamps=True,
-            )
-            sink.flush()
-            os.fsync(sink.fileno())
-        _sync_folder(self.folder)
-        return (facts(self.table_root, path),)
+        data = _as_parquet(table)
+        path = self._write_new(stem, data)
+        return (facts(pa.BufferReader(data), path, data.size),)
 
     def describe(self, subdirectory: str) -> tuple[StagedFile, ...]:
         """Return the files with rows that a Spark job left below `subdirectory`, by path; () if there is none.
@@ -80,69 +67,80 @@ class Staging:
 
         Raises:
             AccountingError: a file's `_sequence_id` has nulls.
+            StoreUnavailable: the object store does not take them.
         """
-        folder = self.folder / subdirectory
-        paths = sorted(path for path in folder.rglob("*.parquet") if not _is_hidden(path.relative_to(folder)))
-        described = (facts(self.table_root, path) for path in paths)
-        return tuple(file for file in described if file.rows)
+        written = self.path(subdirectory)
+        names = (path.relative_to(written) for path in sorted(written.rglob("*.parquet")))
+        described = tuple(
+            facts(written / name, str(PurePosixPath(self._prefix, subdirectory, name)), (written / name).stat().st_size)
+            for name in names
+            if not _is_hidden(name)
+        )
+        files = tuple(file for file in described if file.rows)
+        self.folder.push([file.path for file in files])
+        return files
 
     def discard(self) -> None:
         """Delete what this attempt staged; only for an attempt that no commit names."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.delete(self._prefix)
 
-    def _free_path(self, stem: str) -> Path:
-        path, taken = self.folder / f"{stem}.parquet", 0
-        while path.exists():
-            taken += 1
-            path = self.folder / f"{stem}-{taken}.parquet"
-        return path
+    def _write_new(self, stem: str, data: pa.Buffer) -> str:
+        path, taken = f"{self._prefix}/{stem}.parquet", 0
+        while True:
+            try:
+                self.folder.write(path, data)
+            except FileExistsError:
+                taken += 1
+                path = f"{self._prefix}/{stem}-{taken}.parquet"
+            else:
+                return path
 
 
-def facts(table_root: Path, path: Path) -> StagedFile:
+def facts(source: Any, path: str, size: int) -> StagedFile:
     """Return a Parquet file's size, rows and bounds of `_sequence_id`, exact, from its footer (H18).
+
+    Args:
+        source: the file as pyarrow opens it.
+        path: of the file, relative to its table.
+        size: of the file, in bytes.
 
     Raises:
         AccountingError: `_sequence_id` has nulls; such rows belong to no consistent state.
     """
     import pyarrow.parquet as pq
 
-    metadata = pq.read_metadata(path)
-    first, last = _bounds(path, metadata)
-    return StagedFile(
-        path=path.relative_to(table_root).as_posix(),
-        size=path.stat().st_size,
-        rows=metadata.num_rows,
-        first_id=first,
-        last_id=last,
-    )
+    with pq.ParquetFile(source) as file:
+        first, last = _bounds(path, file)
+        return StagedFile(path=path, size=size, rows=file.metadata.num_rows, first_id=first, last_id=last)
 
 
-def verify(table_root: Path, files: Iterable[StagedFile], *, schema_json: str | None = None) -> None:
+def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: str | None = None) -> None:
     """Check, before a commit names them, that staged files exist with their size and have the table's columns.
 
     Args:
-        table_root: root that the files' paths are relative to.
+        table: folder of the table, which the files' paths are relative to.
         files: what an attempt staged.
         schema_json: the table's schema; without it columns are not looked at.
 
     Raises:
         AccountingError: a file is missing or has another size.
         SchemaMismatch: a file's columns differ in names, types or order (H17: Delta would not notice).
+        StoreUnavailable: the object store does not answer.
     """
+    folder = folder_at(table)
     for file in files:
-        path = table_root / file.path
         try:
-            size = path.stat().st_size
+            size = folder.size(file.path)
         except FileNotFoundError as error:
-            msg = f"staged file {path} is gone"
+            msg = f"staged file {file.path} of {folder} is gone"
             raise AccountingError(
                 msg, remedy="nobody may clean _staged folders but Drainmark", path=file.path
             ) from error
         if size != file.size:
-            msg = f"staged file {path} has {size} bytes, expected {file.size}"
+            msg = f"staged file {file.path} of {folder} has {size} bytes, expected {file.size}"
             raise AccountingError(msg, path=file.path, size=size, expected=file.size)
         if schema_json is not None:
-            compare_schemas(schema_of_file(path), schema_json, where=str(path))
+            compare_schemas(schema_of_file(folder.source(file.path)), schema_json, where=f"{file.path} of {folder}")
 
 
 # --- schemas, as Spark and Delta write them ------------------------------------------------------------------------
@@ -160,12 +158,12 @@ def all_nullable(schema_json: str) -> str:
     return json.dumps(_nullable(schema))
 
 
-def schema_of_file(path: Path) -> str:
-    """Return the schema of a Parquet file in Delta's JSON, from its footer."""
+def schema_of_file(source: Any) -> str:
+    """Return the schema of a Parquet file, given as pyarrow opens it, in Delta's JSON, from its footer."""
     import pyarrow.parquet as pq
     from deltalake import Schema
 
-    return str(Schema.from_arrow(pq.read_schema(path)).to_json())
+    return str(Schema.from_arrow(pq.read_schema(source)).to_json())
 
 
 def compare_schemas(found_json: str, expected_json: str, *, where: str) -> None:
@@ -237,7 +235,24 @@ def _refuse(column: str, kind: Any, metadata: dict[str, Any]) -> None:
 # --- Parquet -------------------------------------------------------------------------------------------------------
 
 
-def _bounds(path: Path, metadata: Any) -> tuple[int | None, int | None]:
+def _as_parquet(table: pa.Table) -> pa.Buffer:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        _writable(table),
+        sink,
+        compression="zstd",
+        store_schema=False,
+        coerce_timestamps="us",
+        allow_truncated_timestamps=True,
+    )
+    return sink.getvalue()
+
+
+def _bounds(path: str, file: Any) -> tuple[int | None, int | None]:
+    metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     if SEQUENCE_COLUMN not in names or metadata.num_rows == 0:
         return None, None
@@ -247,19 +262,18 @@ def _bounds(path: Path, metadata: Any) -> tuple[int | None, int | None]:
         nulls = sum(chunk.null_count for chunk in chunks)
         first, last = min(chunk.min for chunk in chunks), max(chunk.max for chunk in chunks)
     else:
-        first, last, nulls = _bounds_of_rows(path)
+        first, last, nulls = _bounds_of_rows(file)
     if nulls:
         msg = f"{nulls} of {metadata.num_rows} rows in {path} have no {SEQUENCE_COLUMN}"
         raise AccountingError(msg, remedy="keep _sequence_id in every output (dm.select does)", rows=nulls)
     return first, last
 
 
-def _bounds_of_rows(path: Path) -> tuple[int | None, int | None, int]:
+def _bounds_of_rows(file: Any) -> tuple[int | None, int | None, int]:
     """A column of nulls only has no bounds in the footer, nor has what a foreign writer left out."""
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    column = pq.read_table(path, columns=[SEQUENCE_COLUMN], partitioning=None).column(0)
+    column = file.read(columns=[SEQUENCE_COLUMN]).column(0)
     bounds = pc.min_max(column)
     return bounds["min"].as_py(), bounds["max"].as_py(), column.null_count
 
@@ -286,11 +300,3 @@ def _writable(table: pa.Table) -> pa.Table:
 
 def _is_hidden(relative: Path) -> bool:
     return any(part.startswith(("_", ".")) for part in relative.parts)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

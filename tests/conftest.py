@@ -2,22 +2,67 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import canary
 import pytest
+from postgres import postgres_server, postgres_url
 
 from orchestration.assembly import Workplace
+from orchestration.testing.session import shared_engine
 from resources.settings import Settings
 from resources.spark import SparkEngine
 
+__all__ = ["postgres_server", "postgres_url"]
+
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkEngine]:
-    """The session of the run."""
-    engine = SparkEngine("local[2]", {"spark.driver.memory": "2g"}, tmp_path_factory.mktemp("spark"))
-    yield engine
-    engine.stop()
+def engine() -> SparkEngine:
+    """The session of the run; the kit's plugin stops it."""
+    return shared_engine()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The endpoint of a moto server, which speaks the S3 API; each test makes buckets of its own.
+
+    In a process of its own: some calls of `deltalake` hold the GIL until the server answers.
+    """
+    server = subprocess.Popen([sys.executable, "-c", _MOTO], **_PIPES)
+    assert server.stdout is not None
+    yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+    server.kill()
+    server.wait()
+
+
+_PIPES: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+_MOTO = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def s3_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Credentials in the environment, and no configuration of the machine's."""
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", canary.ACCESS_KEY),
+        ("AWS_SECRET_ACCESS_KEY", canary.SECRET),
+        ("AWS_SESSION_TOKEN", canary.TOKEN),
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+        ("AWS_CONFIG_FILE", str(tmp_path / "no-aws-config")),
+        ("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-aws-credentials")),
+    ):
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

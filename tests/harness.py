@@ -9,6 +9,7 @@ from typing import Any
 
 from jobs.runtime.run import GroupReport
 from orchestration.assembly import Opened, Workplace, open_application, region_run, scan_region
+from orchestration.testing.processing import drive
 
 LONG_AGO = 1_000_000_000
 
@@ -38,16 +39,7 @@ def run_once(
     plan = application.region(region)
     if scan:
         scan_region(workplace, plan)
-    run = region_run(workplace, application, plan, max_group=max_group, max_triggers=max_triggers)
-    error: BaseException | None = None
-    try:
-        run.claim()
-        return list(run.groups())
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
-        run.hand_over(error)
+    return drive(region_run(workplace, application, plan, max_group=max_group, max_triggers=max_triggers))
 
 
 def rows(workplace: Workplace, region: str, table: str, *, ids: bool = True) -> list[dict[str, Any]]:

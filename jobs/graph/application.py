@@ -94,10 +94,18 @@ def load_application(reference: str) -> Application:
         UnknownName: there is no such module or file.
         UsageError: the module declares no operator.
     """
-    module = _module_of(reference)
+    return application_of(_module_of(reference))
+
+
+def application_of(module: ModuleType) -> Application:
+    """Return the application that an imported module declares.
+
+    Raises:
+        UsageError: the module declares no operator.
+    """
     declarations = getattr(module, MODULE_ATTRIBUTE, None)
     if not isinstance(declarations, Declarations) or not declarations.operators:
-        msg = f"{reference!r} declares no operators"
+        msg = f"{module.__file__ or module.__name__!r} declares no operators"
         raise UsageError(msg, remedy="declare at least a @dm.source and a dm.sink in the module")
     name = module.__name__.rpartition(".")[2].removeprefix(_FILE_MODULE)
     return build_application(Declarations(name, declarations.operators), origin=module.__file__ or "")

@@ -116,6 +116,11 @@ class Operator(ABC):
         """Tables below DRAINMARK_HOME/lake that this operator reads beside its inputs."""
         return ()
 
+    @property
+    def condition(self) -> str | None:
+        """What the guarantee depends on, None if on nothing."""
+        return None
+
     def vectorisation(self) -> Vectorises:
         """Return what is known before any plan is analysed."""
         return self.vectorises

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.lazy import F
-from jobs.operators.delta_append import DeltaAppend, DeltaAppendSink, DeltaSink, visible_columns
+from jobs.operators.delta_append import DeltaAppend, DeltaAppendSink, DeltaSink, OnSchemaChange, visible_columns
 from jobs.protocol.manifest import TableRole
 
 if TYPE_CHECKING:
@@ -25,10 +25,19 @@ class DeltaUpsert:
     """A Delta table `lake/<table>` with one row a key: the last by (sequence id, position in the file).
 
     Columns are the keys, the stream's other columns, and `_sequence_id` of the last change. Null keys are keys.
+
+    Attributes:
+        table: name below the lake.
+        keys: key columns.
+        adopt: as for `DeltaAppend`. A row of others whose key the stream has becomes the region's: a rewind to before
+            that deletes it.
+        on_schema_change: as for `DeltaAppend`. Keys stay; so do the columns of an aggregate, which are its state.
     """
 
     table: str
     keys: Sequence[str]
+    adopt: bool = False
+    on_schema_change: OnSchemaChange = "fail"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +52,11 @@ class DeltaUpsertSink(DeltaSink):
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "keys": list(self.keys)}
+
+    @property
+    def condition(self) -> str | None:
+        adopted = super().condition
+        return adopted and f"{adopted}; a row of theirs that an upsert changed is the region's from then on"
 
     def apply(self, frames: GroupFrames) -> DataFrame:
         """Return the history: one row a key and id, the last by position within the id."""
@@ -69,6 +83,8 @@ def sink(stream: StreamLike, target: DeltaAppend | DeltaUpsert, *, name: str | N
         "inputs": (port_to(stream),),
         "location": location_of(frame),
         "table": target.table,
+        "adopt": target.adopt,
+        "on_schema_change": target.on_schema_change,
     }
     operator: DeltaSink
     if isinstance(target, DeltaUpsert):

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import Violation
+from jobs.errors import UsageError, Violation
 from jobs.graph.declarations import Stream, caller, declare, location_of, user_function
 from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, UserFunction, Vectorises
+from jobs.protocol.addresses import address_of, is_object
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from jobs.runtime.frames import GroupFrames
 
@@ -23,15 +24,26 @@ __all__ = ["DirectoryScan", "source"]
 CORRUPT = "_corrupt_record"
 """Where Spark's parsers put the text of a row that does not fit the schema; never visible to the author."""
 
+_ADDRESS = "_address"
+_POSITION = f"struct(_metadata.file_block_start as block, monotonically_increasing_id() as row) as {POSITION}"
 _FORMATS = ("text", "csv", "json", "parquet")
+_POLICIES: Mapping[str, tuple[str, ...]] = {
+    "order": ("name", "mtime", "arrival"),
+    "on_change": ("halt", "ignore", "reprocess"),
+    "on_missing": ("halt", "skip"),
+    "on_bad": ("quarantine", "halt"),
+    "on_schema": ("quarantine", "halt"),
+}
+_REFUSED_OPTIONS = ("mode", "columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DirectoryScan:
-    """Scan a folder; each file is one trigger and becomes one consistent state.
+    """Scan a folder, or a prefix of a bucket; each file is one trigger and becomes one consistent state.
 
     Args:
-        path: the folder; relative paths count from the folder of drainmark.toml. `run --input` overrides it.
+        path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml. `run --input`
+            overrides it. How a bucket is reached say the settings `s3_endpoint_url`, `s3_profile` and `s3_region`.
         pattern: glob of file names; with `recursive` matched against the path below the folder as well.
         format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines) or `parquet`.
         schema: DDL such as `"id bigint, amount double"`; required for all formats but text, since a schema that is
@@ -42,9 +54,21 @@ class DirectoryScan:
             output to the glob of its files below `path`; then `schema` may be a mapping by output, too (V41).
         start_from: `"beginning"`, or an ISO time: older files (by modification time) are left to `backfill`.
         order: `"name"`, `"mtime"` or `"arrival"`: order of the files that one scan finds; ties go by name.
-        settle: seconds for which a file must not have changed before it is taken.
+        settle: seconds for which a file must not have changed before it is taken; an object is whole at once.
         on_change: what to do when a committed file changes: `"halt"`, `"ignore"`, or `"reprocess"` as a new trigger.
         on_missing: what to do when a scanned file is gone before it was read: `"halt"` or `"skip"`.
+        on_bad: what to do with rows and files that cannot be read: `"quarantine"` keeps them in the table
+            `lake/<app>_quarantine` and goes on; `"halt"` stops the region before anything of the file is taken (I11).
+        on_schema: likewise for a file whose columns are others than declared: a CSV header with other names or another
+            order, a Parquet column that is missing or of another type. Further columns of Parquet and further fields
+            of JSON are not read; a field that a JSON record lacks is null, and its name counts letter by letter (I19).
+        max_bad_ratio: a file of which a larger share of rows is bad is quarantined whole, its good rows included.
+        strict: refuse JSON that Spark takes in part: text behind the value, a name twice in an object, several values
+            on a line, an array, NaN, half a surrogate pair (I12).
+
+    Whatever these say: lines that are not UTF-8 (or not `options["encoding"]`) or hold a NUL byte, and quotes that
+    are not closed, are bad rows; files that are damaged, or too large in one of the sizes of
+    `jobs.runtime.verdicts.CAPS`, are bad files.
     """
 
     path: str
@@ -59,6 +83,10 @@ class DirectoryScan:
     settle: float = 0.5
     on_change: Literal["halt", "ignore", "reprocess"] = "halt"
     on_missing: Literal["halt", "skip"] = "halt"
+    on_bad: Literal["quarantine", "halt"] = "quarantine"
+    on_schema: Literal["quarantine", "halt"] = "quarantine"
+    max_bad_ratio: float = 0.5
+    strict: bool = True
 
     def schema_of(self, output: str) -> str | None:
         """Return the DDL of an output's rows as read, None for text."""
@@ -94,17 +122,34 @@ class DirectoryScan:
             if self.format in _FORMATS[1:] and not self.schema_of(output):
                 label = f" for output {output!r}" if output else ""
                 yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", 'add schema="id bigint, …"'
-        for name, known in (("order", ("name", "mtime", "arrival")), ("on_missing", ("halt", "skip"))):
+        for name, known in _POLICIES.items():
             if getattr(self, name) not in known:
                 yield "UNKNOWN_POLICY", f"{name}={getattr(self, name)!r} is not known", f"one of {', '.join(known)}"
-        if self.on_change not in ("halt", "ignore", "reprocess"):
-            yield "UNKNOWN_POLICY", f"on_change={self.on_change!r} is not known", "one of halt, ignore, reprocess"
         if self.settle < 0:
             yield "NEGATIVE_SETTLE", f"settle={self.settle} is below zero", "give seconds, 0 for none"
+        yield from self._reading_problems()
+        yield from self._path_problems()
         try:
             self.oldest()
         except ValueError:
             yield "START_FROM", f"start_from={self.start_from!r} is no time", '"beginning" or an ISO time'
+
+    def _reading_problems(self) -> Iterator[tuple[str, str, str]]:
+        if not 0 <= self.max_bad_ratio <= 1:
+            yield "BAD_RATIO", f"max_bad_ratio={self.max_bad_ratio} is no share", "give a number from 0 to 1"
+        for option in self.options:
+            if option.lower() in _REFUSED_OPTIONS:
+                yield "READER_OPTION", f"the option {option!r} would lose rows silently", "leave it out: see on_bad"
+
+    def _path_problems(self) -> Iterator[tuple[str, str, str]]:
+        if is_object(self.path):
+            try:
+                address_of(self.path)
+            except UsageError as error:
+                yield "PATH", error.message, error.remedy or ""
+        elif "://" in self.path:
+            scheme = self.path.partition("://")[0]
+            yield "PATH", f"files cannot be scanned at {scheme}://", "a path of this machine, or s3://BUCKET/PREFIX"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,22 +189,49 @@ class Source(Operator):
             `_sequence_id` bigint, `_position` struct<block, row>, the declared columns, and for parsed formats
             `_corrupt_record`.
         """
+        return self._reader(session, output).load(list(paths)).selectExpr(
+            # as text: a tenth of the calls to the JVM that Columns would take
+            f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}", _POSITION, "*"
+        )
+
+    def read_in_place(self, session: SparkSession, addresses: Mapping[str, int], output: str) -> DataFrame:
+        """Define the read of objects where they are; the id of a row comes by a broadcast join over its file's path.
+
+        Nobody has looked at these files first: a header with other names is an error of Spark's then (I19), and not a
+        warning.
+
+        Args:
+            addresses: path -> id; paths in which no character is escaped.
+
+        Returns:
+            as `read`.
+        """
+        import pyarrow as pa
+
+        from jobs.lazy import F
+
+        reader = self._reader(session, output)
+        if self.scan.format == "csv":
+            reader = reader.option("enforceSchema", "false")
+        rows = reader.load(list(addresses)).selectExpr(f"_metadata.file_path as {_ADDRESS}", _POSITION, "*")
+        ids = session.createDataFrame(pa.table({_ADDRESS: list(addresses), SEQUENCE_ID: list(addresses.values())}))
+        columns = [name for name in rows.columns if name != _ADDRESS]
+        return rows.join(F.broadcast(ids), _ADDRESS, "left").selectExpr(
+            f"coalesce({SEQUENCE_ID}, cast(raise_error('no trigger has ' || {_ADDRESS}) as bigint)) as {SEQUENCE_ID}",
+            *(f"`{name.replace('`', '``')}`" for name in columns),
+        )
+
+    def _reader(self, session: SparkSession, output: str) -> DataFrameReader:
         reader = session.read.options(**dict(self.scan.options))
+        if self.scan.format == "parquet":  # off by default, and then a damaged page is read as other values
+            reader = reader.option("parquet.page.verify-checksum.enabled", "true")
         ddl = self.scan.schema_of(output)
         if ddl is not None:
             parsed = self.scan.format in ("csv", "json")
             reader = reader.schema(f"{ddl}, {CORRUPT} string" if parsed else ddl)
             if parsed:
                 reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
-        return (
-            reader.format(self.scan.format)
-            .load(list(paths))
-            .selectExpr(  # as text: a tenth of the calls to the JVM that Columns would take
-                f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}",
-                f"struct(_metadata.file_block_start as block, monotonically_increasing_id() as row) as {POSITION}",
-                "*",
-            )
-        )
+        return reader.format(self.scan.format)
 
     def apply(self, frames: GroupFrames) -> DataFrame:
         return self.apply_output(frames, "")

@@ -13,7 +13,7 @@ from typing import Any
 
 from jobs.errors import RewindRefused
 from jobs.protocol.ids import INITIAL_ID
-from jobs.protocol.manifest import Image, Manifest, RegionTable
+from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced
 from jobs.protocol.rows import CheckpointRow, RowKind
 
 
@@ -31,6 +31,14 @@ UNCLEAN = frozenset({Outcome.FAILED, Outcome.CRASHED})
 _STATES = frozenset({RowKind.STATE, RowKind.SKIP})
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What came of a state whose file was processed anew: the id in its place, and where its append rows are kept."""
+
+    by: int
+    kept: Replaced
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionHistory:
     """The facts of a region after a number of rows.
@@ -44,7 +52,9 @@ class RegionHistory:
         halt: the halt row in force.
         unpublished: state, skip and rewind rows (the last of each group) committed and not yet noted as published.
         tables: the region's tables as the last claim or rewind knew them.
+        former: tables that earlier claims knew and the last one does not: a group of then may still be unpublished.
         versions: Delta version by table of the last published note.
+        replaced: states in force whose append rows a later state in force withdrew, by id.
         last_claim, last_outcome, last_error: of the newest owner.
     """
 
@@ -56,11 +66,13 @@ class RegionHistory:
     halt: CheckpointRow | None = None
     unpublished: tuple[CheckpointRow, ...] = ()
     tables: tuple[RegionTable, ...] = ()
+    former: tuple[RegionTable, ...] = ()
     versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     last_claim: CheckpointRow | None = None
     last_outcome: Outcome = Outcome.NONE
     last_error: Mapping[str, Any] | None = None
     refused: tuple[CheckpointRow, ...] = ()
+    replaced: Mapping[int, Replacement] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_rows(cls, rows: Iterable[CheckpointRow]) -> RegionHistory:
@@ -100,6 +112,24 @@ class RegionHistory:
                 if image.table == table:
                     return image
         return None
+
+    def replaced_by(self, sequence_id: int) -> int | None:
+        """Return the id whose state withdrew the append rows of an id."""
+        found = self.replaced.get(sequence_id)
+        return found.by if found else None
+
+    def replaced_after(self, to: int) -> list[Replaced]:
+        """Return the rows that were there at an id and were withdrawn after it."""
+        found: dict[int, tuple[Replaced, dict[int, int]]] = {}
+        for old, replacement in self.replaced.items():
+            if old <= to < replacement.by:
+                found.setdefault(id(replacement.kept), (replacement.kept, {}))[1][old] = replacement.by
+        return [dataclasses.replace(kept, ids=ids) for kept, ids in found.values()]
+
+    def newest_by_uri(self) -> dict[str, int]:
+        """Return, by uri, the newest state in force that no other has replaced."""
+        states = ((n, row) for n, row in self.states.items() if row.kind is RowKind.STATE and n not in self.replaced)
+        return {row.trigger_uri or "": number for number, row in states}
 
     def triggers_above(self, sequence_id: int) -> tuple[CheckpointRow, ...]:
         """Return the effective states above an id, in input order: what a rewind to it would make pending."""
@@ -144,6 +174,7 @@ class _Fold:
         self.withdrawn: dict[tuple[Any, ...], CheckpointRow] = {_identity(row): row for row in start.withdrawn}
         self.unpublished: list[CheckpointRow] = list(start.unpublished)
         self.refused: list[CheckpointRow] = list(start.refused)
+        self.replaced: dict[int, Replacement] = dict(start.replaced)
 
     def add(self, row: CheckpointRow) -> None:
         self.facts["epoch"] = max(self.facts["epoch"], row.epoch)
@@ -156,6 +187,7 @@ class _Fold:
             withdrawn=tuple(withdrawn),
             unpublished=tuple(self.unpublished),
             refused=tuple(self.refused),
+            replaced=self.replaced,
         )
         return RegionHistory(**self.facts)
 
@@ -174,7 +206,11 @@ class _Fold:
 
     def _tables(self, row: CheckpointRow) -> None:
         if row.detail.get("tables"):
-            self.facts["tables"] = tuple(RegionTable.from_json(table) for table in row.detail["tables"])
+            tables = tuple(RegionTable.from_json(table) for table in row.detail["tables"])
+            named = {table.name for table in tables}
+            earlier = {table.name: table for table in (*self.facts["former"], *self.facts["tables"])}
+            former = tuple(table for name, table in earlier.items() if name not in named)
+            self.facts.update(tables=tables, former=former)
 
     def _state(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id + 1)
@@ -184,6 +220,13 @@ class _Fold:
         self.facts["last_error"] = None
         if row.sequence_id == row.group_last:
             self.unpublished.append(row)
+            self._replace(row)
+
+    def _replace(self, row: CheckpointRow) -> None:
+        value = (row.detail.get("manifest") or {}).get("replaced")
+        if value:
+            kept = Replaced.from_json(value)
+            self.replaced.update((old, Replacement(new, kept)) for old, new in kept.ids.items())
 
     def _skip(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id + 1)
@@ -216,6 +259,7 @@ class _Fold:
         for number in [number for number in self.states if number > to]:
             withdrawn = self.states.pop(number)
             self.withdrawn[_identity(withdrawn)] = withdrawn
+        self.replaced = {old: found for old, found in self.replaced.items() if old <= to and found.by <= to}
         self._tables(row)
         self.facts.update(attempts=0, halt=None, last_error=None)
         self.unpublished.append(row)

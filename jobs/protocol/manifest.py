@@ -6,7 +6,8 @@ and the files they name, never the application's code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -38,12 +39,19 @@ class StagedFile:
     first_id: int | None
     last_id: int | None
 
+    def may_hold(self, ids: Collection[int]) -> bool:
+        """Say whether some ids are within the file's bounds."""
+        return any((self.first_id or 0) <= each <= (self.last_id or 0) for each in ids)
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StagedFile:
         return cls(**value)
+
+
+_FLAGS = frozenset({"adopted", "evolves"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +66,8 @@ class RegionTable:
         keys: key columns (CHANGES and UPSERT).
         history: for UPSERT: name of the CHANGES table it is merged from.
         columns: for UPSERT: the columns of the history that are visible, keys first, `_sequence_id` last.
+        adopted: others made the table and may write to it; published through delta-spark.
+        evolves: columns that the code adds are added to the table (I19).
     """
 
     name: str
@@ -67,9 +77,18 @@ class RegionTable:
     keys: tuple[str, ...] = ()
     history: str | None = None
     columns: tuple[str, ...] = ()
+    adopted: bool = False
+    evolves: bool = False
+
+    @property
+    def column_names(self) -> list[str]:
+        """Return the names of the columns that the region writes."""
+        return [column["name"] for column in json.loads(self.schema_json)["fields"]]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the fields; flags that are not set stay out, so that rows without them read as before."""
+        value = asdict(self)
+        return {name: field for name, field in value.items() if name not in _FLAGS or field}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RegionTable:
@@ -107,6 +126,28 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """Append rows that a group withdraws, since it has processed their files anew.
+
+    Attributes:
+        ids: withdrawn id -> the id in its place.
+        files: by name of an APPEND table, staged files with just the withdrawn rows: `show --at` an id before reads
+            them, and a rewind to one brings them back.
+    """
+
+    ids: Mapping[int, int]
+    files: Mapping[str, tuple[StagedFile, ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"ids": {str(old): new for old, new in self.ids.items()}, "files": _files_to_json(self.files)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Replaced:
+        ids = {int(old): new for old, new in value["ids"].items()}
+        return cls(ids=ids, files=_files_from_json(value["files"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """All staged files of one group, by table name; in the checkpoint row of the group's last id.
 
@@ -115,28 +156,39 @@ class Manifest:
         upserts: names of the UPSERT tables to be merged from their history's files.
         images: states written whole with this group.
         lookups: Delta version read, by autonomous lookup table.
+        replaced: what the group withdraws, None in nearly all.
     """
 
     files: Mapping[str, tuple[StagedFile, ...]]
     upserts: tuple[str, ...] = ()
     images: tuple[Image, ...] = ()
     lookups: Mapping[str, int] | None = None
+    replaced: Replaced | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "files": {name: [file.to_json() for file in files] for name, files in self.files.items()},
+        """Return the fields; `replaced` stays out where there is nothing, so that rows without it read as before."""
+        value = {
+            "files": _files_to_json(self.files),
             "upserts": list(self.upserts),
             "images": [image.to_json() for image in self.images],
             "lookups": dict(self.lookups or {}),
         }
+        return {**value, "replaced": self.replaced.to_json()} if self.replaced else value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Manifest:
         return cls(
-            files={
-                name: tuple(StagedFile.from_json(file) for file in files) for name, files in value["files"].items()
-            },
+            files=_files_from_json(value["files"]),
             upserts=tuple(value["upserts"]),
             images=tuple(Image.from_json(image) for image in value["images"]),
             lookups=value["lookups"],
+            replaced=Replaced.from_json(value["replaced"]) if value.get("replaced") else None,
         )
+
+
+def _files_to_json(files: Mapping[str, tuple[StagedFile, ...]]) -> dict[str, Any]:
+    return {name: [file.to_json() for file in staged] for name, staged in files.items()}
+
+
+def _files_from_json(value: Mapping[str, Any]) -> dict[str, tuple[StagedFile, ...]]:
+    return {name: tuple(StagedFile.from_json(file) for file in files) for name, files in value.items()}

@@ -5,13 +5,16 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | kind | sequence_id | detail |
 |---|---|---|
 | claim | next free id | `owner`, `previous` (clean, failed, interrupted, crashed, none), `error`, `tables` |
-| state | the state's id | on the last id of a group: `manifest` |
-| published | last committed id | `versions`, `through` (published up to here), `commit_seconds`, `outcome`, `error` |
-| rewind | the rewind's own id r | `to`, `tables` |
+| state | the state's id | on the last id of a group: `manifest`; where there are some: `rows_quarantined`, `reason` |
+| published | last committed id | `versions`, `through`, `outcome`, `error`, and durations (below) |
+| rewind | the rewind's own id r | `to`, `tables`, `restored`: rows that come back (`Replaced`) |
 | halt | last committed id | `reason`, `trigger`, `operator`, `error` |
 | resume | last committed id | `reason` |
 | skip | the id given to the skipped trigger | `reason` |
 | refused | last committed id | `reason` |
+
+`through`: published up to here. `commit_seconds`, `publish_seconds`: by last id of a group, since the last such row.
+`resets`: those that ended since then, each with `to` (the id returned to) and `seconds`.
 """
 
 from __future__ import annotations

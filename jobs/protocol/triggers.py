@@ -8,6 +8,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+AGAIN = "again"
+"""In an identity: the how manieth time a file is processed anew by request (`backfill --again`).
+
+Such a trigger replaces: its state withdraws the append rows of the newest state of its file.
+"""
+
+VERSION = "version"
+"""In an identity: under which version id a bucket keeps the object. Where to read it, not what it is: no key has it."""
+
+
+def file_key(identity_key: str) -> str:
+    """Return the identity key of the file itself, whether or not it is processed anew."""
+    return identity_key[: identity_key.rindex("}") + 1] if "#" in identity_key else identity_key
+
 
 class TriggerStatus(StrEnum):
     """pending -> committed | skipped | refused | superseded | missing; back to pending by a rewind."""
@@ -26,7 +40,8 @@ class NewTrigger:
 
     Attributes:
         uri: the file's path (percent-encoded as a file: URI where the name is no UTF-8).
-        identity: size in bytes, mtime_ns, inode (H24).
+        identity: size in bytes, mtime_ns, inode (H24), of an object size and etag; `AGAIN` where it replaces,
+            `VERSION` where a bucket keeps versions.
         identity_key: the identity as one text; (region, uri, identity_key) is taken once.
         output: the source's output it belongs to, "" if it has one.
         origin: `scan` or `backfill`.

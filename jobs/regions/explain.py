@@ -9,7 +9,7 @@ from typing import Any
 from jobs.graph.annotations import Consistent, Runs, Trigger
 from jobs.graph.operator import Input, Operator, Vectorises
 from jobs.regions.notes import notes
-from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan
+from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan
 
 _VECTORISES = {
     Vectorises.YES: "many triggers at once",
@@ -45,7 +45,8 @@ def as_json(plan: ApplicationPlan) -> dict[str, Any]:
           `is_start`, `is_end`, `is_feed`, `is_stateful`, `vectorises` (`yes`, `checked`, `no`; null in a feed),
           `outputs`, `fingerprint` (of itself alone) and `ports`: list of `index`, `port`, `parameter`, `stream`,
           `class` (null in a feed)
-        - `tables`: list of `table`, `operator`, `guarantee` (null if it promises none)
+        - `tables`: list of `table`, `operator`, `guarantee` (null if it promises none) and `condition`: what the
+          guarantee depends on (null: on nothing)
     - `autonomous`: list of `name`, `operators`, `reads` and `feeds` (regions), `tables`
     """
     return {
@@ -95,9 +96,10 @@ def _region_text(region: RegionPlan) -> list[str]:
     if region.tables:
         lines.append("  tables")
         lines += _columns(
-            [(table.name, table.guarantee or "no guarantee", f"by {table.operator}") for table in region.tables],
+            [(table.name, _promised(table), f"by {table.operator}") for table in region.tables],
             indent=4,
         )
+        lines += [f"    {table.name}: {table.condition}" for table in region.tables if table.condition]
     parameters = region.parameters
     lines += [
         "  parameters",
@@ -106,6 +108,12 @@ def _region_text(region: RegionPlan) -> list[str]:
         f" rewind by {_counted(parameters.rewind_horizon, 'id')}",
     ]
     return lines
+
+
+def _promised(table: TablePlan) -> str:
+    if table.guarantee is None:
+        return "no guarantee"
+    return f"{table.guarantee} on condition" if table.condition else str(table.guarantee)
 
 
 def _grouping_text(region: RegionPlan) -> str:
@@ -161,7 +169,12 @@ def _region_json(region: RegionPlan) -> dict[str, Any]:
         "parameters": _parameters_json(region.parameters),
         "operators": [_operator_json(region, operator) for operator in region.run_order],
         "tables": [
-            {"table": table.name, "operator": table.operator, "guarantee": table.guarantee and table.guarantee.value}
+            {
+                "table": table.name,
+                "operator": table.operator,
+                "guarantee": table.guarantee and table.guarantee.value,
+                "condition": table.condition,
+            }
             for table in region.tables
         ],
     }
@@ -222,7 +235,8 @@ def _columns(rows: Sequence[Sequence[str]], *, indent: int) -> list[str]:
 
 def _shape(operator: Operator) -> str:
     if operator.is_sink:
-        return f'[("{operator.name}")]'
+        adopted = f"<br/>adopted: {operator.guarantee} on condition" if operator.condition else ""
+        return f'[("{operator.name}{adopted}")]'
     return f'(["{operator.name}"])' if operator.consistent is not None else f'["{operator.name}"]'
 
 

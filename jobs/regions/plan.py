@@ -24,6 +24,7 @@ class TablePlan:
     name: str
     operator: str
     guarantee: Guarantee | None
+    condition: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class RegionPlan:
         ports: every connection of every operator, in the order of `operators`.
         vectorisation: by name of operator or feed, what is known before any plan is analysed.
         tables: what its sinks write.
+        quarantine: the table below the lake for rows that cannot be read.
         fingerprints: by name of operator or feed, of each alone.
         fingerprint: changes when what the region computes does, not when code is moved around.
     """
@@ -56,6 +58,7 @@ class RegionPlan:
     ports: tuple[PortPlan, ...]
     vectorisation: Mapping[str, Vectorises]
     tables: tuple[TablePlan, ...]
+    quarantine: str
     fingerprints: Mapping[str, str]
     fingerprint: str
 
@@ -210,10 +213,13 @@ def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tupl
         ports=tuple(port for operator in operators for port in port_plans(operator, draft.members)),
         vectorisation={operator.name: operator.vectorisation() for operator in run_order},
         tables=tuple(
-            TablePlan(name=table, operator=operator.name, guarantee=operator.guarantee)
+            TablePlan(
+                name=table, operator=operator.name, guarantee=operator.guarantee, condition=operator.condition
+            )
             for operator in operators
             for table in operator.tables
         ),
+        quarantine="_".join([application, *(draft.starts[:1] if len(drafts) > 1 else ()), "quarantine"]),
         fingerprints=fingerprints,
         fingerprint=digest_of({"starts": draft.starts, "operators": fingerprints}),
     )

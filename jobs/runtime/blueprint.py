@@ -7,7 +7,7 @@ error here, when nothing has been claimed or committed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.frames import GroupFrames, empty_like
 from jobs.runtime.ports import Outside
+from jobs.runtime.quarantining import quarantine_table
 from jobs.runtime.shipping import ship_by_value
 from jobs.runtime.walking import Verdict, verdict_of
 
@@ -93,6 +94,9 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
                     tables.append(table)
                 if table.role is not TableRole.UPSERT:
                     written_by[operator.name] = table.name
+    if any(isinstance(operator, Source) for operator in region.run_order):
+        tables.append(quarantine_table(region))
+    _examine_adopted(tables, outside)
     return Blueprint(
         region=region,
         application=application,
@@ -101,6 +105,13 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
         verdicts=verdicts,
         written_by=written_by,
     )
+
+
+def _examine_adopted(tables: Sequence[RegionTable], outside: Outside) -> None:
+    """Refuse at once what an adopted table would not take."""
+    for table in tables:
+        if table.adopted:
+            outside.store.adopted(table.name).examine(table.schema_json, merged=table.role is TableRole.UPSERT)
 
 
 def seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
@@ -134,11 +145,8 @@ def _empty_scan(session: SparkSession, source: Source, output: str) -> DataFrame
 
 
 def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, version: int | None) -> DataFrame:
-    """Return a lookup's table at one version, by delta-spark; its own tags are not tags of the stream."""
-    reader = session.read.format("delta")
-    if version is not None:
-        reader = reader.option("versionAsOf", str(version))
-    return reader.load(outside.lookup_path(operator.table)).drop(SEQUENCE_ID, POSITION)
+    """Return a lookup's table at one version; its own tags are not tags of the stream."""
+    return outside.lookups.read(session, operator.table, version).drop(SEQUENCE_ID, POSITION)
 
 
 def _apply(operator: Operator, frames: GroupFrames, output: str) -> DataFrame:
@@ -159,7 +167,10 @@ def _tables_of(
         ]  # fmt: skip
     visible = f"lake/{operator.table}"
     if not isinstance(operator, DeltaUpsertSink):
-        return [RegionTable(name=visible, role=TableRole.APPEND, operator=operator.name, schema_json=schema)]
+        return [
+            RegionTable(name=visible, role=TableRole.APPEND, operator=operator.name, schema_json=schema,
+                        adopted=operator.adopt, evolves=operator.on_schema_change == "evolve")
+        ]  # fmt: skip
     upstream = region.operator(operator.inputs[0].upstream)
     tables = []
     if isinstance(upstream, Aggregate) and set(upstream.all_keys) == set(operator.keys):
@@ -171,11 +182,12 @@ def _tables_of(
         columns = tuple(result.columns)
         tables.append(
             RegionTable(name=history, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
-                        keys=operator.keys)
+                        keys=operator.keys, evolves=operator.on_schema_change == "evolve")
         )  # fmt: skip
     tables.append(
         RegionTable(name=visible, role=TableRole.UPSERT, operator=operator.name, schema_json=schema,
-                    keys=operator.keys, history=history, columns=columns)
+                    keys=operator.keys, history=history, columns=columns, adopted=operator.adopt,
+                    evolves=operator.on_schema_change == "evolve")
     )  # fmt: skip
     return tables
 

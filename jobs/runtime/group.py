@@ -6,43 +6,44 @@ commit names them, they are orphans that no reader sees.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import AccountingError, BadInput, DrainmarkError
+from jobs.errors import AccountingError, BadInput, DrainmarkError, OperatorFailed
 from jobs.failpoints import FailPoint, InjectedFailure, reach
 from jobs.graph.operator import Operator
 from jobs.operators.aggregate import Aggregate
-from jobs.operators.directory_scan import CORRUPT, Source
+from jobs.operators.directory_scan import Source
 from jobs.operators.lookup import Lookup
 from jobs.protocol.manifest import Image, Manifest, StagedFile
+from jobs.runtime.adopting import require_accepted
 from jobs.runtime.blueprint import Blueprint, check_schema, read_lookup, seen_downstream, shares_history
-from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of, with_source_file
+from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of
+from jobs.runtime.intake import Intake
 from jobs.runtime.materialising import Materialiser
 from jobs.runtime.ports import Outside
-from jobs.runtime.reading import Group, Inbox, paths_by_id
+from jobs.runtime.quarantining import quarantine_table
+from jobs.runtime.reading import Group, Inbox
+from jobs.runtime.storage_faults import no_space
 from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_LINK_NAME = re.compile(r"(\d{19})\.\w+")
-_UNREADABLE = ("FAILED_READ_FILE", "not in gzip format", "ZipException", "EOFException", "MALFORMED_")
 _WRITERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTable:
-    """What one output of a group left in staging."""
+    """What one output of a group left in staging; nobody reads on from a table without a frame."""
 
     files: tuple[StagedFile, ...]
-    rows: pa.Table | None
-    frame: DataFrame
+    rows: pa.Table | None = None
+    frame: DataFrame | None = None
     image: Image | None = None
 
 
@@ -51,7 +52,9 @@ class StagedGroup:
     """A drained group: everything the checkpoint row names.
 
     Attributes:
-        rows_in: rows read, by id; 0 for an empty file.
+        rows_in: rows read, by id; 0 for an empty file. What is quarantined is among them.
+        rows_quarantined: by id, where there are any.
+        refused: by id, why a file was quarantined whole.
         tables: by name of APPEND or CHANGES table.
     """
 
@@ -62,6 +65,8 @@ class StagedGroup:
     process_seconds: float
     drain_seconds: float
     upserts: tuple[str, ...] = ()
+    rows_quarantined: Mapping[int, int] = field(default_factory=dict)
+    refused: Mapping[int, str] = field(default_factory=dict)
 
     def manifest(self) -> Manifest:
         return Manifest(
@@ -87,7 +92,7 @@ class GroupWork:
     small: bool
     tag: str
     lookups: dict[str, int] = field(default_factory=dict)
-    rows_in: dict[int, int] = field(default_factory=dict)
+    _intake: Intake | None = None
     _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
     _frames: GroupFrames | None = None
 
@@ -99,15 +104,18 @@ class GroupWork:
         """
         reach(FailPoint.PROCESS_BEFORE)
         started = time.monotonic()
-        inbox = Inbox(self.outside.store.inbox(self.group.epoch, self.group.attempt), self.group)
+        inbox = Inbox(self.outside.store.inbox(self.group.epoch, self.group.attempt), self.group, self.outside.inputs)
         materialiser = Materialiser(session=self.outside.engine.session, small=self.small)
         try:
-            inbox.link()
+            inbox.fill(in_place=True)
             with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):
                 self._compute(inbox, materialiser, pool)
                 reach(FailPoint.DRAIN)
                 drained = time.monotonic()
                 tables = {name: future.result() for name, future in self._staged.items()}
+                tables.update(self._quarantined())
+                blueprint = self.blueprint
+                require_accepted(blueprint.region, blueprint.tables, tables, self.group, self.outside)
             inbox.check()
             for name, staged in tables.items():
                 self.outside.store.verify(name, staged.files)
@@ -118,7 +126,9 @@ class GroupWork:
         ended = time.monotonic()
         return StagedGroup(
             group=self.group,
-            rows_in=self.rows_in,
+            rows_in=intake.rows_in if (intake := self._intake) else {},
+            rows_quarantined=intake.quarantine.counts() if intake else {},
+            refused=intake.quarantine.files if intake else {},
             tables=tables,
             lookups=self.lookups,
             process_seconds=drained - started,
@@ -163,45 +173,34 @@ class GroupWork:
         frames.streams[f"{operator.name}[{output}]" if output else operator.name] = frame
 
     def _scan(self, inbox: Inbox, materialiser: Materialiser) -> dict[str, DataFrame]:
-        """Materialise the parsed input of each output, count its rows, and refuse what does not fit (H16)."""
-        session = self.outside.engine.session
-        scanned: dict[str, DataFrame] = {}
-        self.rows_in.update(dict.fromkeys((m.sequence_id for m in self.group.members), 0))
-        for source in (op for op in self.blueprint.region.run_order if isinstance(op, Source)):
-            for output in source.outputs:
-                inbox.output_folder(output).mkdir(parents=True, exist_ok=True)
-                parsed = source.read(session, [str(inbox.output_folder(output))], output)
-                corrupt = CORRUPT if CORRUPT in parsed.columns else None
-                self._check_files(parsed, inbox.files_of(output), source)
-                rows, counts = self._blaming(source, lambda p=parsed, c=corrupt: materialiser.counted(p, c))
-                self._account(source, rows, counts)
-                rows = rows.drop(CORRUPT) if corrupt and not self.small else rows
-                scanned[output] = with_source_file(rows, self.group.first_id, paths_by_id(self.group.members))
-        return scanned
-
-    def _check_files(self, parsed: DataFrame, expected: int, source: Source) -> None:
-        found = len(parsed.inputFiles())
-        if found != expected:
-            msg = f"Spark lists {found} of the group's {expected} files"
-            raise AccountingError(msg, operator=source.name, location=source.location)
-
-    def _account(self, source: Source, rows: DataFrame, counts: Mapping[int, tuple[int, int]]) -> None:
-        for number, (read, _) in counts.items():
-            self.rows_in[number] = self.rows_in.get(number, 0) + read
-        wrong = sorted(number for number, (_, bad) in counts.items() if bad)
-        if not wrong:
-            return
-        sample = rows.where(f"{CORRUPT} is not null and _sequence_id = {wrong[0]}").select(CORRUPT).first()
-        trigger = self.group.member(wrong[0]).trigger
-        text = str(sample[0])[:200] if sample else ""
-        msg = f"{trigger.uri}: {counts[wrong[0]][1]} row(s) do not fit the schema of {source.name!r}, e.g. {text!r}"
-        raise BadInput(
-            msg,
-            operator=source.name,
-            location=source.location,
-            remedy=f"mend the file, or: drainmark skip {trigger.region} --file '{trigger.uri}' --reason '…'",
-            triggers=tuple(self.group.member(number).trigger for number in wrong),
+        """Take in the files of each output; what cannot be read is quarantined, or halts the region."""
+        sources = [operator for operator in self.blueprint.region.run_order if isinstance(operator, Source)]
+        if not sources:
+            return {}
+        intake = self._intake = Intake(
+            session=self.outside.engine.session, group=self.group, inbox=inbox, materialiser=materialiser
         )
+        try:
+            frames: dict[str, DataFrame] = self._blaming(sources[0], lambda: intake.take(sources))
+        except (BadInput, AccountingError, OperatorFailed):
+            inbox.check()  # a file that changes while it is read is not a bad one (I3)
+            raise
+        return frames
+
+    def _quarantined(self) -> dict[str, StagedTable]:
+        """Stage the rows that could not be read; no file where there are none."""
+        intake = self._intake
+        if intake is None:
+            return {}
+        name = quarantine_table(self.blueprint.region).name
+        rows = intake.quarantine.rows(intake.uris())
+        if rows is None:
+            return {name: StagedTable(files=())}
+        files = self.outside.store.staging(name, self.group.epoch, self.group.attempt).write(rows, "rows")
+        staged, counted = sum(file.rows for file in files), sum(intake.quarantine.counts().values())
+        if staged != counted:
+            raise AccountingError(f"{counted} rows are to be quarantined, and {staged} are staged in {name}")
+        return {name: StagedTable(files=files)}
 
     def _state_before(
         self, operator: Aggregate, partials: DataFrame, materialiser: Materialiser
@@ -219,9 +218,7 @@ class GroupWork:
         }
 
     def _lookup(self, operator: Lookup) -> DataFrame:
-        from deltalake import DeltaTable
-
-        version = DeltaTable(self.outside.lookup_path(operator.table)).version()
+        version = self.outside.lookups.version(operator.table)
         self.lookups[operator.table] = version
         return read_lookup(self.outside.engine.session, operator, self.outside, version)
 
@@ -231,7 +228,13 @@ class GroupWork:
             table = self.blueprint.written_by.get(port.upstream)
             if table is None or port.stream in frames.streams or shares_history(operator, self.blueprint.region):
                 continue
-            frames.streams[port.stream] = seen_downstream(upstream, self._staged[table].result().frame)
+            frames.streams[port.stream] = seen_downstream(upstream, self._frame_of(table))
+
+    def _frame_of(self, table: str) -> DataFrame:
+        frame = self._staged[table].result().frame
+        if frame is None:
+            raise AccountingError(f"{table} is read, and only staged")
+        return frame
 
     def _stage(
         self, operator: Operator, frame: DataFrame, materialiser: Materialiser, pool: ThreadPoolExecutor
@@ -249,7 +252,7 @@ class GroupWork:
             if self.small:
                 rows = frame.toArrow()
                 files = staging.write(rows, "rows")
-                staged = materialiser.local(rows) if self._is_read(operator) else frame
+                staged = materialiser.local(rows, frame) if self._is_read(operator) else frame
             else:
                 frame.write.parquet(str(staging.path("rows")))
                 files = staging.describe("rows")
@@ -269,8 +272,7 @@ class GroupWork:
         session = self.outside.engine.session
         if not files:
             return session.createDataFrame([], frame.schema)
-        root = self.outside.store.table(name).root
-        return session.read.schema(frame.schema).parquet(*(str(root / file.path) for file in files))
+        return session.read.schema(frame.schema).parquet(*self.outside.store.table(name).spark_paths(files))
 
     def _image(
         self, operator: Aggregate, name: str, rows: Any, staged: DataFrame, files: tuple[StagedFile, ...]
@@ -286,30 +288,11 @@ class GroupWork:
         return Image(table=name, at=self.group.last_id, files=staging.describe("image"))
 
     def _blaming(self, operator: Operator, action: Any) -> Any:
-        """Run something that starts Spark jobs; its failure names an operator, a file where the file is to blame."""
+        """Run something that starts Spark jobs; its failure names an operator."""
         try:
             return action()
         except (DrainmarkError, InjectedFailure):
             raise
         except Exception as error:
-            text = str(error)
-            found = _LINK_NAME.search(text)
-            sources = [op for op in self.blueprint.region.run_order if isinstance(op, Source)]
-            if found and sources and any(sign in text for sign in _UNREADABLE):
-                trigger = self.group.member(int(found.group(1))).trigger
-                msg = f"{trigger.uri} cannot be read as {sources[0].scan.format}: {_cause(text)}"
-                raise BadInput(
-                    msg,
-                    operator=sources[0].name,
-                    location=sources[0].location,
-                    remedy=f"mend the file, or: drainmark skip {trigger.region} --file '{trigger.uri}' --reason '…'",
-                    triggers=(trigger,),
-                ) from error
-            raise failure_of(blamed_operator(error, self.blueprint.region.run_order, operator), error) from error
-
-
-def _cause(text: str) -> str:
-    for line in text.splitlines():
-        if "Caused by:" in line:
-            return line.split("Caused by:", 1)[1].strip()[:300]
-    return text.splitlines()[0][:300]
+            blamed = blamed_operator(error, self.blueprint.region.run_order, operator)
+            raise no_space(error) or failure_of(blamed, error) from error

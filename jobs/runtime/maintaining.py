@@ -27,6 +27,8 @@ def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch:
     """
     rewritten = 0
     for table in tables:
+        if table.adopted:  # keeping it fast is its maker's business
+            continue
         target = store.table(table.name)
         if table.role is not TableRole.UPSERT:
             version = target.txn_version()
@@ -47,7 +49,8 @@ def collect_orphans(store: RegionStore, tables: Sequence[RegionTable], epoch: in
     for row in store.checkpoint.rows():
         manifest = manifest_of(row)
         if manifest is not None:
-            files = [*manifest.files.values(), *(image.files for image in manifest.images)]
+            replaced = manifest.replaced.files.values() if manifest.replaced else ()
+            files = [*manifest.files.values(), *replaced, *(image.files for image in manifest.images)]
             named.update(file.path.rpartition("/")[0] for group in files for file in group)
-    staged = [table.name for table in tables if table.role is not TableRole.UPSERT]
+    staged = [table.name for table in tables if table.role is not TableRole.UPSERT and not table.adopted]
     return store.collect_orphans(staged, epoch, named)

@@ -16,6 +16,8 @@ from jobs.lazy import F
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_NO_ZONE = "timestamp[us]"
+
 
 @dataclass(slots=True, kw_only=True)
 class Materialiser:
@@ -32,14 +34,23 @@ class Materialiser:
     def once(self, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that is computed once."""
         if self.small:
-            return self.local(frame.toArrow())
+            return self.local(frame.toArrow(), frame)
         kept = frame.persist()
         self.held.append(kept)
         return kept
 
-    def local(self, table: Any) -> DataFrame:
-        """Return Arrow rows as a frame of one partition: keyed operators then need no exchange."""
-        return self.session.createDataFrame(table).coalesce(1)
+    def local(self, table: Any, like: DataFrame) -> DataFrame:
+        """Return Arrow rows as a frame of one partition: keyed operators then need no exchange.
+
+        Args:
+            like: where the rows come from; has their types, which Arrow's tell all but for times without a zone.
+        """
+        if _NO_ZONE not in str(table.schema):
+            return self.session.createDataFrame(table).coalesce(1)
+        from pyspark.sql.types import StructType
+
+        columns = StructType([column for column in like.schema.fields if column.name in table.column_names])
+        return self.session.createDataFrame(table, columns).coalesce(1)
 
     def counted(self, frame: DataFrame, corrupt: str | None) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:
         """Materialise a parsed input and count its rows in the same pass.
@@ -52,7 +63,7 @@ class Materialiser:
             table = frame.toArrow()
             counts = _count_arrow(table, corrupt)
             is_clean = corrupt is not None and not any(bad for _, bad in counts.values())
-            return self.local(table.drop_columns([corrupt]) if is_clean else table), counts
+            return self.local(table.drop_columns([corrupt]) if is_clean else table, frame), counts
         kept = self.once(frame)
         bad = F.count(F.col(corrupt)) if corrupt else F.lit(0).cast("bigint")
         rows = kept.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias("rows"), bad.alias("bad")).collect()

@@ -10,7 +10,7 @@ import datetime as dt
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.errors import Fenced, Halted, RegistryLost
@@ -21,10 +21,13 @@ from jobs.protocol.manifest import RegionTable
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import Event, State, move
 from jobs.protocol.triggers import Trigger
+from jobs.runtime.descriptions import halted_error, trigger_columns
+from jobs.runtime.durations import Durations
 from jobs.runtime.group import StagedGroup
 from jobs.runtime.maintaining import collect_orphans
 from jobs.runtime.ports import Outside
 from jobs.runtime.publishing import publish_group, rewind_tables
+from jobs.runtime.replacing import stage_replaced
 
 Report = Callable[[str, Mapping[str, Any]], None]
 """Called with the name of a step and its numbers, once a step."""
@@ -51,7 +54,7 @@ class RegionOwner:
         state: the controller's state (E9).
         versions: Delta version by table of what this owner published.
         done_through: the newest id that this owner itself published or rewound; its note rides with a later commit.
-        commit_seconds: by the last id of a group, how long its commit took; noted with the next commit, too.
+        durations: of what it did since its last note; noted with the next commit, too.
     """
 
     identity: Identity
@@ -62,7 +65,7 @@ class RegionOwner:
     state: State = State.STARTED
     versions: dict[str, int] = field(default_factory=dict)
     done_through: int = 0
-    commit_seconds: dict[int, float] = field(default_factory=dict)
+    durations: Durations = field(default_factory=Durations)
 
     @property
     def region(self) -> str:
@@ -107,7 +110,7 @@ class RegionOwner:
             raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
         known = tuple(tables) or self.history.tables
         for table in known:
-            store.table(table.name).create(table.schema_json)
+            store.create(table)
         previous = self.history.last_outcome
         self.epoch = max(self.history.epoch, registry.region_info(self.region).epoch) + 1
         self._move(Event.CLAIMED_UNCLEAN if attempts_after(RegionHistory(), previous) else Event.CLAIMED_CLEAN)
@@ -119,7 +122,10 @@ class RegionOwner:
             tables=[table.to_json() for table in known],
         )
         store.checkpoint.claim(row)
-        self.history = self.history.with_rows([row])
+        for table in known:
+            store.widen(table)
+        # Read again: until this very commit an older owner that was stopped could still commit a group (H2, H3).
+        self.history = RegionHistory.from_rows(store.checkpoint.rows())
         registry.set_epoch(self.region, self.epoch)
         registry.set_next_id(self.region, self.epoch, self.history.next_id)
         self.report("claim", {"epoch": self.epoch, "previous": previous.value, "attempts": self.history.attempts})
@@ -157,6 +163,7 @@ class RegionOwner:
             Fenced: another owner claimed; nothing was committed.
         """
         group = staged.group
+        manifest = replace(staged.manifest(), replaced=stage_replaced(self.outside.store, self.history, group))
         started = time.monotonic()
         rows = [
             self._row(
@@ -168,13 +175,15 @@ class RegionOwner:
                 rows_in=staged.rows_in.get(member.sequence_id, 0),
                 bytes_in=member.trigger.size_bytes,
                 drain_seconds=round(staged.process_seconds + staged.drain_seconds, 4),
-                manifest=staged.manifest().to_json() if member.sequence_id == group.last_id else None,
-                **_trigger_columns(member.trigger),
+                manifest=manifest.to_json() if member.sequence_id == group.last_id else None,
+                rows_quarantined=staged.rows_quarantined.get(member.sequence_id),
+                reason=staged.refused.get(member.sequence_id),
+                **trigger_columns(member.trigger),
             )
             for member in group.members
         ]
         self._append([*self._open_note(), *rows], group.last_id)
-        self.commit_seconds[group.last_id] = round(time.monotonic() - started, 4)
+        self.durations.commits[group.last_id] = round(time.monotonic() - started, 4)
         return rows[-1]
 
     def publish(self, row: CheckpointRow) -> None:
@@ -185,7 +194,10 @@ class RegionOwner:
         reach(FailPoint.RESUME_AFTER)
 
     def _publish(self, row: CheckpointRow) -> None:
-        self.versions.update(publish_group(self.outside.store, self.history.tables, row))
+        started = time.monotonic()
+        tables = (*self.history.former, *self.history.tables)
+        self.versions.update(publish_group(self.outside.store, tables, row, self.epoch))
+        self.durations.publishes[row.sequence_id] = round(time.monotonic() - started, 4)
 
     def _settle(self, row: CheckpointRow) -> None:
         """Tell the registry which triggers the group committed; only then is the group done.
@@ -214,7 +226,10 @@ class RegionOwner:
         """
         self.history.check_rewind(to, horizon)
         number = self.outside.registry.take_ids(self.region, self.epoch, 1)
-        row = self._row(RowKind.REWIND, number, to=to, tables=[table.to_json() for table in self.history.tables])
+        row = self._row(
+            RowKind.REWIND, number, to=to, tables=[table.to_json() for table in self.history.tables],
+            restored=[replaced.to_json() for replaced in self.history.replaced_after(to)] or None,
+        )  # fmt: skip
         if self.state is State.STARTED:
             self._move(Event.CLAIMED_CLEAN)
         self._move(Event.REWIND_ASKED)
@@ -238,7 +253,10 @@ class RegionOwner:
     def halt(
         self, reason: str, *, trigger: str | None, operator: str | None, error: Mapping[str, Any] | None
     ) -> Halted:
-        """Write that the region is halted and return the error that says so."""
+        """Write that the region is halted, tell whoever wants to know, and return the error that says so.
+
+        Every halt goes through here. A crash right after the commit leaves it to others to tell (`Outside.on_halt`).
+        """
         if self.state in (State.PROCESSING, State.RESETTING):
             self._move(Event.HALT_ASKED)
         row = self._row(
@@ -246,6 +264,8 @@ class RegionOwner:
             error=dict(error) if error else None,
         )  # fmt: skip
         self._note([*self._open_note(), row])
+        self.report("halt", {"reason": reason, "trigger": trigger})
+        self.outside.on_halt(self.history)
         return halted_error(self.region, self.history)
 
     def resume(self, reason: str) -> None:
@@ -265,7 +285,7 @@ class RegionOwner:
         number = self.outside.registry.take_ids(self.region, self.epoch, 1)
         row = self._row(
             RowKind.SKIP, number, group_first=number, group_last=number, rows_in=0, reason=reason,
-            **_trigger_columns(trigger),
+            **trigger_columns(trigger),
         )  # fmt: skip
         self._append([row], number)
         self._settle_skip(row)
@@ -282,12 +302,13 @@ class RegionOwner:
 
     def release(self, outcome: Outcome, error: Mapping[str, Any] | None = None) -> None:
         """Note how this owner ended and give up the lease; an interrupted or clean end costs no attempt."""
-        reach(FailPoint.RELEASE_BEFORE)
         try:
+            reach(FailPoint.RELEASE_BEFORE)
             if self.epoch:
                 self._note_published(outcome=outcome, error=error)
         finally:
             self.outside.lease.release(clean=outcome is Outcome.CLEAN)
+        self.report("release", {"outcome": outcome.value})
 
     def leave(self) -> None:
         """Give up after `Fenced`: no commit, no registry write."""
@@ -328,7 +349,7 @@ class RegionOwner:
             self.history.committed_id,
             versions=dict(self.versions),
             through=through,
-            commit_seconds={str(number): seconds for number, seconds in self.commit_seconds.items()},
+            **self.durations.to_detail(),
             outcome=outcome.value if outcome else None,
             error=dict(error) if error else None,
         )
@@ -340,11 +361,12 @@ class RegionOwner:
     def _append(self, rows: Sequence[CheckpointRow], sequence_id: int) -> None:
         self.outside.store.checkpoint.append(rows, sequence_id=sequence_id)
         if any(row.kind is RowKind.PUBLISHED for row in rows):
-            self.commit_seconds.clear()
+            self.durations.clear()
         self.history = self.history.with_rows(rows)
 
     def _move(self, event: Event) -> None:
-        self.state = move(self.state, event)
+        before, self.state = self.state, move(self.state, event)
+        self.durations.moved(before, self.state, self.history)
         if self.epoch:
             self.report("state", {"state": self.state.value})
 
@@ -364,32 +386,3 @@ class RegionOwner:
             detail={name: value for name, value in values.items() if value is not None},
             **columns,
         )
-
-
-def _trigger_columns(trigger: Trigger) -> dict[str, Any]:
-    return {
-        "trigger_uri": trigger.uri,
-        "trigger_kind": "file",
-        "trigger_identity": full_identity(trigger),
-        "trigger_order": trigger.order_index,
-    }
-
-
-def full_identity(trigger: Trigger) -> dict[str, Any]:
-    """Return what a row must hold of a trigger so that the registry can be rebuilt from it."""
-    return {**trigger.identity, "output": trigger.output, "origin": trigger.origin}
-
-
-def halted_error(region: str, history: RegionHistory) -> Halted:
-    """Return the error that says why a region is halted and what to do."""
-    detail = history.halt.detail if history.halt else {}
-    blame = f" (trigger {detail['trigger']})" if detail.get("trigger") else ""
-    error = detail.get("error") or {}
-    cause = f": {error['message']}" if error.get("message") else ""
-    skip = f", or: drainmark skip {region} --file '{detail['trigger']}' --reason '…'" if detail.get("trigger") else ""
-    return Halted(
-        f"region {region!r} is halted: {detail.get('reason', 'unknown')}{blame}{cause}",
-        operator=detail.get("operator"),
-        remedy=f"mend the cause, then: drainmark resume {region}{skip}",
-        trigger=detail.get("trigger"),
-    )

@@ -5,23 +5,26 @@ Structural on purpose: the adapters are usable and tested without a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jobs.protocol.manifest import StagedFile
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.manifest import RegionTable, StagedFile
 from jobs.protocol.rows import CheckpointRow
 from jobs.protocol.triggers import Trigger
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Engine(Protocol):
     """A Spark session whose jobs can be tagged and cancelled."""
+
+    master: str
 
     @property
     def session(self) -> SparkSession: ...
@@ -45,24 +48,63 @@ class Published(Protocol):
     def delta_version(self) -> int: ...
 
 
-class Table(Protocol):
-    """A managed Delta table: every verb is one transaction under a txnVersion (design.md §3.2)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """What rows for an adopted table break.
 
-    root: Path
+    Attributes:
+        rule: e.g. `constraint positive`.
+        condition: SQL text of what must be true.
+        rows: how many rows break it.
+        first_id: smallest `_sequence_id` among them.
+    """
+
+    rule: str
+    condition: str
+    rows: int
+    first_id: int
+
+
+class Table(Protocol):
+    """A Delta table of a region: every verb is one transaction under a txnVersion (design.md §3.2)."""
 
     def exists(self) -> bool: ...
-    def create(self, schema_json: str) -> None: ...
     def publish(self, version: int, files: Sequence[StagedFile]) -> Published: ...
     def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published: ...
     def rewind_rows(self, version: int, to: int, staging: Any) -> Published: ...
     def rewind_upsert(
         self, version: int, to: int, history: Any, keys: Sequence[str], columns: Sequence[str]
     ) -> Published: ...
+    def row_count(self) -> int: ...
+    def newest_id(self) -> int: ...
+    def txn_version(self) -> int | None: ...
+
+
+class Adopted(Table, Protocol):
+    """A table that others made: the same verbs, and what it asks of rows before they are committed."""
+
+    def examine(self, schema_json: str, *, merged: bool) -> Any: ...
+    def breach(self, rows: DataFrame) -> Breach | None: ...
+
+
+RowsOf = tuple[Collection[int], Sequence[StagedFile]]
+"""The rows of some ids in some files, which may hold rows of other ids, too."""
+
+
+class RowsTable(Table, Protocol):
+    """A managed table, whose files are ours: the rows of single ids can be withdrawn from it, and brought back."""
+
     def compact(self, version: int, staging: Any, *, files_at_least: int = 64, horizon_id: int = 0) -> bool: ...
     def maintain(self) -> None: ...
     def live_files(self) -> tuple[StagedFile, ...]: ...
-    def row_count(self) -> int: ...
-    def txn_version(self) -> int | None: ...
+    def read_staged(self, paths: Sequence[str]) -> pa.Table: ...
+    def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
+    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]: ...
+    def holds(self, files: Sequence[StagedFile]) -> bool: ...
+    def replace(
+        self, version: int, files: Sequence[StagedFile], ids: Collection[int], staging: Any
+    ) -> Published: ...
+    def rewind_rows(self, version: int, to: int, staging: Any, *, restored: Sequence[RowsOf] = ()) -> Published: ...
 
 
 class CheckpointStore(Protocol):
@@ -77,6 +119,41 @@ class CheckpointStore(Protocol):
     def maintain(self) -> None: ...
 
 
+class Inputs(Protocol):
+    """The files that triggers stand for, in folders and in buckets."""
+
+    def place(self, wanted: Sequence[tuple[Trigger, Path]]) -> None:
+        """Make each trigger's file, as it was scanned, readable at a path that does not exist yet.
+
+        Raises:
+            InputMissing, InputChanged: naming the triggers whose files are gone, or are other files.
+        """
+
+    def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
+        """Return what Spark can read where it is: index in `triggers` -> path for Spark, each path once.
+
+        What is gone, or is another object now, is not among them: `place` says so.
+        """
+
+    def check(self, triggers: Sequence[Trigger]) -> None:
+        """Compare what was read where it is with its identity at the scan, after it was read.
+
+        Raises:
+            InputMissing, InputChanged: as `place`.
+        """
+
+
+class Garbage(Protocol):
+    """What can be deleted of one table."""
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def files(self) -> tuple[str, ...]: ...
+    @property
+    def size(self) -> int: ...
+
+
 class RegionStore(Protocol):
     """All tables of a region."""
 
@@ -84,11 +161,28 @@ class RegionStore(Protocol):
 
     @property
     def checkpoint(self) -> CheckpointStore: ...
-    def table(self, name: str) -> Table: ...
+    def table(self, name: str) -> RowsTable: ...
+    def open(self, table: RegionTable) -> Table: ...
+    def adopted(self, name: str) -> Adopted: ...
+    def create(self, table: RegionTable) -> None: ...
+    def widen(self, table: RegionTable) -> None: ...
     def staging(self, name: str, epoch: int, attempt: str) -> StagingArea: ...
     def verify(self, name: str, files: Sequence[StagedFile]) -> None: ...
+    def keep_copies(self, files: Mapping[str, Sequence[StagedFile]]) -> None: ...
+    def drop_copies(self) -> None: ...
     def collect_orphans(self, names: Sequence[str], below_epoch: int, named: set[str]) -> int: ...
     def inbox(self, epoch: int, attempt: str) -> Path: ...
+    def garbage(self, name: str, named: Set[str], *, below_epoch: int, now: float) -> Garbage: ...
+    def discard(self, garbage: Any) -> None: ...
+    def dead_spools(self, *, below_epoch: int, before: float) -> tuple[Path, ...]: ...
+    def discard_spools(self, spools: Sequence[Path]) -> None: ...
+
+
+class Lookups(Protocol):
+    """Tables that operators look things up in, by the names that `lookup` takes."""
+
+    def version(self, table: str) -> int: ...
+    def read(self, session: SparkSession, table: str, version: int | None) -> DataFrame: ...
 
 
 class RegionRegistry(Protocol):
@@ -110,6 +204,7 @@ class RegionRegistry(Protocol):
     def by_order(self, region: str, orders: Sequence[int]) -> Sequence[Trigger]: ...
     def mark_skipped(self, region: str, epoch: int, trigger_id: int, sequence_id: int, reason: str) -> None: ...
     def clear_halt_request(self, region: str, epoch: int) -> None: ...
+    def clock(self) -> float: ...
 
 
 class RegionLease(Protocol):
@@ -121,12 +216,18 @@ class RegionLease(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """Everything outside the process that a run uses, joined by the control plane."""
+    """Everything outside the process that a run uses, joined by the control plane.
+
+    Attributes:
+        on_halt: called once a halt is committed, its row being part of the history; may take seconds, never raises.
+    """
 
     engine: Engine
     store: RegionStore
+    inputs: Inputs
     registry: RegionRegistry
     lease: RegionLease
     clock: Callable[[], float]
     statement: Callable[[str], str]
-    lookup_path: Callable[[str], str]
+    lookups: Lookups
+    on_halt: Callable[[RegionHistory], None] = lambda history: None

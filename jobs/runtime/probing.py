@@ -157,10 +157,10 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
     """
     import pyarrow as pa
 
-    inbox = Inbox(outside.store.inbox(group.epoch, group.attempt), group)
+    inbox = Inbox(outside.store.inbox(group.epoch, group.attempt), group, outside.inputs)
     scanned: dict[str, pa.Table] = {}
     try:
-        inbox.link()
+        inbox.fill()
         for source in (op for op in blueprint.region.run_order if isinstance(op, Source)):
             for output in source.outputs:
                 folder = inbox.output_folder(output)

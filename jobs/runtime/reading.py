@@ -1,18 +1,19 @@
-"""A group's input: links that we name, identities before and after, paths by id (H22, H24)."""
+"""A group's input: files under names of ours, identities before and after, paths by id (H22, H24)."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from jobs.errors import InputChanged, InputMissing
+from jobs.protocol.addresses import is_object
 from jobs.protocol.triggers import Trigger
-from jobs.runtime.scanning import identity_key, identity_of, path_of
+from jobs.runtime.ports import Inputs
 
 _GZIP_RATIO = 10
+_ASIDE = "_aside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,56 +58,77 @@ class Group:
 
 
 class Inbox:
-    """The folder of links through which Spark reads a group; the id is the name, so odd names are harmless."""
+    """The folder through which Spark reads a group; the id is the name of each file, so odd names are harmless.
 
-    def __init__(self, folder: Path, group: Group) -> None:
+    What lies there is a link to a local file, or the copy of an object.
+
+    Attributes:
+        addresses: by id, paths of the objects that Spark reads where they are; nothing lies here for them.
+    """
+
+    def __init__(self, folder: Path, group: Group, inputs: Inputs) -> None:
         self.folder = folder
         self.group = group
+        self.inputs = inputs
+        self.addresses: dict[int, str] = {}
 
-    def link(self) -> None:
-        """Make one link a file.
+    def fill(self, *, in_place: bool = False) -> None:
+        """Make every file of the group readable at its `path`.
+
+        Args:
+            in_place: leave objects where they are if Spark can read them there.
 
         Raises:
             InputMissing, InputChanged: a file is not what was scanned.
         """
-        self.check()
         for output in {member.trigger.output for member in self.group.members}:
             self.output_folder(output).mkdir(parents=True, exist_ok=True)
-        for member in self.group.members:
-            path = path_of(member.trigger.uri)
-            link = self.output_folder(member.trigger.output) / f"{member.sequence_id:019d}{_extension(path)}"
-            os.symlink(os.path.abspath(path), link)
+        members = self.group.members
+        found = self.inputs.in_place([member.trigger for member in members]) if in_place else {}
+        self.addresses = {members[index].sequence_id: address for index, address in found.items()}
+        self.inputs.place([(member.trigger, self.path(member)) for member in self._placed()])
+
+    def fetch(self, member: Assigned) -> None:
+        """Make an object that has an address readable at its `path`, as the others are.
+
+        Raises:
+            InputMissing, InputChanged: it is not what was scanned.
+        """
+        del self.addresses[member.sequence_id]
+        self.inputs.place([(member.trigger, self.path(member))])
+
+    def _placed(self) -> Iterator[Assigned]:
+        return (member for member in self.group.members if member.sequence_id not in self.addresses)
+
+    def path(self, member: Assigned) -> Path:
+        """Return where a member's file can be read on this machine, unless it has an address."""
+        return self.output_folder(member.trigger.output) / f"{member.sequence_id:019d}{_extension(member.trigger.uri)}"
 
     def output_folder(self, output: str) -> Path:
         return self.folder / (output or "all")
 
-    def files_of(self, output: str) -> int:
-        return sum(1 for member in self.group.members if member.trigger.output == output)
+    def original(self, member: Assigned) -> Path:
+        """Return where a member's file is once it was put aside."""
+        return self.folder / _ASIDE / self.path(member).name
+
+    def put_aside(self, member: Assigned, cleaned: Path | None = None) -> None:
+        """Hide a file from Spark, which reads the cleaned copy in its place, if there is one."""
+        self.original(member).parent.mkdir(exist_ok=True)
+        os.replace(self.path(member), self.original(member))
+        if cleaned is not None:
+            os.replace(cleaned, self.path(member).with_suffix(".data"))
 
     def check(self) -> None:
-        """Compare every file with its identity at the scan; called before and after reading.
+        """Compare every file with its identity at the scan, after reading; a copy of an object is what was scanned.
 
         Raises:
             InputMissing, InputChanged: name the file and the trigger.
         """
-        for member in self.group.members:
-            trigger = member.trigger
-            try:
-                facts = os.stat(path_of(trigger.uri))
-            except OSError as error:
-                msg = f"{trigger.uri} was scanned and cannot be read any more: {error.strerror}"
-                remedy = _SKIP.format(trigger.region, trigger.uri)
-                raise InputMissing(msg, remedy=remedy, triggers=(trigger,)) from error
-            if identity_key(identity_of(facts)) != trigger.identity_key:
-                msg = f"{trigger.uri} is not the file that was scanned: it changed since"
-                raise InputChanged(msg, remedy="it is scanned anew; write files elsewhere and rename them into place",
-                                   triggers=(trigger,))
+        copies = {member.sequence_id for member in self._placed() if is_object(member.trigger.uri)}
+        self.inputs.check([member.trigger for member in self.group.members if member.sequence_id not in copies])
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-_SKIP = "put it back, or: drainmark skip {} --file '{}' --reason '…'"
 
 
 def paths_by_id(members: Sequence[Assigned]) -> str:
@@ -114,7 +136,7 @@ def paths_by_id(members: Sequence[Assigned]) -> str:
     return "\0".join(member.trigger.uri for member in members)
 
 
-def _extension(path: str) -> str:
+def _extension(uri: str) -> str:
     """Return what Spark must see of the name: the ending of a compressed file."""
-    suffix = PurePosixPath(path).suffix.lower()
+    suffix = PurePosixPath(uri).suffix.lower()
     return suffix if suffix in (".gz", ".bz2", ".deflate", ".lz4", ".snappy", ".zst") else ".data"

@@ -19,6 +19,7 @@ class GroupReport:
     last_uri: str
     epoch: int
     rows_in: int
+    rows_quarantined: int
     bytes_in: int
     rows_out: Mapping[str, int]
     versions: Mapping[str, int]
@@ -51,6 +52,7 @@ class GroupReport:
             last_uri=group.members[-1].trigger.uri,
             epoch=group.epoch,
             rows_in=sum(staged.rows_in.values()),
+            rows_quarantined=sum(staged.rows_quarantined.values()),
             bytes_in=sum(member.trigger.size_bytes for member in group.members),
             rows_out={name: sum(file.rows for file in table.files) for name, table in staged.tables.items()},
             versions=dict(versions),

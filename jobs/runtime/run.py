@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,12 +35,16 @@ from jobs.protocol.transitions import Event, State
 from jobs.protocol.triggers import Trigger, TriggerStatus
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.bounded import bounded
+from jobs.runtime.collecting import EVERY_SECONDS, collect
+from jobs.runtime.descriptions import full_identity, halted_error
 from jobs.runtime.group import GroupWork, StagedGroup
 from jobs.runtime.maintaining import EVERY_GROUPS, maintain_tables
-from jobs.runtime.owner import Identity, RegionOwner, Report, full_identity, halted_error
+from jobs.runtime.owner import Identity, RegionOwner, Report
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group
+from jobs.runtime.replacing import one_of_each
 from jobs.runtime.reports import GroupReport
+from jobs.runtime.storage_faults import no_space
 from jobs.state.keyed import KeyedState
 
 
@@ -80,6 +85,7 @@ class RegionRun:
     size: GroupSize = field(default_factory=lambda: GroupSize(1, 1))
     done_triggers: int = 0
     done_groups: int = 0
+    _collects_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.owner = RegionOwner(identity=self.identity, outside=self.outside, report=self._note)
@@ -145,6 +151,7 @@ class RegionRun:
 
     def hand_over(self, error: BaseException | None = None) -> None:
         """Note how the run ended and release the region. Call it once, whatever happened after `claim` began."""
+        self.outside.store.drop_copies()
         if isinstance(error, Fenced):
             self.owner.leave()
             return
@@ -159,7 +166,8 @@ class RegionRun:
             outcome, described = Outcome.FAILED, self._described(error)
         try:
             if described:
-                self.outside.registry.record_error(self.region, self.owner.epoch, described)
+                with suppress(StoreUnavailable):  # the checkpoint table gets it as well
+                    self.outside.registry.record_error(self.region, self.owner.epoch, described)
             self.owner.release(outcome, described)
         except Fenced:
             self.owner.leave()
@@ -172,7 +180,7 @@ class RegionRun:
             count = min(count, self.max_triggers - self.done_triggers)
         if count <= 0:
             return []
-        return self.outside.registry.pending(self.region, count, self.limits.size_bytes)
+        return one_of_each(self.outside.registry.pending(self.region, count, self.limits.size_bytes))
 
     def _group(self, pending: Sequence[Trigger]) -> GroupReport:
         reach(FailPoint.ASSIGN_BEFORE)
@@ -224,6 +232,7 @@ class RegionRun:
             rewritten = maintain_tables(
                 self.outside.store, self.blueprint.tables, epoch=self.owner.epoch, horizon_id=max(0, oldest)
             )
+            self._collect()
         except Fenced:
             raise
         except Exception as error:
@@ -231,10 +240,17 @@ class RegionRun:
         else:
             self.report("maintain", {"rewritten": rewritten})
 
+    def _collect(self) -> None:
+        if time.monotonic() >= self._collects_at:
+            self._collects_at = time.monotonic() + EVERY_SECONDS
+            horizon = self.blueprint.region.parameters.rewind_horizon
+            self.report("collect", collect(self.outside, self.owner.history, horizon=horizon))
+
     def _advance(self, staged: StagedGroup) -> None:
         for name, table in staged.tables.items():
             if name in self.states:
                 self.states[name].advance(table.files, table.rows, table.image)
+        self.outside.store.keep_copies({name: state.files_for_spark for name, state in self.states.items()})
 
     def _load_states(self) -> None:
         """Load every keyed state as of the last committed id."""
@@ -248,7 +264,7 @@ class RegionRun:
             table = self.outside.store.table(name)
             self.states[name] = KeyedState.load(
                 table=name,
-                root=table.root,
+                stored=table,
                 keys=operator.all_keys,
                 schema=StructType.fromJson(_json(self.blueprint.table(name).schema_json)),
                 image=self.owner.history.image_of(name),
@@ -336,7 +352,8 @@ class RegionRun:
     def _note(self, step: str, numbers: Mapping[str, Any]) -> None:
         if step == "state" and self.owner.epoch:
             try:
-                self.outside.registry.set_state(self.region, self.owner.epoch, numbers["state"])
+                with suppress(StoreUnavailable):
+                    self.outside.registry.set_state(self.region, self.owner.epoch, numbers["state"])
             except Fenced:
                 return  # the next commit finds out; a display is not worth a failure
         self.report(step, numbers)
@@ -369,7 +386,7 @@ def classified(error: Exception) -> DrainmarkError:
     if name.endswith("OperationalError"):
         wrapped: DrainmarkError = StoreUnavailable(f"the registry does not answer: {error}", remedy="try again")
     else:
-        wrapped = OperatorFailed(f"{type(error).__name__}: {error}")
+        wrapped = no_space(error) or OperatorFailed(f"{type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
 

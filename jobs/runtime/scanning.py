@@ -9,14 +9,14 @@ import json
 import os
 import stat
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jobs.errors import UsageError
 from jobs.operators.directory_scan import DirectoryScan
-from jobs.protocol.triggers import NewTrigger
+from jobs.protocol.triggers import AGAIN, VERSION, NewTrigger
 
 _FILE_SCHEME = "file://"
 
@@ -40,12 +40,25 @@ class ScanResult:
 
 
 @dataclass(slots=True)
-class _Found:
+class Found:
+    """A scan on its way; `new` holds (place in the order, trigger)."""
+
     new: list[tuple[Any, NewTrigger]] = field(default_factory=list)
     changed: list[tuple[str, str, NewTrigger]] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     unsettled: int = 0
     seen: int = 0
+
+    def result(self) -> ScanResult:
+        """Return what was found, new files in their order."""
+        self.new.sort(key=lambda item: item[0])
+        return ScanResult(
+            new=tuple(trigger for _, trigger in self.new),
+            changed=tuple(self.changed),
+            unsettled=self.unsettled,
+            refused=tuple(self.refused),
+            seen=self.seen,
+        )
 
 
 def scan_folder(
@@ -54,15 +67,12 @@ def scan_folder(
     known: Mapping[str, str],
     *,
     now: float,
-    origin: str = "scan",
-    accept: Callable[[str], str | None] | None = None,
 ) -> ScanResult:
     """Scan a folder once.
 
     Args:
         known: uri to identity key of every trigger of the region.
         now: seconds since 1970, against which `settle` is judged.
-        accept: overrides which output a relative path belongs to (backfill takes what the pattern does not).
 
     Raises:
         UsageError: the folder does not exist or is none.
@@ -70,32 +80,24 @@ def scan_folder(
     if not folder.is_dir():
         msg = f"the folder to scan does not exist: {folder}"
         raise UsageError(msg, remedy="create it, or give another one with --input")
-    found = _Found()
-    oldest = scan.oldest() if origin == "scan" else None
+    found = Found()
+    oldest = scan.oldest()
     for relative, path in _walk(folder, recursive=scan.recursive or scan.outputs is not None):
-        output = (accept or scan.output_of)(_text(relative))
+        output = scan.output_of(_text(relative))
         if output is not None:
-            _judge(path, output, known, found, now=now, settle=scan.settle, oldest=oldest, origin=origin, scan=scan)
-    found.new.sort(key=lambda item: item[0])
-    return ScanResult(
-        new=tuple(trigger for _, trigger in found.new),
-        changed=tuple(found.changed),
-        unsettled=found.unsettled,
-        refused=tuple(found.refused),
-        seen=found.seen,
-    )
+            _judge(path, output, known, found, now=now, settle=scan.settle, oldest=oldest, scan=scan)
+    return found.result()
 
 
 def _judge(
     path: str,
     output: str,
     known: Mapping[str, str],
-    found: _Found,
+    found: Found,
     *,
     now: float,
     settle: float,
     oldest: float | None,
-    origin: str,
     scan: DirectoryScan,
 ) -> None:
     uri = uri_of(path)
@@ -119,9 +121,7 @@ def _judge(
     if now - facts.st_mtime < settle:
         found.unsettled += 1
         return
-    trigger = NewTrigger(
-        uri=uri, output=output, identity=identity, identity_key=key, size_bytes=facts.st_size, origin=origin
-    )
+    trigger = NewTrigger(uri=uri, output=output, identity=identity, identity_key=key, size_bytes=facts.st_size)
     if before is None:
         name = _text(path)
         found.new.append(((facts.st_mtime_ns, name) if scan.order == "mtime" else (0, name), trigger))
@@ -150,8 +150,10 @@ def identity_of(facts: os.stat_result) -> dict[str, Any]:
 
 
 def identity_key(identity: Mapping[str, Any]) -> str:
-    """Return the identity as one text."""
-    return json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    """Return the identity as one text; see `file_key`."""
+    file = {name: value for name, value in identity.items() if name not in (AGAIN, VERSION)}
+    text = json.dumps(file, sort_keys=True, separators=(",", ":"))
+    return f"{text}#{identity[AGAIN]}" if AGAIN in identity else text
 
 
 def uri_of(path: str) -> str:

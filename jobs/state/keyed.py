@@ -6,10 +6,9 @@ Arrow table, a large one as a list of staged files; frames made of either are im
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.lazy import F
@@ -25,13 +24,21 @@ _IMAGE_MINIMUM_ROWS = 2_000
 _IMAGE_CHANGE_FILES = 64
 
 
+class StateFiles(Protocol):
+    """The files of a CHANGES table, where only the store knows where they are."""
+
+    def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
+    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]: ...
+    def holds(self, files: Sequence[StagedFile]) -> bool: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class KeyedState:
     """The state of one operator at the last committed id.
 
     Attributes:
         table: name of its CHANGES table.
-        root: that table's folder.
+        stored: reads that table's files.
         keys: key columns.
         schema: Spark's type of its rows.
         image_files, change_files: what the state is made of.
@@ -39,7 +46,7 @@ class KeyedState:
     """
 
     table: str
-    root: Path
+    stored: StateFiles
     keys: tuple[str, ...]
     schema: Any
     image_files: tuple[StagedFile, ...] = ()
@@ -52,17 +59,22 @@ class KeyedState:
         cls,
         *,
         table: str,
-        root: Path,
+        stored: StateFiles,
         keys: Sequence[str],
         schema: Any,
         image: Image | None,
         live: Sequence[StagedFile],
     ) -> KeyedState:
-        """Read the state that the published files and the newest image make up."""
+        """Read the state that the published files and the newest image make up.
+
+        Where the image was collected, the changes alone are the state: all of them are kept.
+        """
+        if image is not None and not stored.holds(image.files):
+            image = None
         after = image.at if image else 0
         changes = [file for file in live if (file.last_id or 0) > after]
         state = cls(
-            table=table, root=root, keys=tuple(keys), schema=schema,
+            table=table, stored=stored, keys=tuple(keys), schema=schema,
             image_files=image.files if image else (), change_files=changes,
         )  # fmt: skip
         files = (*state.image_files, *changes)
@@ -73,20 +85,22 @@ class KeyedState:
     def _read_small(self, files: Sequence[StagedFile], after: int) -> pa.Table | None:
         import pyarrow as pa
         import pyarrow.compute as pc
-        import pyarrow.parquet as pq
 
         images = {file.path for file in self.image_files}
         tables = []
-        for file in files:
-            rows = pq.read_table(self.root / file.path)
-            if file.path not in images:  # a compacted file may reach back behind the image
-                rows = rows.filter(pc.greater(rows[SEQUENCE_ID], after))
-            tables.append(rows)
+        for file, rows in zip(files, self.stored.read_each(files), strict=True):
+            is_image = file.path in images  # a compacted file of changes may reach back behind the image
+            tables.append(rows if is_image else rows.filter(pc.greater(rows[SEQUENCE_ID], after)))
         return last_per_key(pa.concat_tables(tables, promote_options="permissive"), self.keys) if tables else None
 
     @property
     def is_small(self) -> bool:
         return self.rows is not None or not (self.image_files or self.change_files)
+
+    @property
+    def files_for_spark(self) -> tuple[StagedFile, ...]:
+        """Return the files that Spark reads for the next group: none while the state is in memory."""
+        return () if self.is_small else (*self.image_files, *self.change_files)
 
     def before(self, session: SparkSession, partials: DataFrame) -> DataFrame | None:
         """Return the rows whose keys occur in the partials, one a key; None for the initial state."""
@@ -104,7 +118,7 @@ class KeyedState:
         return kept.select(*(f"`{name}`" for name in partials.columns))
 
     def _large(self, session: SparkSession) -> DataFrame:
-        paths = [str(self.root / file.path) for file in (*self.image_files, *self.change_files)]
+        paths = self.stored.spark_paths(self.files_for_spark)
         rows = session.read.schema(self.schema).parquet(*paths)
         payload = F.struct(*(f"`{name}`" for name in rows.columns))
         last = rows.groupBy(*(f"`{key}`" for key in self.keys)).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
@@ -118,7 +132,6 @@ class KeyedState:
             image: written with this group.
         """
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         was_small = self.is_small
         self.change_files.extend(files)
@@ -132,17 +145,16 @@ class KeyedState:
         if sum(file.size for file in (*self.image_files, *self.change_files)) > SMALL_STATE_BYTES:
             self.rows = None
             return
-        new = changes if changes is not None else pa.concat_tables(pq.read_table(self.root / f.path) for f in files)
+        new = changes if changes is not None else pa.concat_tables(self.stored.read_each(files))
         self.rows = last_per_key(_joined(self.rows, new), self.keys)
 
     def read_if_small(self, files: Sequence[StagedFile]) -> pa.Table | None:
         """Return a group's staged changes where they and the state fit in memory: no job is needed to fold them."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         if not files or not self.is_small or sum(file.size for file in files) > SMALL_STATE_BYTES:
             return None
-        return pa.concat_tables([pq.read_table(self.root / file.path) for file in files])
+        return pa.concat_tables(self.stored.read_each(files))
 
     def image_due(self, new_rows: int, new_files: int) -> bool:
         """Is it time to write the state whole, with the group that adds so many changes?"""

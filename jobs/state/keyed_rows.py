@@ -6,7 +6,6 @@ Nulls are equal to nulls, as in Spark's grouping and unlike a join's `=`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.graph.operator import SEQUENCE_ID
@@ -44,19 +43,3 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
         combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
         combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
     return np.split(combined, np.cumsum(lengths)[:-1])
-
-
-def read_parquet(
-    paths: Sequence[Path],
-    schema: pa.Schema,
-    columns: Sequence[str] | None = None,
-    where: pa.compute.Expression | None = None,
-) -> pa.Table:
-    """Return the rows of Parquet files for which `where` holds, in the types of `schema`, in no order (H34)."""
-    import pyarrow.dataset as ds
-
-    if not paths:
-        empty = schema.empty_table()
-        return empty.select(list(columns)) if columns is not None else empty
-    dataset = ds.dataset([str(path) for path in paths], schema=schema, format="parquet", partitioning=None)
-    return dataset.to_table(columns=list(columns) if columns is not None else None, filter=where)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -38,11 +39,18 @@ PLAIN_WIDTH = 100
 _KEPT_VARIABLES = ("DRAINMARK_SPARK_MASTER", "DRAINMARK_SPARK_CONF")
 _MARK = "# The project of `drainmark demo`, made anew by each demo.\n"
 
+DEFAULT_KILLS = 10
 _LOGS_HELP = "A folder with syslog files; the demo works on a copy. Default: generated logs of four hosts."
 
 
 def demo(
+    *,
     logs: Annotated[Path | None, typer.Option("--input", metavar="DIR", help=_LOGS_HELP, show_default=False)] = None,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Kill it at random again and again instead of once.")] = False,
+    kills: Annotated[int, typer.Option("--kills", min=1, help="With --chaos: how often.")] = DEFAULT_KILLS,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="With --chaos: repeats moments and logs.", show_default=False)
+    ] = None,
     home: Home = None,
     yes: Yes = False,
 ) -> None:
@@ -58,14 +66,21 @@ def demo(
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
     project = DemoProject(root=load_settings(home=home).home / "demo", console=console)
+    if chaos and logs is not None:
+        raise UsageError("--chaos runs on generated logs: they arrive while it goes on", remedy="leave out --input")
     project.make()
+    if chaos:
+        from orchestration.cli.chaos import run_chaos
+
+        run_chaos(project, kills=kills, seed=secrets.randbelow(10_000) if seed is None else seed)
+        return
     if logs is None:
         year, lines = _generate(project.inbox), ["generated logs of four hosts under attack"]
     else:
         copied = copy_logs(logs, project.inbox)
         year, lines = copied.year, [f"a copy of {copied.files} file(s) of {logs}", *copied.remarks]
     files = sorted(path for path in project.inbox.rglob("*.log"))
-    _headline(console, "LogWatch", "who tries to break in? One consistent state a file, of three tables at once")
+    headline(console, "LogWatch", "who tries to break in? One consistent state a file, of three tables at once")
     console.print(f"{len(files)} files, {_megabytes(files)} MB: {'; '.join(lines)}")
     _kill_and_recover(project, year, len(files))
     counted = count_in_python(files, year)
@@ -88,6 +103,11 @@ class DemoProject:
     def inbox(self) -> Path:
         return self.root / "inbox"
 
+    @property
+    def home(self) -> Path:
+        """DRAINMARK_HOME of the children."""
+        return self.root / ".drainmark"
+
     def make(self) -> None:
         """Remove what an earlier demo left, and begin with an empty inbox.
 
@@ -108,6 +128,15 @@ class DemoProject:
         sys.stdout.flush()
         command, environment = self._command(arguments), _environment(fail_points)
         return subprocess.run(command, cwd=self.root, env=environment, check=False).returncode
+
+    def start(self, *arguments: str, fail_points: str = "") -> subprocess.Popen[bytes]:
+        """Start a command in a process group of its own, its standard output and error in `runs.log`."""
+        command, environment = self._command(arguments), _environment(fail_points)
+        with (self.root / "runs.log").open("ab") as log:
+            return subprocess.Popen(
+                command, cwd=self.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
 
     def read(self, *arguments: str) -> Any:
         """Return what a command prints as JSON.
@@ -151,7 +180,7 @@ def _kill_and_recover(project: DemoProject, year: int, files: int) -> None:
     console = project.console
 
     plan = f"groups of {group} file(s); SIGKILL will strike in group {struck}, between commit and publish"
-    _headline(console, "1  A run", plan)
+    headline(console, "1  A run", plan)
     ended = project.run(*command, fail_points=f"{KILLED_AT}:kill:{struck}")
     if ended != -signal.SIGKILL:
         raise DrainmarkError(f"the run was to be killed and ended with {ended}", remedy="see what it says above")
@@ -162,7 +191,7 @@ def _kill_and_recover(project: DemoProject, year: int, files: int) -> None:
         "the next owner finishes what it finds, and nobody reads half of it meanwhile."
     )
 
-    _headline(console, "2  The same command again", "take over, open a new epoch, publish what was committed, go on")
+    headline(console, "2  The same command again", "take over, open a new epoch, publish what was committed, go on")
     _expect(project.run(*command))
     _expect(project.run("status", APPLICATION))
 
@@ -175,10 +204,20 @@ def _expect(code: int) -> None:
 def _result(project: DemoProject, counted: Counted, files: int) -> None:
     """Show the attackers, compare the sinks with what plain Python counts, and say how to go on."""
     hosts = project.read("show", "log_watch_hosts")
-    alerts = project.read("show", "log_watch_alerts")
-    _headline(project.console, "3  The attackers", "log_watch_hosts and log_watch_alerts, as they are now")
-    _attackers(project.console, hosts, alerts)
+    headline(project.console, "3  The attackers", "log_watch_hosts and log_watch_alerts, as they are now")
+    _attackers(project.console, hosts, project.read("show", "log_watch_alerts"))
+    compare(project, counted, files)
+    _next_steps(project)
+
+
+def compare(project: DemoProject, counted: Counted, files: int) -> None:
+    """Compare sinks and states with what plain Python counts in so many files, and say so.
+
+    Raises:
+        DrainmarkError: they differ.
+    """
     states = _tally(project.read("history", APPLICATION), "trigger")
+    hosts, alerts = project.read("show", "log_watch_hosts"), project.read("show", "log_watch_alerts")
     found: dict[str, Mapping[Any, int]] = {
         "log_watch_failures": _tally(project.read("show", "log_watch_failures"), "remote_host"),
         "log_watch_hosts": {row["remote_host"]: row["failures"] for row in hosts},
@@ -199,7 +238,6 @@ def _result(project: DemoProject, counted: Counted, files: int) -> None:
         f"plain Python counts in the same files ({counted.failures.total():,} failures, {len(counted.failures)} hosts, "
         f"{len(counted.alerts)} alerts)."
     )
-    _next_steps(project)
 
 
 def _attackers(console: Console, hosts: Sequence[Mapping[str, Any]], alerts: Sequence[Mapping[str, Any]]) -> None:
@@ -235,7 +273,7 @@ def _next_steps(project: DemoProject) -> None:
     if Path(sys.argv[0]).name == program and shutil.which(program) is None:
         program = _shorter(Path(sys.argv[0]), project.root)
     folder = _shorter(project.root, Path.cwd())
-    _headline(project.console, "Go on", f"the demo is a project of its own in {folder}")
+    headline(project.console, "Go on", f"the demo is a project of its own in {folder}")
     for arguments, meaning in (
         ("dev", "opens Dagster's UI; drop a *.log file into inbox/ and watch the sensor take it"),
         (f"history {APPLICATION} --last 5", "one consistent state a file"),
@@ -249,7 +287,8 @@ def _shorter(path: Path, start: Path) -> str:
     return min(os.path.relpath(path, start), str(path.absolute()), key=len)
 
 
-def _headline(console: Console, title: str, subtitle: str) -> None:
+def headline(console: Console, title: str, subtitle: str) -> None:
+    """Begin a part of what is shown."""
     console.print()
     console.rule(f"[bold]{title}[/]", align="left", style="cyan")
     console.print(f"[dim]{subtitle}[/]")

@@ -139,18 +139,22 @@ def backfill(
     output_name: Annotated[
         str | None, typer.Option("--output", help="Output of the source, if it has several.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also committed files: their new rows replace the present ones.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and list only.")] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Queue files that the scan would not take; what is committed already is left alone."""
+    """Queue files that the scan would not take; what is committed already is left alone, or replaced with --again."""
     from orchestration.assembly import find_region
     from orchestration.backfill import Wanted, queue
 
     place = workplace(home)
     wanted = Wanted(
-        pattern=pattern, since=moment(since, "--since"), until=moment(until, "--until"), output=output_name
+        pattern=pattern, since=moment(since, "--since"), until=moment(until, "--until"), output=output_name,
+        again=again,
     )  # fmt: skip
     done = queue(place, find_region(region, workplace=place), wanted, dry_run=dry_run)
     if as_json:
@@ -159,5 +163,8 @@ def backfill(
     counts = f"{done['committed']} committed before, {done['pending']} pending before, {done['passed']} passed before"
     verb = "would be queued" if dry_run else "queued"
     output.say(f"{done['region']}: {done['matched']} files match, {done['queued']} {verb}; {counts}")
+    for replaced in done["replaces"]:
+        would = "would be " if dry_run else ""
+        output.say(f"  {replaced['file']} {would}processed anew; its new state replaces {replaced['sequence_id']}")
     for refused in done["refused"]:
         output.note(f"{done['region']}: left out {refused['file']}: {refused['reason']}")

@@ -17,7 +17,7 @@ import typer
 
 from jobs.errors import DrainmarkError, Interrupted, UsageError
 from jobs.failpoints import arm_from_environment
-from orchestration.cli import interventions, output, project, runs, views
+from orchestration.cli import cleaning, interventions, operating, output, project, quarantine, runs, views
 
 app = typer.Typer(
     name="drainmark",
@@ -41,11 +41,15 @@ _VERBS: tuple[Callable[..., Any], ...] = (
     interventions.skip,
     interventions.resume,
     interventions.backfill,
+    operating.trace,
+    operating.metrics,
     project.doctor,
+    cleaning.gc,
 )
 for _verb in _VERBS:
     app.command(_verb.__name__)(_verb)
 app.command("rewind", hidden=True)(interventions.reset)
+app.add_typer(quarantine.app, name="quarantine")
 if importlib.util.find_spec("orchestration.cli.demo") is not None:
     from orchestration.cli.demo import demo
 
@@ -109,7 +113,8 @@ def _verb_first(arguments: Sequence[str]) -> list[str]:
             moved += [rest.pop(0), rest.pop(0)]
         else:
             break
-    return [*rest[:1], *moved, *rest[1:]] if moved else rest
+    verb = 2 if rest[:1] == ["quarantine"] else 1
+    return [*rest[:verb], *moved, *rest[verb:]] if moved else rest
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def init(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Write a new project: an application of fifteen lines, a test that runs it, and drainmark.toml."""
+    """Write a new project: an application of fifteen lines, tests that run it and have it fail, and drainmark.toml."""
     there = [name for name in FILES if (path / name).exists()]
     if there:
         raise UsageError(f"{path / there[0]} exists already", remedy="give another folder")
@@ -41,6 +41,7 @@ def init(
     output.say(f"  cd {path}")
     output.say("  echo 'to be or not to be' > inbox/a.txt")
     output.say("  drainmark run app.py && drainmark show word_counts")
+    output.say("  pytest")
 
 
 def dev(
@@ -62,7 +63,8 @@ def dev(
         raise UsageError("there is no dagster.yaml, neither here nor in the installation", remedy=remedy)
     shutil.copyfile(configuration, dagster_home / "dagster.yaml")
     environment = {**os.environ, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "orchestration.definitions", "-h", host, "-p", str(port)]
+    workspace = str(_SHIPPED / "workspace.yaml")
+    command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", host, "-p", str(port)]
     output.note(f"http://{host}:{port}  (DAGSTER_HOME={dagster_home})")
     sys.stdout.flush()
     os.execve(sys.executable, command, environment)  # noqa: S606 - signals are to reach Dagster itself
@@ -108,7 +110,8 @@ def _show(found: dict[str, Any]) -> None:
         counts = ", ".join(f"{count} {status}" for status, count in entry["triggers"].items() if count)
         scanned = f"scanned {entry['folder']}" if entry["folder"] else "no folder was scanned: the next run does it"
         output.say(f"repaired  {entry['region']}: {counts or 'nothing'}; {scanned}")
-    for problem in found["problems"]:
-        output.say(f"problem   {problem['message']} → {problem['remedy']}")
+    columns = ("check", "", "what was found", "what to do")
+    checks = [(found["check"], found["verdict"], found["message"], found["remedy"]) for found in found["checks"]]
+    output.table(columns, checks)
     if not found["problems"]:
         output.say("all is well")

@@ -194,7 +194,7 @@ def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupRepo
         from orchestration.runless import report
 
         for region in opened.plan.regions:
-            report([group for group in reports if group.region == region.name], region, dagster_home)
+            report([group for group in reports if group.region == region.name], region, dagster_home, place.tables)
     except Exception as error:  # everything is committed: a display that fails is no failure of the run
         output.note(f"Dagster was not told: {type(error).__name__}: {error} ({time.monotonic() - started:.1f} s)")
 
@@ -235,7 +235,7 @@ def _scan(place: Workplace, opened: Opened, region: RegionPlan) -> dict[str, Any
     remember(place, opened, region)
     return {
         "region": region.name,
-        "folder": str(source_folder(place, source_of(region))),
+        "folder": source_folder(place, source_of(region)),
         "seen": found.seen,
         "new": len(found.new),
         "changed": len(found.changed),

@@ -139,6 +139,7 @@ def history(
 def _history_row(entry: dict[str, Any]) -> tuple[Any, ...]:
     group = "..".join(str(number) for number in entry["group"]) if entry["group"] else ""
     remarks = ["withdrawn"] if entry["withdrawn"] else []
+    remarks += [f"replaced by {entry['replaced_by']}"] if entry["replaced_by"] is not None else []
     remarks += [f"to {entry['to']}"] if entry["to"] is not None else []
     remarks += [entry["reason"]] if entry["reason"] else []
     return (
@@ -160,9 +161,9 @@ def show(
     from resources.reading import owner_of, read_at, read_visible
 
     place = workplace(home)
-    region = owner_of(place.home, table)
+    region = owner_of(place.settings, table)
     home_text = str(place.home)
-    found = read_visible(place.home, region, table) if at is None else read_at(region, table, at=at, home=home_text)
+    found = read_visible(place.settings, region, table) if at is None else read_at(region, table, at=at, home=home_text)
     count = found.num_rows
     rows = found.slice(0, limit or (count if as_json else 50)).to_pylist()
     if as_json:

@@ -17,6 +17,9 @@ The ratios are taken against the fastest of them. Not among them are two that do
 batch's totals, which leaves adding up to whoever reads, and `outputMode("complete")`, which writes the table whole.
 `--all-peers` shows them too; they never are the denominator.
 
+Printed last is what one commit costs by `deltalake`, which publishes to our own tables, and by delta-spark, which
+publishes to tables that others made.
+
 Files of a folder are listed within the peer's first trigger; ours are scanned before it, and claimed: both are in (b)
 and neither in (a), where they would be spread over the few files of the run.
 """
@@ -33,6 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import bench_commits
 import bench_ours
 import bench_peer
 from bench_input import ROWS_A_FILE, Expected, WrongResult, write_files
@@ -215,6 +219,7 @@ def run(options: argparse.Namespace, root: Path, console: Console) -> dict[str, 
             console.print(table)
             console.print(steps_line(load, outcome.steps), highlight=False)
             results.update(entries(load, outcome, ratio))
+        results.update(commit_entries(bench_commits.commit_seconds(engine, root / "commits", options.commits), console))
         return results
     finally:
         engine.stop()
@@ -232,20 +237,28 @@ def entries(load: Load, outcome: Outcome, ratio: float) -> dict[str, float]:
     return {f"{prefix}_{'ratio' if load.is_bulk else 'speedup'}": round(ratio, 3), **rates}
 
 
+def commit_entries(seconds: Mapping[str, float], console: Console) -> dict[str, float]:
+    """Print what a commit costs on each publisher, and return it for the results."""
+    costs = ", ".join(f"{value * 1000:.0f} ms by {name}" for name, value in seconds.items())
+    console.print(f"one commit of {ROWS_A_FILE} rows, checked and read back: {costs}", highlight=False)
+    return {f"commit_seconds_{name.replace('-', '_')}": round(value, 4) for name, value in seconds.items()}
+
+
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options; `--quick` sets the sizes that are not given."""
     parser = argparse.ArgumentParser(description="Drainmark against Structured Streaming.")
     parser.add_argument("--files", type=int, help="files taken one at a time (30; 0: none)")
     parser.add_argument("--bulk-files", type=int, help="files taken in bulk (2000; 0: none)")
     parser.add_argument("--rounds", type=int, help="turns of each contender (3)")
+    parser.add_argument("--commits", type=int, help="commits timed on each publisher (15)")
     parser.add_argument("--quick", action="store_true", help="6 files, 100 in bulk, one round: shows that it runs")
     parser.add_argument("--all-peers", action="store_true", help="also the peers that do less than the job")
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting for all")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (bench-results.json)")
     options = parser.parse_args(arguments)
-    sizes = (6, 100, 1) if options.quick else (30, 2000, 3)
-    for name, size in zip(("files", "bulk_files", "rounds"), sizes, strict=True):
+    sizes = (6, 100, 1, 3) if options.quick else (30, 2000, 3, 15)
+    for name, size in zip(("files", "bulk_files", "rounds", "commits"), sizes, strict=True):
         if getattr(options, name) is None:
             setattr(options, name, size)
     return options

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from bench_input import as_totals
 from bench_peer import Measured
 
@@ -87,7 +86,7 @@ def _results(workplace: Workplace, region: str, name: str) -> tuple[int, dict[st
     kept = sum(file.rows for file in store.table("lake/large_rows").live_files())
     upsert = name == "bench_upsert_app"
     table = store.table("lake/totals_by_key" if upsert else f"state/{name}/totals")
-    tables = [pq.ParquetFile(table.root / file.path).read() for file in table.live_files()]
+    tables = list(table.read_each(table.live_files()))
     if not tables:
         return kept, {}
     rows = pa.concat_tables(tables, promote_options="permissive")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
+from places import remove
 
 from jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
 from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
 from resources import delta_commits
 from resources.checkpoint_table import CheckpointTable
+from resources.delta_commits import open_table
 from resources.delta_tables import ManagedTable
+from resources.locations import Folder
 
 REGION = "shop/orders"
 
@@ -46,22 +48,22 @@ def shown(table: CheckpointTable) -> list[tuple[str, int, int]]:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "checkpoints" / REGION
+def root(place: Folder) -> Folder:
+    root = place / "checkpoints" / REGION
     CheckpointTable(root, REGION).create()
     return root
 
 
 @pytest.fixture
-def table(root: Path) -> CheckpointTable:
+def table(root: Folder) -> CheckpointTable:
     return CheckpointTable(root, REGION)
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_table_is_empty_and_creation_may_be_repeated(tmp_path: Path) -> None:
-    table = CheckpointTable(tmp_path / "new", REGION)
+def test_a_new_table_is_empty_and_creation_may_be_repeated(place: Folder) -> None:
+    table = CheckpointTable(place / "new", REGION)
     assert not table.exists()
     table.create()
     table.create()
@@ -69,7 +71,7 @@ def test_a_new_table_is_empty_and_creation_may_be_repeated(tmp_path: Path) -> No
     assert table.rows() == ()
     assert table.txn() == (0, 0)
     with pytest.raises(ForeignTable):
-        CheckpointTable(tmp_path / "new", "shop/returns").create()
+        CheckpointTable(place / "new", "shop/returns").create()
 
 
 def test_every_field_comes_back(table: CheckpointTable) -> None:
@@ -91,11 +93,11 @@ def test_every_field_comes_back(table: CheckpointTable) -> None:
     first = claim(1)
     table.claim(first)
     table.append([full], sequence_id=7)
-    assert CheckpointTable(table.root, REGION).rows() == (first, full)
+    assert CheckpointTable(table.folder, REGION).rows() == (first, full)
 
 
 def test_rows_come_in_commit_order_and_only_new_files_are_read(
-    table: CheckpointTable, root: Path, monkeypatch: pytest.MonkeyPatch
+    table: CheckpointTable, root: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.claim(claim(1))
     table.append([row(RowKind.PUBLISHED, 1, 0), state(1, 2), state(1, 1)], sequence_id=2)
@@ -114,7 +116,7 @@ def test_users_of_delta_can_query_it(table: CheckpointTable) -> None:
     table.claim(claim(1))
     table.append([state(1, 1, detail={"manifest": None})], sequence_id=1)
     query = "select kind, detail, recorded_at from t order by _position"
-    found = QueryBuilder().register("t", DeltaTable(table.root)).execute(query).read_all()
+    found = QueryBuilder().register("t", open_table(table.folder)).execute(query).read_all()
     kinds, details, _ = (column.to_pylist() for column in found.columns)
     assert [str(kind) for kind in kinds] == ["claim", "state"]
     assert json.loads(str(details[1])) == {"manifest": None}
@@ -130,9 +132,9 @@ def test_a_newer_format_names_the_version_to_install(table: CheckpointTable) -> 
     assert "9.1.0" in (refused.value.remedy or "")
 
 
-def test_a_table_that_vanished_is_an_error(tmp_path: Path) -> None:
+def test_a_table_that_vanished_is_an_error(place: Folder) -> None:
     with pytest.raises(SplitBrain):
-        CheckpointTable(tmp_path / "none", REGION).rows()
+        CheckpointTable(place / "none", REGION).rows()
 
 
 # --- the fence -----------------------------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ def failing(ending: str) -> Callable[[str], None]:
 
 
 @pytest.mark.seed("H10")
-def test_a_lost_reply_is_found_out(root: Path) -> None:
+def test_a_lost_reply_is_found_out(root: Folder) -> None:
     table = CheckpointTable(root, REGION, faults=failing(".after_commit"))
     table.claim(claim(1))
     table.append([state(1, 1)], sequence_id=1)
@@ -222,7 +224,7 @@ def test_a_lost_reply_is_found_out(root: Path) -> None:
 
 
 @pytest.mark.seed("H10")
-def test_a_lost_reply_is_found_out_even_behind_a_compaction(root: Path) -> None:
+def test_a_lost_reply_is_found_out_even_behind_a_compaction(root: Folder) -> None:
     def compacted_meanwhile(point: str) -> None:
         if point == "checkpoint.after_commit":
             assert CheckpointTable(root, REGION).compact(files_at_least=2)
@@ -235,7 +237,7 @@ def test_a_lost_reply_is_found_out_even_behind_a_compaction(root: Path) -> None:
 
 
 @pytest.mark.seed("H10")
-def test_a_failure_before_the_commit_leaves_nothing(root: Path) -> None:
+def test_a_failure_before_the_commit_leaves_nothing(root: Folder) -> None:
     table = CheckpointTable(root, REGION, faults=failing(".before_commit"))
     with pytest.raises(LostReplyError):
         table.claim(claim(1))
@@ -243,7 +245,7 @@ def test_a_failure_before_the_commit_leaves_nothing(root: Path) -> None:
     assert table.txn() == (0, 0)
 
 
-def test_each_kind_of_commit_has_its_fail_points(root: Path) -> None:
+def test_each_kind_of_commit_has_its_fail_points(root: Folder) -> None:
     passed: list[str] = []
     table = CheckpointTable(root, REGION, faults=passed.append)
     table.claim(claim(1))
@@ -254,7 +256,7 @@ def test_each_kind_of_commit_has_its_fail_points(root: Path) -> None:
 
 
 @pytest.mark.seed("H1")
-def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(root: Path) -> None:
+def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(root: Folder) -> None:
     """An attempt that already has a row is no proof of its next commit."""
 
     def refused(point: str) -> None:
@@ -273,7 +275,7 @@ def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(ro
 
 
 @pytest.mark.seed("H7", "H30")
-def test_compaction_and_maintenance_change_no_row_and_no_version(table: CheckpointTable, root: Path) -> None:
+def test_compaction_and_maintenance_change_no_row_and_no_version(table: CheckpointTable, root: Folder) -> None:
     table.claim(claim(3))
     for sequence_id in range(1, 6):
         table.append([state(3, sequence_id)], sequence_id=sequence_id)
@@ -294,7 +296,7 @@ def test_compaction_and_maintenance_change_no_row_and_no_version(table: Checkpoi
 
 
 @pytest.mark.seed("H7")
-def test_a_compaction_that_meets_a_claim_is_given_up(root: Path) -> None:
+def test_a_compaction_that_meets_a_claim_is_given_up(root: Folder) -> None:
     owner = CheckpointTable(root, REGION)
     owner.claim(claim(1))
     owner.append([state(1, 1)], sequence_id=1)
@@ -308,14 +310,14 @@ def test_a_compaction_that_meets_a_claim_is_given_up(root: Path) -> None:
     assert shown(owner) == [("claim", 1, 1), ("state", 1, 1), ("claim", 2, 2)]
 
 
-def test_a_reader_goes_on_after_the_log_was_cleaned_under_it(table: CheckpointTable, root: Path) -> None:
+def test_a_reader_goes_on_after_the_log_was_cleaned_under_it(table: CheckpointTable, root: Folder) -> None:
     table.claim(claim(1))
     reader = CheckpointTable(root, REGION)
     reader.rows()
     table.append([state(1, 1)], sequence_id=1)
     table.append([state(1, 2)], sequence_id=2)
     table.maintain()
-    for entry in sorted((root / "_delta_log").glob("*.json"))[:-1]:
-        entry.unlink()
+    for name in [name for name in root.names("_delta_log") if name.endswith(".json")][:-1]:
+        remove(root, f"_delta_log/{name}")
     table.append([state(1, 3)], sequence_id=3)
     assert [entry.sequence_id for entry in reader.rows()] == [1, 1, 2, 3]

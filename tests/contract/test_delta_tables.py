@@ -1,8 +1,9 @@
-"""What a managed table promises: one commit a verb, done once however often, exact statistics, a schema that holds."""
+"""What a managed table promises beyond `test_publishers`: exact statistics, a schema that holds, compaction."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,14 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
+from places import CREDENTIALS, text_of
 
-from jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch, SplitBrain
+from jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch
 from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import StagedFile
 from jobs.state.keyed_rows import last_per_key
 from resources import delta_commits
+from resources.delta_commits import open_table
 from resources.delta_tables import ManagedTable, read_at
+from resources.locations import Folder
 from resources.staging import Staging, schema_of_file, verify
 
 REGION = "shop/orders"
@@ -54,34 +57,34 @@ def content(table: ManagedTable) -> list[Row]:
 
 
 def staged(table: ManagedTable, *values: Row, epoch: int = 1, attempt: str = "a", stem: str = "part") -> Any:
-    return Staging(table.root, epoch, attempt).write(rows(*values), stem)
+    return Staging(table.folder, epoch, attempt).write(rows(*values), stem)
 
 
-def new_table(root: Path, **more: Any) -> ManagedTable:
+def new_table(root: Folder, **more: Any) -> ManagedTable:
     table = ManagedTable(root, REGION, **more)
     table.create(ORDERS)
     return table
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> ManagedTable:
-    return new_table(tmp_path / "lake" / "with space" / "orders")
+def table(place: Folder) -> ManagedTable:
+    return new_table(place / "lake" / "with space" / "orders")
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> ManagedTable:
-    return new_table(tmp_path / "state" / "orders")
+def history(place: Folder) -> ManagedTable:
+    return new_table(place / "state" / "orders")
 
 
 # --- creation ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H17")
-def test_every_level_of_a_new_table_is_nullable_and_creation_may_be_repeated(tmp_path: Path) -> None:
+def test_every_level_of_a_new_table_is_nullable_and_creation_may_be_repeated(place: Folder) -> None:
     nested = {"type": "array", "containsNull": False, "elementType": {"type": "struct", "fields": [
         column("price", "decimal(10,2)", nullable=False)]}}  # fmt: skip
     wanted = schema_json(column("items", nested, nullable=False), column("_sequence_id", "long", nullable=False))
-    table = ManagedTable(tmp_path / "t", REGION)
+    table = ManagedTable(place / "t", REGION)
 
     table.create(wanted)
     table.create(wanted)
@@ -92,7 +95,7 @@ def test_every_level_of_a_new_table_is_nullable_and_creation_may_be_repeated(tmp
     assert items["type"]["elementType"]["fields"][0]["nullable"]
     assert sequence_id["nullable"]
     assert table.delta_version() == 0
-    configuration = DeltaTable(table.root).metadata().configuration
+    configuration = open_table(table.folder).metadata().configuration
     assert configuration["delta.logRetentionDuration"] == "interval 1 days"
     assert "delta.setTransactionRetentionDuration" not in configuration
 
@@ -144,38 +147,14 @@ def test_what_somebody_else_made_is_refused(tmp_path: Path) -> None:
         assert refused.value.remedy
 
 
-def test_staged_files_do_not_make_a_folder_foreign(tmp_path: Path) -> None:
-    table = ManagedTable(tmp_path / "t", REGION)
+def test_staged_files_do_not_make_a_folder_foreign(place: Folder) -> None:
+    table = ManagedTable(place / "t", REGION)
     staged(table, ("a", 1, 1, 1))
     table.create(ORDERS)
     assert content(table) == []
 
 
 # --- publish -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.seed("H3", "H40")
-def test_a_publish_happens_once_and_in_commit_order(table: ManagedTable) -> None:
-    first, second = staged(table, ("a", 1, 10, 1), ("b", 1, 5, 2)), staged(table, ("a", 2, 20, 3), stem="next")
-    assert not table.publish(txn_version(1, 2), first).done_before
-    assert not table.publish(txn_version(1, 3), second).done_before
-    before = table.delta_version()
-
-    for epoch, sequence_id, files in ((1, 2, first), (1, 3, second)):
-        again = table.publish(txn_version(epoch, sequence_id), files)
-        assert again.done_before
-        assert again.delta_version == before
-
-    assert content(table) == [("a", 1, 10, 1), ("a", 2, 20, 3), ("b", 1, 5, 2)]
-    assert table.txn_version() == txn_version(1, 3)
-    assert table.row_count() == 3
-
-
-@pytest.mark.seed("H4")
-def test_an_empty_publish_still_raises_the_version(table: ManagedTable) -> None:
-    assert not table.publish(txn_version(1, 7), ()).done_before
-    assert table.txn_version() == txn_version(1, 7)
-    assert content(table) == []
 
 
 @pytest.mark.seed("H18")
@@ -185,7 +164,7 @@ def test_statistics_are_exact_and_of_the_sequence_id_only(table: ManagedTable) -
     table.publish(txn_version(1, 1000), published)
     version = table.delta_version()
 
-    entry = (table.root / "_delta_log" / f"{version:020}.json").read_text()
+    entry = text_of(table.folder, f"_delta_log/{version:020}.json")
     (add,) = [json.loads(line)["add"] for line in entry.splitlines() if '"add"' in line]
 
     assert json.loads(add["stats"]) == {
@@ -200,67 +179,12 @@ def test_statistics_are_exact_and_of_the_sequence_id_only(table: ManagedTable) -
 @pytest.mark.seed("H18")
 def test_what_a_merge_writes_has_the_same_statistics(table: ManagedTable) -> None:
     table.merge(txn_version(1, 2), rows(("a", 1, 10, 1), ("b", 1, 5, 2)), KEYS)
-    (action,) = pa.table(DeltaTable(table.root).get_add_actions(flatten=True)).to_pylist()
+    (action,) = pa.table(open_table(table.folder).get_add_actions(flatten=True)).to_pylist()
     assert (action["num_records"], action["min._sequence_id"], action["max._sequence_id"]) == (2, 1, 2)
     assert "min.customer" not in action
 
 
-@pytest.mark.seed("H8")
-def test_a_publish_refuses_files_that_are_gone_or_changed(table: ManagedTable) -> None:
-    (file,) = staged(table, ("a", 1, 10, 1))
-    wrong = StagedFile(path=file.path, size=file.size + 1, rows=1, first_id=1, last_id=1)
-    with pytest.raises(AccountingError):
-        table.publish(txn_version(1, 1), [wrong])
-    Staging(table.root, 1, "a").discard()
-    with pytest.raises(AccountingError):
-        table.publish(txn_version(1, 1), [file])
-    assert table.txn_version() is None
-
-
-@pytest.mark.seed("H13")
-def test_a_table_that_vanished_is_an_error_not_a_new_table(table: ManagedTable) -> None:
-    files = staged(table, ("a", 1, 10, 1))
-    for entry in (table.root / "_delta_log").iterdir():
-        entry.unlink()
-    with pytest.raises(SplitBrain):
-        table.publish(txn_version(1, 1), files)
-
-
 # --- merge ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.seed("H5")
-def test_a_merge_replaces_rows_of_equal_keys_nulls_included_and_adds_new_keys(table: ManagedTable) -> None:
-    table.merge(txn_version(1, 1), rows((None, 1, 1, 1), ("a", None, 1, 1), (None, None, 1, 1)), KEYS)
-    table.merge(txn_version(1, 2), rows((None, 1, 2, 2), (None, None, 2, 2), ("b", 1, 2, 2)), KEYS)
-    expected = [(None, 1, 2, 2), (None, None, 2, 2), ("a", None, 1, 1), ("b", 1, 2, 2)]
-    assert content(table) == sorted(expected, key=repr)
-
-
-@pytest.mark.seed("H5")
-def test_two_rows_of_one_new_key_are_refused(table: ManagedTable) -> None:
-    with pytest.raises(AccountingError) as refused:
-        table.merge(txn_version(1, 1), rows((None, 1, 1, 1), (None, 1, 2, 1)), KEYS)
-    assert refused.value.facts["rows"] == 1
-    assert table.txn_version() is None
-
-
-def test_a_merge_of_no_rows_and_a_repeated_merge_leave_the_rows(table: ManagedTable) -> None:
-    table.merge(txn_version(1, 1), rows(("a", 1, 1, 1)), KEYS)
-    assert not table.merge(txn_version(1, 2), rows(), KEYS).done_before
-    assert table.txn_version() == txn_version(1, 2)
-    assert table.merge(txn_version(1, 1), rows(("a", 1, 99, 1)), KEYS).done_before
-    assert content(table) == [("a", 1, 1, 1)]
-
-
-def test_columns_may_have_any_names(tmp_path: Path) -> None:
-    names = ["Mixed Case", "a.b", 'quo"te', "back`tick", "_sequence_id"]
-    table = ManagedTable(tmp_path / "t", REGION)
-    table.create(schema_json(*(column(name, "long") for name in names)))
-    for version in (1, 2):
-        source = pa.table({name: [1, version] if name == "_sequence_id" else [7, 8] for name in names})
-        table.merge(version, source, names[:4])
-    assert sorted(table.read(columns=["_sequence_id"]).column(0).to_pylist()) == [1, 2]
 
 
 @pytest.mark.seed("H17")
@@ -279,35 +203,23 @@ def test_a_rewind_drops_whole_files_and_rewrites_the_one_that_straddles(table: M
     table.publish(txn_version(1, 6), staged(table, ("f", 1, 6, 6), stem="g3"))
     kept = table.live_files()[0]
 
-    done = table.rewind_rows(txn_version(2, 7), 3, Staging(table.root, 2, "r"))
+    done = table.rewind_rows(txn_version(2, 7), 3, Staging(table.folder, 2, "r"))
 
     assert not done.done_before
     assert content(table) == [("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3)]
     assert table.live_files()[0] == kept
     assert [(file.first_id, file.last_id, file.rows) for file in table.live_files()] == [(1, 2, 2), (3, 3, 1)]
-    assert table.rewind_rows(txn_version(2, 7), 3, Staging(table.root, 2, "r")).done_before
-
-
-@pytest.mark.seed("H4")
-def test_a_rewind_commits_where_nothing_leaves_so_a_late_publish_finds_it_done(table: ManagedTable) -> None:
-    table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1), stem="g1"))
-    late = staged(table, ("b", 1, 2, 2), stem="g2")
-
-    table.rewind_rows(txn_version(2, 3), 1, Staging(table.root, 2, "r"))
-    assert table.txn_version() == txn_version(2, 3)
-
-    assert table.publish(txn_version(1, 2), late).done_before
-    assert content(table) == [("a", 1, 1, 1)]
+    assert table.rewind_rows(txn_version(2, 7), 3, Staging(table.folder, 2, "r")).done_before
 
 
 @pytest.mark.seed("H4")
 def test_a_rewind_to_the_initial_state_empties_the_table(table: ManagedTable) -> None:
     table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
-    table.rewind_rows(txn_version(2, 2), 0, Staging(table.root, 2, "r"))
+    table.rewind_rows(txn_version(2, 2), 0, Staging(table.folder, 2, "r"))
     assert content(table) == []
 
 
-def test_a_straddling_file_keeps_every_type(tmp_path: Path) -> None:
+def test_a_straddling_file_keeps_every_type(place: Folder) -> None:
     source = pa.table(
         {
             "at": pa.array([1_700_000_000_000_001, None], pa.timestamp("us", tz="UTC")),
@@ -322,16 +234,16 @@ def test_a_straddling_file_keeps_every_type(tmp_path: Path) -> None:
             "_sequence_id": pa.array([1, 2], pa.int64()),
         }
     )
-    table = ManagedTable(tmp_path / "t", REGION)
-    files = Staging(table.root, 1, "a").write(source, "part")
-    table.create(schema_of_file(table.root / files[0].path))
+    table = ManagedTable(place / "t", REGION)
+    files = Staging(table.folder, 1, "a").write(source, "part")
+    table.create(schema_of_file(table.folder.source(files[0].path)))
     table.publish(1, files)
 
-    table.rewind_rows(2, 1, Staging(table.root, 1, "r"))
+    table.rewind_rows(2, 1, Staging(table.folder, 1, "r"))
 
     assert table.read() == source.slice(0, 1)
     (file,) = table.live_files()
-    verify(table.root, [file], schema_json=table.schema_json())
+    verify(table.folder, [file], schema_json=table.schema_json())
 
 
 @pytest.fixture
@@ -343,21 +255,6 @@ def pair(table: ManagedTable, history: ManagedTable) -> Callable[..., None]:
         table.merge(txn_version(epoch, sequence_id), last_per_key(rows(*changes), KEYS), KEYS)
 
     return publish
-
-
-@pytest.mark.seed("H5", "H37")
-def test_an_upsert_table_goes_back_into_the_middle_of_a_group(
-    table: ManagedTable, history: ManagedTable, pair: Callable[..., None]
-) -> None:
-    pair(1, 2, ("a", 1, 1, 1), (None, 1, 1, 1), ("a", 1, 2, 2), ("same", 1, 2, 2))
-    pair(1, 5, ("a", 1, 3, 3), (None, 1, 4, 4), ("a", 1, 5, 5), ("new", 1, 5, 5), (None, None, 5, 5))
-
-    table.rewind_upsert(txn_version(2, 6), 3, history, KEYS, SCHEMA.names)
-    history.rewind_rows(txn_version(2, 6), 3, Staging(history.root, 2, "r"))
-
-    assert content(table) == sorted([("a", 1, 3, 3), (None, 1, 1, 1), ("same", 1, 2, 2)], key=repr)
-    assert table.txn_version() == txn_version(2, 6)
-    assert table.rewind_upsert(txn_version(2, 6), 3, history, KEYS, SCHEMA.names).done_before
 
 
 @pytest.mark.seed("H4", "H5")
@@ -373,13 +270,13 @@ def test_an_upsert_table_gets_its_commit_even_where_nothing_or_everything_goes(
 
 @pytest.mark.seed("H29")
 def test_an_image_stands_for_changes_that_were_dropped(
-    tmp_path: Path, table: ManagedTable, history: ManagedTable, pair: Callable[..., None]
+    table: ManagedTable, history: ManagedTable, pair: Callable[..., None]
 ) -> None:
     pair(1, 5, ("a", 1, 5, 5), ("b", 1, 5, 5))
     table.merge(txn_version(1, 6), rows(("c", 1, 6, 4)), KEYS)
-    pq.write_table(rows(("a", 1, 2, 2), ("c", 1, 4, 4)), tmp_path / "image.parquet")
+    (image,) = staged(history, ("a", 1, 2, 2), ("c", 1, 4, 4), stem="image")
 
-    table.rewind_upsert(txn_version(2, 7), 4, history, KEYS, SCHEMA.names, images=[tmp_path / "image.parquet"])
+    table.rewind_upsert(txn_version(2, 7), 4, history, KEYS, SCHEMA.names, images=[image.path])
 
     assert content(table) == [("a", 1, 2, 2), ("c", 1, 6, 4)]
 
@@ -401,20 +298,21 @@ def test_a_table_of_rows_can_be_read_as_it_was(table: ManagedTable) -> None:
     table.publish(txn_version(1, 3), staged(table, ("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3)))
     assert read_at(table, 2, ["total"]).column("total").to_pylist() == [1, 2]
     assert table.read(where=pc.field("customer") == "c").num_rows == 1
-    assert [Path(uri).exists() for uri in table.file_uris()] == [True]
+    assert [Path(path).exists() for path in table.spark_paths(table.live_files())] == [True]
 
 
 @pytest.mark.seed("H34")
-def test_a_process_that_wrote_and_read_ends_with_code_0(table: ManagedTable) -> None:
+def test_a_process_that_wrote_and_read_ends_with_code_0(table: ManagedTable, s3_server: str) -> None:
     table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
     script = f"""
-from pathlib import Path
+from places import place_at
 from resources.delta_tables import ManagedTable
-table = ManagedTable(Path({str(table.root)!r}), {REGION!r})
+table = ManagedTable(place_at({table.folder.uri!r}, {s3_server!r}), {REGION!r})
 assert table.publish({txn_version(1, 2)}, ()).delta_version == 2
 assert table.read().num_rows == 1
 """
-    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
+    environment = {**os.environ, **CREDENTIALS, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60, env=environment).returncode == 0
 
 
 # --- maintenance ---------------------------------------------------------------------------------------------------
@@ -433,7 +331,7 @@ def test_compaction_keeps_rows_version_and_fence(table: ManagedTable) -> None:
     group = staged(table, ("zombie", 1, 5, 5), stem="zombie")
     before = content(table)
 
-    assert table.compact(txn_version(1, 5), Staging(table.root, 1, "c"), files_at_least=4)
+    assert table.compact(txn_version(1, 5), Staging(table.folder, 1, "c"), files_at_least=4)
 
     assert content(table) == before
     assert [(file.first_id, file.last_id, file.rows) for file in table.live_files()] == [(1, 5, 5)]
@@ -447,22 +345,22 @@ def test_compaction_keeps_rows_version_and_fence(table: ManagedTable) -> None:
 def test_compaction_does_nothing_at_another_version_or_with_few_files(table: ManagedTable) -> None:
     publish_many(table, range(1, 4))
     version = table.delta_version()
-    staging = Staging(table.root, 1, "c")
+    staging = Staging(table.folder, 1, "c")
     assert not table.compact(txn_version(1, 2), staging, files_at_least=2)
     assert not table.compact(txn_version(1, 3), staging, files_at_least=4)
     assert table.delta_version() == version
 
 
 @pytest.mark.seed("H7")
-def test_a_compaction_that_meets_a_publish_is_given_up(tmp_path: Path) -> None:
-    zombie = new_table(tmp_path / "t", faults=lambda point: meanwhile() if point == "compact.before_commit" else None)
-    owner = ManagedTable(zombie.root, REGION)
+def test_a_compaction_that_meets_a_publish_is_given_up(place: Folder) -> None:
+    zombie = new_table(place / "t", faults=lambda point: meanwhile() if point == "compact.before_commit" else None)
+    owner = ManagedTable(zombie.folder, REGION)
     publish_many(owner, range(1, 4))
 
     def meanwhile() -> None:
-        owner.rewind_rows(txn_version(2, 4), 1, Staging(owner.root, 2, "r"))
+        owner.rewind_rows(txn_version(2, 4), 1, Staging(owner.folder, 2, "r"))
 
-    assert not zombie.compact(txn_version(1, 3), Staging(zombie.root, 1, "c"), files_at_least=2)
+    assert not zombie.compact(txn_version(1, 3), Staging(zombie.folder, 1, "c"), files_at_least=2)
     assert content(owner) == [("c1", 1, 1, 1)]
     assert owner.txn_version() == txn_version(2, 4)
 
@@ -470,7 +368,7 @@ def test_a_compaction_that_meets_a_publish_is_given_up(tmp_path: Path) -> None:
 @pytest.mark.seed("H30")
 def test_no_compacted_file_lies_across_the_horizon(table: ManagedTable) -> None:
     publish_many(table, range(1, 7))
-    assert table.compact(txn_version(1, 6), Staging(table.root, 1, "c"), files_at_least=2, horizon_id=3)
+    assert table.compact(txn_version(1, 6), Staging(table.folder, 1, "c"), files_at_least=2, horizon_id=3)
     assert [(file.first_id, file.last_id) for file in table.live_files()] == [(1, 3), (4, 6)]
 
 
@@ -480,7 +378,7 @@ def test_a_heavy_old_file_is_not_rewritten_for_a_few_new_rows(table: ManagedTabl
     table.publish(txn_version(1, 1), staged(table, *heavy, stem="heavy"))
     old = table.live_files()[0]
     publish_many(table, range(2, 6))
-    assert table.compact(txn_version(1, 5), Staging(table.root, 1, "c"), files_at_least=4)
+    assert table.compact(txn_version(1, 5), Staging(table.folder, 1, "c"), files_at_least=4)
     assert old in table.live_files()
     assert len(table.live_files()) == 2
 
@@ -489,7 +387,7 @@ def test_a_heavy_old_file_is_not_rewritten_for_a_few_new_rows(table: ManagedTabl
 def test_the_version_survives_maintenance_of_the_log(table: ManagedTable) -> None:
     publish_many(table, [1, 2])
     table.maintain()
-    assert (table.root / "_delta_log" / "_last_checkpoint").exists()
+    assert "_last_checkpoint" in table.folder.names("_delta_log")
     assert table.txn_version() == txn_version(1, 2)
     assert table.publish(txn_version(1, 2), ()).done_before
     publish_many(table, [3])
@@ -519,14 +417,14 @@ VERBS: dict[str, Verb] = {
     "publish nothing": lambda table, _: table.publish(txn_version(1, 4), ()),
     "merge": lambda table, _: table.merge(txn_version(1, 4), rows(("a", 1, 4, 4), ("n", 1, 4, 4)), KEYS),
     "merge nothing": lambda table, _: table.merge(txn_version(1, 4), rows(), KEYS),
-    "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.root, 2, "r")),
+    "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.folder, 2, "r")),
     "rewind upsert": lambda table, history: table.rewind_upsert(txn_version(2, 4), 1, history, KEYS, SCHEMA.names),
-    "compact": lambda table, _: table.compact(txn_version(1, 3), Staging(table.root, 1, "c"), files_at_least=2),
+    "compact": lambda table, _: table.compact(txn_version(1, 3), Staging(table.folder, 1, "c"), files_at_least=2),
 }
 START: tuple[Row, ...] = (("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3))
 
 
-def started(root: Path, **more: Any) -> ManagedTable:
+def started(root: Folder, **more: Any) -> ManagedTable:
     new_table(root)
     table = ManagedTable(root, REGION, **more)
     for row in START:
@@ -535,11 +433,11 @@ def started(root: Path, **more: Any) -> ManagedTable:
 
 
 @pytest.mark.seed("H10")
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_lost_reply_is_found_out_and_nothing_is_done_twice(tmp_path: Path, verb: str) -> None:
-    history, calm = started(tmp_path / "history"), started(tmp_path / "calm")
+@pytest.mark.parametrize("verb", ["compact"])
+def test_a_lost_reply_is_found_out_and_nothing_is_done_twice(place: Folder, verb: str) -> None:
+    history, calm = started(place / "history"), started(place / "calm")
     VERBS[verb](calm, history)
-    table = started(tmp_path / "table", faults=lose_replies)
+    table = started(place / "table", faults=lose_replies)
     before = table.delta_version()
 
     VERBS[verb](table, history)
@@ -550,16 +448,16 @@ def test_a_lost_reply_is_found_out_and_nothing_is_done_twice(tmp_path: Path, ver
 
 
 @pytest.mark.seed("H10")
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_failure_before_the_commit_is_passed_on_and_leaves_the_table(tmp_path: Path, verb: str) -> None:
-    history, table = started(tmp_path / "history"), started(tmp_path / "table", faults=fail_before)
+@pytest.mark.parametrize("verb", ["compact"])
+def test_a_failure_before_the_commit_is_passed_on_and_leaves_the_table(wide_place: Folder, verb: str) -> None:
+    history, table = started(wide_place / "history"), started(wide_place / "table", faults=fail_before)
     with pytest.raises(LostReplyError):
         VERBS[verb](table, history)
     assert content(table) == sorted(START, key=repr)
     assert table.txn_version() == txn_version(1, 3)
 
 
-def other_commits(root: Path, times: int) -> Callable[[str], None]:
+def other_commits(root: Folder, times: int) -> Callable[[str], None]:
     """Somebody of no region commits between check and commit, so many times."""
     left = [times]
 
@@ -573,10 +471,10 @@ def other_commits(root: Path, times: int) -> Callable[[str], None]:
 
 @pytest.mark.seed("H2", "H10")
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "compact"])
-def test_a_refused_commit_is_checked_and_made_anew(tmp_path: Path, verb: str) -> None:
-    history, calm = started(tmp_path / "history"), started(tmp_path / "calm")
+def test_a_refused_commit_is_checked_and_made_anew(wide_place: Folder, verb: str) -> None:
+    history, calm = started(wide_place / "history"), started(wide_place / "calm")
     VERBS[verb](calm, history)
-    root = tmp_path / "table"
+    root = wide_place / "table"
     table = started(root, faults=other_commits(root, 2))
     VERBS[verb](table, history)
     assert content(table) == content(calm)
@@ -584,8 +482,8 @@ def test_a_refused_commit_is_checked_and_made_anew(tmp_path: Path, verb: str) ->
 
 
 @pytest.mark.seed("H10")
-def test_a_commit_that_never_lands_is_given_up_as_unknown(tmp_path: Path) -> None:
-    root = tmp_path / "table"
+def test_a_commit_that_never_lands_is_given_up_as_unknown(wide_place: Folder) -> None:
+    root = wide_place / "table"
     table = started(root, faults=other_commits(root, 1000))
     with pytest.raises(CommitOutcomeUnknown) as unknown:
         table.publish(txn_version(1, 4), ())

@@ -9,19 +9,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from places import CREDENTIALS, place_at, remove
 
 from jobs.protocol.ids import txn_version
 from jobs.protocol.rows import CheckpointRow, RowKind
 from resources.checkpoint_table import CheckpointTable
 from resources.delta_tables import ManagedTable
-from resources.staging import Staging
+from resources.locations import Folder
+from resources.staging import Staging, facts
 
 REGION = "shop/orders"
 COLUMNS = ("key", "value", "_sequence_id")
@@ -54,13 +54,13 @@ def checkpoint_row(kind: RowKind, epoch: int, sequence_id: int, owner: str) -> C
 
 
 def staged(table: ManagedTable, sequence_id: int, *values: tuple[str | None, int, int]) -> Any:
-    return Staging(table.root, 1, "group").write(rows(*values), f"g{sequence_id}")
+    return Staging(table.folder, 1, "group").write(rows(*values), f"g{sequence_id}")
 
 
 # --- what the zombie does, in its own process ----------------------------------------------------------------------
 
 
-def zombie(verb: str, home: Path) -> str:
+def zombie(verb: str, home: Folder) -> str:
     """Carry out `verb` as the owner of epoch 1; the process stops itself between check and commit, once."""
     pending = [True]
 
@@ -81,16 +81,18 @@ def zombie(verb: str, home: Path) -> str:
     elif verb == "merge":
         table.merge(txn_version(1, 3), rows((None, 3, 3), ("new", 3, 3)), ["key"])
     elif verb == "rewind rows":
-        table.rewind_rows(txn_version(1, 4), 1, Staging(table.root, 1, "zombie"))
+        table.rewind_rows(txn_version(1, 4), 1, Staging(table.folder, 1, "zombie"))
     elif verb == "rewind upsert":
         table.rewind_upsert(txn_version(1, 4), 1, history, ["key"], COLUMNS)
     elif verb == "compact":
-        return str(table.compact(txn_version(1, 3), Staging(table.root, 1, "zombie"), files_at_least=2))
+        return str(table.compact(txn_version(1, 3), Staging(table.folder, 1, "zombie"), files_at_least=2))
     return "done"
 
 
 def staged_already(table: ManagedTable) -> Any:
-    return Staging(table.root, 1, "group").describe(".")[-1:]
+    *_, name = table.folder.names("_staged/1-group")
+    path = f"_staged/1-group/{name}"
+    return [facts(table.folder.source(path), path, table.folder.size(path))]
 
 
 def main() -> None:
@@ -100,7 +102,7 @@ def main() -> None:
     for order in sys.stdin:
         verb, _, home = order.strip().partition("|")
         try:
-            outcome = zombie(verb, Path(home))
+            outcome = zombie(verb, place_at(home, sys.argv[1]))
         except Fenced:
             outcome = "fenced"
         except Exception as error:
@@ -112,19 +114,19 @@ def main() -> None:
 class Zombie:
     """The process of the old owner; stopped inside one commit after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, __file__, endpoint],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, **CREDENTIALS, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.orders, self.answers = self.process.stdin, self.process.stdout
 
-    def stop_in(self, verb: str, home: Path) -> None:
+    def stop_in(self, verb: str, home: Folder) -> None:
         """Let it run `verb` up to the commit, where it is stopped."""
         self.orders.write(f"{verb}|{home}\n")
         self.orders.flush()
@@ -139,28 +141,28 @@ class Zombie:
 
 
 @pytest.fixture(scope="module")
-def old() -> Iterator[Zombie]:
-    started = Zombie()
+def old(s3_server: str) -> Iterator[Zombie]:
+    started = Zombie(s3_server)
     yield started
     started.process.kill()
     started.process.communicate()
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(place: Folder) -> Folder:
     """Epoch 1 has committed and published ids 1 and 2."""
-    checkpoint = CheckpointTable(tmp_path / "checkpoint", REGION)
+    checkpoint = CheckpointTable(place / "checkpoint", REGION)
     checkpoint.create()
     checkpoint.claim(checkpoint_row(RowKind.CLAIM, 1, 1, "zombie"))
     checkpoint.append(
         [checkpoint_row(RowKind.STATE, 1, sequence_id, "zombie") for sequence_id in (1, 2)], sequence_id=2
     )
     for name in ("table", "history"):
-        table = ManagedTable(tmp_path / name, REGION)
+        table = ManagedTable(place / name, REGION)
         table.create(SCHEMA_JSON)
         table.publish(txn_version(1, 1), staged(table, 1, ("a", 1, 1), (None, 1, 1)))
         table.publish(txn_version(1, 2), staged(table, 2, ("b", 2, 2)))
-    return tmp_path
+    return place
 
 
 def content(table: ManagedTable) -> list[tuple[str | None, int, int]]:
@@ -169,7 +171,7 @@ def content(table: ManagedTable) -> list[tuple[str | None, int, int]]:
 
 @pytest.mark.seed("H1", "H2", "H25")
 @pytest.mark.parametrize("verb", ["claim", "state", "halt", "rewind"])
-def test_a_stopped_owner_wakes_fenced_at_the_checkpoint_table(home: Path, old: Zombie, verb: str) -> None:
+def test_a_stopped_owner_wakes_fenced_at_the_checkpoint_table(home: Folder, old: Zombie, verb: str) -> None:
     old.stop_in(verb, home)
     owner = CheckpointTable(home / "checkpoint", REGION)
     owner.claim(checkpoint_row(RowKind.CLAIM, 2, 3, "owner"))
@@ -184,12 +186,12 @@ def test_a_stopped_owner_wakes_fenced_at_the_checkpoint_table(home: Path, old: Z
 
 
 @pytest.mark.seed("H1", "H2", "H3", "H7")
-def test_a_stopped_publish_wakes_to_find_it_done(home: Path, old: Zombie) -> None:
+def test_a_stopped_publish_wakes_to_find_it_done(home: Folder, old: Zombie) -> None:
     table = ManagedTable(home / "table", REGION)
     files = staged(table, 3, ("c", 3, 3))
     old.stop_in("publish", home)
     table.publish(txn_version(1, 3), files)
-    assert table.compact(txn_version(1, 3), Staging(table.root, 2, "owner"), files_at_least=2)
+    assert table.compact(txn_version(1, 3), Staging(table.folder, 2, "owner"), files_at_least=2)
     table.publish(txn_version(2, 4), staged(table, 4, ("d", 4, 4)))
     before = table.delta_version()
 
@@ -201,7 +203,7 @@ def test_a_stopped_publish_wakes_to_find_it_done(home: Path, old: Zombie) -> Non
 
 
 @pytest.mark.seed("H2", "H5")
-def test_a_stopped_merge_wakes_to_find_it_done(home: Path, old: Zombie) -> None:
+def test_a_stopped_merge_wakes_to_find_it_done(home: Folder, old: Zombie) -> None:
     table = ManagedTable(home / "table", REGION)
     old.stop_in("merge", home)
     table.merge(txn_version(1, 3), rows((None, 3, 3), ("new", 3, 3)), ["key"])
@@ -215,11 +217,11 @@ def test_a_stopped_merge_wakes_to_find_it_done(home: Path, old: Zombie) -> None:
 
 @pytest.mark.seed("H2", "H4")
 @pytest.mark.parametrize("verb", ["rewind rows", "rewind upsert"])
-def test_a_stopped_rewind_wakes_to_find_it_done(home: Path, old: Zombie, verb: str) -> None:
+def test_a_stopped_rewind_wakes_to_find_it_done(home: Folder, old: Zombie, verb: str) -> None:
     table, history = (ManagedTable(home / name, REGION) for name in ("table", "history"))
     old.stop_in(verb, home)
     if verb == "rewind rows":
-        table.rewind_rows(txn_version(1, 4), 1, Staging(table.root, 2, "owner"))
+        table.rewind_rows(txn_version(1, 4), 1, Staging(table.folder, 2, "owner"))
     else:
         table.rewind_upsert(txn_version(1, 4), 1, history, ["key"], COLUMNS)
     table.publish(txn_version(2, 5), staged(table, 5, ("b", 5, 5)))
@@ -231,11 +233,11 @@ def test_a_stopped_rewind_wakes_to_find_it_done(home: Path, old: Zombie, verb: s
 
 
 @pytest.mark.seed("H7")
-def test_a_stopped_compaction_wakes_to_give_up(home: Path, old: Zombie) -> None:
+def test_a_stopped_compaction_wakes_to_give_up(home: Folder, old: Zombie) -> None:
     table = ManagedTable(home / "table", REGION)
     table.publish(txn_version(1, 3), staged(table, 3, ("c", 3, 3)))
     old.stop_in("compact", home)
-    table.rewind_rows(txn_version(2, 4), 1, Staging(table.root, 2, "owner"))
+    table.rewind_rows(txn_version(2, 4), 1, Staging(table.folder, 2, "owner"))
 
     assert old.wake() == "False"
 
@@ -244,16 +246,16 @@ def test_a_stopped_compaction_wakes_to_give_up(home: Path, old: Zombie) -> None:
 
 
 @pytest.mark.seed("H2", "H10")
-def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Path, old: Zombie) -> None:
+def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Folder, old: Zombie) -> None:
     """Its commit may even land, at a number that is behind the log's checkpoint: nobody ever sees it."""
     table = ManagedTable(home / "table", REGION)
     files = staged(table, 3, ("c", 3, 3))
     old.stop_in("publish", home)
     table.publish(txn_version(1, 3), files)
-    table.rewind_rows(txn_version(2, 4), 2, Staging(table.root, 2, "owner"))
+    table.rewind_rows(txn_version(2, 4), 2, Staging(table.folder, 2, "owner"))
     table.maintain()
-    for entry in (table.root / "_delta_log").glob("*.json"):
-        entry.unlink()
+    for name in [name for name in table.folder.names("_delta_log") if name.endswith(".json")]:
+        remove(table.folder, f"_delta_log/{name}")
 
     assert old.wake() == "done"
 
@@ -263,9 +265,9 @@ def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Path, old: Zomb
 
 CREATE = f"""
 import sys
-from pathlib import Path
+from places import place_at
 from resources.delta_tables import ManagedTable
-table = ManagedTable(Path(sys.argv[1]), {REGION!r})
+table = ManagedTable(place_at(*sys.argv[1:]), {REGION!r})
 sys.stdout.write("ready\\n")
 sys.stdout.flush()
 sys.stdin.readline()
@@ -275,11 +277,15 @@ assert table.txn_version() is None
 
 
 @pytest.mark.seed("H13")
-def test_four_processes_create_one_table(tmp_path: Path) -> None:
-    root = tmp_path / "lake" / "table"
+def test_four_processes_create_one_table(place: Folder, s3_server: str) -> None:
+    root = place / "lake" / "table"
     racers = [
         subprocess.Popen(
-            [sys.executable, "-c", CREATE, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", CREATE, root.uri, s3_server],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **CREDENTIALS, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         for _ in range(4)
     ]
@@ -293,8 +299,8 @@ def test_four_processes_create_one_table(tmp_path: Path) -> None:
     for racer in racers:
         racer.communicate(timeout=60)
     assert [racer.returncode for racer in racers] == [0, 0, 0, 0]
-    assert DeltaTable(root).version() == 0
-    assert sorted(entry.name for entry in (root / "_delta_log").glob("*.json")) == [f"{0:020}.json"]
+    assert ManagedTable(root, REGION).delta_version() == 0
+    assert [name for name in root.names("_delta_log") if name.endswith(".json")] == [f"{0:020}.json"]
 
 
 if __name__ == "__main__":

@@ -53,11 +53,6 @@ sys.stdin.readline()
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/registry.db"
-
-
-@pytest.fixture
 def registry(url: str) -> Iterator[Registry]:
     opened = Registry(url)
     yield opened

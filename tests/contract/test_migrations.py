@@ -7,16 +7,19 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import MetaData, inspect, text
 
 from jobs.errors import FormatTooNew
 from resources import registry as registry_module
 from resources.registry import MIGRATIONS, REVISIONS, VERSION_TABLE, Registry
+from resources.registry_engines import engine_of
 from resources.registry_models import NewTrigger, declared_tables
 
 NEXT = '''"""one more column"""
@@ -34,8 +37,17 @@ BROKEN = NEXT + '    op.execute("DROP TABLE no_such_table")\n'
 
 
 @pytest.fixture
+def made(url: str) -> str:
+    """URL of an existing registry at the last revision, with one input, in SQLite and in PostgreSQL."""
+    registry = Registry(url)
+    registry.add_triggers("app/start", [NewTrigger(uri="file:///a", identity={}, identity_key="1", size_bytes=1)])
+    registry.close()
+    return url
+
+
+@pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """An existing registry at the last revision, with one input."""
+    """The file of an existing SQLite registry at the last revision, with one input."""
     path = tmp_path / "registry.db"
     registry = Registry(f"sqlite:///{path}")
     registry.add_triggers("app/start", [NewTrigger(uri="file:///a", identity={}, identity_key="1", size_bytes=1)])
@@ -68,8 +80,8 @@ def test_the_revisions_that_open_fast_are_those_of_the_scripts() -> None:
     assert [f"{number:04d}" for number in range(1, len(revisions) + 1)] == list(REVISIONS)  # no gap
 
 
-def test_a_fresh_registry_is_what_the_models_declare(file: Path) -> None:
-    registry = Registry(f"sqlite:///{file}")
+def test_a_fresh_registry_is_what_the_models_declare(made: str) -> None:
+    registry = Registry(made)
     with registry.reading() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": VERSION_TABLE, "compare_type": True, "compare_server_default": True}
@@ -118,6 +130,65 @@ def test_a_migration_that_fails_leaves_the_registry_as_it_was(
     assert dump(file) == before
 
 
+@pytest.mark.seed("R6")
+def test_an_older_registry_is_migrated_in_either_database(
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_drainmark(monkeypatch, tmp_path, NEXT)
+    registry = Registry(made)
+    assert registry.pending_count("app/start") == 1
+    assert "colour" in columns(made, "drainmark_region")
+    assert whole(made)[VERSION_TABLE] == [("0002",)]
+    registry.close()
+
+
+@pytest.mark.seed("R6")
+def test_a_migration_that_fails_leaves_either_database_as_it_was(
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (whole(made), columns(made, "drainmark_region"))
+    with monkeypatch.context() as patch:
+        next_drainmark(patch, tmp_path, BROKEN)
+        with pytest.raises(Exception, match="no_such_table"):
+            Registry(made)
+    assert (whole(made), columns(made, "drainmark_region")) == before
+    registry = Registry(made)  # the Drainmark that wrote it goes on
+    assert registry.pending_count("app/start") == 1
+    registry.close()
+
+
+@pytest.mark.seed("R6")
+def test_a_newer_registry_is_refused_and_not_touched_in_either_database(made: str) -> None:
+    engine = engine_of(made)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))  # noqa: S608
+    engine.dispose()
+    before = whole(made)
+    with pytest.raises(FormatTooNew) as caught:
+        Registry(made)
+    assert caught.value.facts["revision"] == "9999"
+    assert whole(made) == before
+
+
+def whole(url: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Return every row of every table of a registry."""
+    engine = engine_of(url)
+    tables = MetaData()
+    with engine.connect() as connection:
+        tables.reflect(connection)
+        found = tables.tables.items()
+        rows = {name: [tuple(row) for row in connection.execute(table.select())] for name, table in found}
+    engine.dispose()
+    return rows
+
+
+def columns(url: str, table: str) -> list[str]:
+    engine = engine_of(url)
+    names = [column["name"] for column in inspect(engine).get_columns(table)]
+    engine.dispose()
+    return names
+
+
 def test_a_fresh_registry_is_not_copied(file: Path) -> None:
     assert [path.name for path in file.parent.iterdir() if path.suffix == ".bak"] == []
 
@@ -130,8 +201,8 @@ print(Registry(sys.argv[1]).pending_count("app/start"))
 """
 
 
-def test_four_processes_that_create_one_registry_all_find_it_whole(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", OPEN, f"sqlite:///{tmp_path}/home/registry.db"]
+def test_four_processes_that_create_one_registry_all_find_it_whole(url: str) -> None:
+    command = [sys.executable, "-c", OPEN, url]
     children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     for child in children:
         assert child.stdin

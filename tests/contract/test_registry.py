@@ -1,8 +1,7 @@
-"""The registry's contract, over SQLite and, where `DRAINMARK_TEST_POSTGRES_URL` names a database, PostgreSQL."""
+"""The registry's contract, over SQLite and PostgreSQL (see the fixture `url`)."""
 
 from __future__ import annotations
 
-import os
 import stat
 import subprocess
 import sys
@@ -12,31 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import text
 
 from jobs.errors import Fenced, RegistryLost, StoreUnavailable, UsageError
-from resources import registry as registry_module
+from resources import registry_engines
 from resources.registry import Registry
 from resources.registry_models import NewTrigger, RebuiltTrigger, TriggerStatus
 
 REGION = "app/start"
-
-
-POSTGRES = os.environ.get("DRAINMARK_TEST_POSTGRES_URL")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"] if POSTGRES else ["sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """URL of an empty registry."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/home/registry.db"
-    assert POSTGRES
-    engine = create_engine(make_url(POSTGRES).set(drivername="postgresql+psycopg"))
-    with engine.begin() as connection:
-        for table in ("trigger", "region", "lease", "cursor", "version"):
-            connection.execute(text(f"DROP TABLE IF EXISTS drainmark_{table}"))
-    engine.dispose()
-    return POSTGRES
 
 
 @pytest.fixture
@@ -416,7 +398,7 @@ def test_a_locked_registry_is_readable_and_names_the_process_that_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/registry.db"
-    monkeypatch.setattr(registry_module, "_BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(registry_engines, "BUSY_SECONDS", 0.2)
     registry = Registry(url)
     command = [sys.executable, "-c", STUCK, url]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:

@@ -189,7 +189,11 @@ def test_without_a_yes_the_plan_is_shown_and_nothing_changes(project: Project) -
 
     assert (plan["to"], plan["withdrawn"], plan["gone"], plan["changed"]) == (1, [2, 3, 4], [], [])
     assert [Path(uri).name for uri in plan["pending"]] == ["b.txt", "c.txt", "d.txt"]
-    assert plan["rows"] == {"state/word_count/words_by_word": 6, "lake/word_counts": 4}
+    assert plan["rows"] == {
+        "state/word_count/words_by_word": 6,
+        "lake/word_counts": 4,
+        "lake/word_count_quarantine": 0,
+    }
     assert (project.status(), project.history("--all")) == before
     assert project.call("reset", "word_count", code=2)["to"] is None
     assert project.status()["epoch"] == before[0]["epoch"]

@@ -28,9 +28,12 @@ from integration.dagster_scene import (
 from jobs.protocol.history import Outcome
 from jobs.runtime.run import GroupReport
 from orchestration.assembly import Workplace, open_application, region_run
-from orchestration.metadata import NOTE_TAG, REGION_TAG
+from orchestration.assets import checkpoint_key
+from orchestration.checks import NOT_HALTED, build_checks
+from orchestration.metadata import IDS_TAG, NOTE_TAG, REGION_TAG
 from orchestration.run_slot import SLOT, run_slot
 from orchestration.runless import report
+from resources.locations import LocalFolder
 from resources.settings import Settings
 
 pytestmark = [pytest.mark.spark]
@@ -76,6 +79,7 @@ def test_a_region_has_a_job_a_sensor_assets_and_checks(repository: dg.Repository
         "little/state/totals",
         "little/little_numbers",
         "little/little_totals",
+        "little/little_quarantine",
     } <= keys
     job = repository.get_job(JOB)
     assert {node.name for node in job.graph.nodes[0].definition.nodes} == {"claim", "process_groups", "hand_over"}
@@ -92,6 +96,7 @@ def test_a_region_has_a_job_a_sensor_assets_and_checks(repository: dg.Repository
         "sinks_at_same_id",
         "not_halted",
         "rewind_horizon",
+        "quarantine_ratio",
     }
 
 
@@ -108,6 +113,7 @@ def test_a_run_leaves_an_event_a_table_and_group(
         drop(tmp_path, f"{number}.csv", f"a,{number}\nb,1\n")
     result = execute(repository, instance, {"max_group": 2})
     assert result.success
+    assert instance.get_run_by_id(result.run_id).tags[IDS_TAG] == "1..3"
     assert {row["k"]: row["total"] for row in rows(workplace, REGION, "little_totals")} == {"a": 3, "b": 3}
 
     made = [event.step_materialization_data.materialization for event in
@@ -121,7 +127,7 @@ def test_a_run_leaves_an_event_a_table_and_group(
     assert numbers[0].metadata["drainmark/first_trigger"].value.endswith("0.csv")
     assert [column.name for column in numbers[0].metadata["dagster/column_schema"].schema.columns][-1] == "v"
     assert numbers[0].tags["dagster/data_version"] == "1.2"
-    assert len(made) == 2 * 4, "four tables, two groups, and no empty event"
+    assert len(made) == 2 * 5, "five tables, two groups, and no empty event"
     for name in ("process", "drain", "checkpoint", "publish"):
         assert isinstance(numbers[0].metadata[f"drainmark/{name}_seconds"].value, float)
 
@@ -129,11 +135,11 @@ def test_a_run_leaves_an_event_a_table_and_group(
                 events(instance, result.run_id, dg.DagsterEventType.ASSET_OBSERVATION)]  # fmt: skip
     assert [event.asset_key.path[1] for event in observed] == ["source", "source", "checkpoints"]
     table = observed[-1].metadata["groups"].value
-    assert "| 1–2 | 2 | 0.csv | 1.csv | 4 |" in table
-    assert "2 groups, 3 triggers" in table
+    assert "| 1..2 | inbox/0.csv | inbox/1.csv | 4 |" in table
+    assert "groups: 2, triggers: 3" in table
     checks = {event.event_specific_data.check_name: event.event_specific_data.passed for event in
               events(instance, result.run_id, dg.DagsterEventType.ASSET_CHECK_EVALUATION)}  # fmt: skip
-    assert checks == {"sinks_at_same_id": True, "not_halted": True, "rewind_horizon": True}
+    assert checks == dict.fromkeys(["sinks_at_same_id", "not_halted", "rewind_horizon", "quarantine_ratio"], True)
     assert workplace.history(REGION).last_outcome is Outcome.CLEAN
 
 
@@ -153,7 +159,7 @@ def test_a_run_from_the_asset_page_tags_itself(
 ) -> None:
     drop(tmp_path, "0.csv", "a,1\n")
     job = repository.get_job("__ASSET_JOB")
-    selection = [dg.AssetKey(["little", name]) for name in ("little_numbers", "little_totals")]
+    selection = [dg.AssetKey(["little", name]) for name in ("little_numbers", "little_totals", "little_quarantine")]
     selection += [dg.AssetKey(["little", "state", "totals"]), dg.AssetKey(["little", "checkpoints", "rows"])]
     result = job.execute_in_process(instance=instance, asset_selection=selection, raise_on_error=False)
     assert result.success
@@ -252,13 +258,14 @@ def test_the_command_line_reports_to_the_asset_pages(
     repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     group = GroupReport(
+        rows_quarantined=0,
         region=REGION, first_id=4, last_id=5, first_uri="inbox/4.csv", last_uri="inbox/5.csv", epoch=2, rows_in=7,
         bytes_in=70, rows_out={"lake/little_numbers": 6}, versions={"lake/little_numbers": 9}, process_seconds=0.1,
         drain_seconds=0.2, checkpoint_seconds=0.3, publish_seconds=0.4,
     )  # fmt: skip
     plan = open_application(str(tmp_path / "little.py")).region()
-    report([group], plan, tmp_path / "nowhere")
-    report([group], plan, tmp_path / "home" / "dagster")
+    report([group], plan, tmp_path / "nowhere", LocalFolder(tmp_path))
+    report([group], plan, tmp_path / "home" / "dagster", LocalFolder(tmp_path / "home"))
     event = instance.get_latest_materialization_event(dg.AssetKey(["little", "little_numbers"]))
     assert event is not None
     materialization = event.asset_materialization
@@ -268,8 +275,16 @@ def test_the_command_line_reports_to_the_asset_pages(
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_settings_name_more_applications(tmp_path: Path) -> None:
+def test_settings_name_the_applications_in_place_of_the_examples(tmp_path: Path) -> None:
     write_application(tmp_path)
     settings = Settings(home=tmp_path / "home", project_root=tmp_path, applications=("./little.py",))
     repository = definitions(Workplace(settings), tmp_path / "little.py")
     assert JOB in repository.job_names
+    assert "word_count__lines" not in repository.job_names, "it would read the same inbox"
+
+
+def test_one_check_can_be_run_alone(workplace: Workplace, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    region = open_application(str(write_application(tmp_path))).region(None)
+    selection = dg.AssetSelection.checks(dg.AssetCheckKey(checkpoint_key(region), NOT_HALTED))
+    result = dg.materialize([build_checks(workplace, region)], selection=selection, instance=instance)
+    assert [evaluation.check_name for evaluation in result.get_asset_check_evaluations()] == [NOT_HALTED]

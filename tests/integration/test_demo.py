@@ -1,4 +1,4 @@
-"""`drainmark demo` as a whole: killed, recovered, equal to plain Python. Slow: two JVMs."""
+"""`drainmark demo` as a whole: killed, recovered, equal to plain Python. Slow: a JVM for each run."""
 
 from __future__ import annotations
 
@@ -42,3 +42,22 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
     assert found.returncode == 2, found.stderr
     assert mine.read_text() == "mine"
     assert "was not made by a demo" in found.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_the_demo_killed_at_random_equals_plain_python(tmp_path: Path) -> None:
+    """The same `compare` that the test below sees fail; M10 in small."""
+    found = run_demo(tmp_path, "--chaos", "--kills", "3", "--seed", "5")
+    assert found.returncode == 0, found.stdout + found.stderr
+    lines = found.stdout.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("kill ")] == ["1", "2", "3"]
+    assert any("recovered" in line and "after the restart" in line for line in lines)
+    assert "Exactly once:" in found.stdout
+    assert "3 kills in" in found.stdout
+
+
+def test_chaos_takes_no_logs_of_the_users(tmp_path: Path) -> None:
+    found = run_demo(tmp_path, "--chaos", "--input", str(tmp_path))
+    assert found.returncode == 2, found.stderr

@@ -409,6 +409,16 @@ def test_one_start_has_several_outputs_with_schemas_of_their_own(workplace: Work
     )  # fmt: skip
 
 
+def test_a_time_without_a_zone_stays_one(workplace: Workplace, tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "1.json").write_text('{"at": "2026-01-01T12:00:00", "n": 1}\n')
+    settle(inbox)
+    run_once(workplace, opened("times", simple(inbox, format="json", schema="at timestamp_ntz, n int")))
+    (found,) = rows(workplace, "times/read", "copied")
+    assert found["at"] == dt.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - that is the point
+
+
 # --- input that cannot be read --------------------------------------------------------------------------------------
 
 
@@ -430,7 +440,7 @@ def test_a_file_that_cannot_be_read_halts_at_once_and_is_named_and_the_others_ar
         (inbox / f"{number}{suffix}").write_bytes(content)
     settle(inbox)
     scan = {} if kind == "text.gz" else {"format": kind, "schema": "id bigint, name string"}
-    application = opened("broken", simple(inbox, **scan))
+    application = opened("broken", simple(inbox, on_bad="halt", **scan))
     with pytest.raises(Halted) as caught:
         run_once(workplace, application)
     cause = caught.value.__cause__

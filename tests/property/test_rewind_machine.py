@@ -19,6 +19,7 @@ from jobs.failpoints import FailPoint, InjectedFailure, arm
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import RowKind
 from orchestration.assembly import Opened, Workplace, owning, region_run, scan_region
+from orchestration.testing.processing import drive
 from resources.spark import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -91,19 +92,9 @@ class Machine:
             self.files += 1
 
     def run(self, max_group: int, max_triggers: int | None = None) -> None:
-        scan_region(self.workplace, self.application.region())
-        run = region_run(
-            self.workplace, self.application, self.application.region(), max_group=max_group, max_triggers=max_triggers
-        )
-        error: BaseException | None = None
-        try:
-            run.claim()
-            list(run.groups())
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            run.hand_over(error)
+        region = self.application.region()
+        scan_region(self.workplace, region)
+        drive(region_run(self.workplace, self.application, region, max_group=max_group, max_triggers=max_triggers))
 
     def crash(self, point: FailPoint, max_group: int, *, dead: bool) -> None:
         """Run with a point that fails at every passing; the owner says how it ended, or, dead, says nothing."""
@@ -218,6 +209,7 @@ def test_any_sequence_of_mishaps_ends_equal_to_the_golden_run(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @given(steps=st.lists(STEPS, min_size=4, max_size=15))
 @settings(max_examples=30, deadline=None, database=None, suppress_health_check=QUIET)
 def test_many_long_sequences_of_mishaps_end_equal_to_the_golden_run(

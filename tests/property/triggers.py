@@ -13,9 +13,7 @@ from typing import Any
 from harness import LONG_AGO
 
 import drainmark as dm
-from jobs.graph.params import bind_params
-from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace
+from orchestration.assembly import Opened, Workplace, open_application
 from resources.settings import Settings
 
 SCHEMA = "user string, n bigint, x double, at timestamp"
@@ -34,13 +32,7 @@ def opened(name: str, inbox: Path, declare: Declare, **region: Any) -> Opened:
             return scanned
 
         declare(events)
-    application = dm.build_application(declared)
-    return Opened(
-        reference=name,
-        plan=compile_application(application),
-        params=bind_params(application.params_class, {}),
-        overrides={},
-    )
+    return open_application(dm.build_application(declared))
 
 
 @contextmanager

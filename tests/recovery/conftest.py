@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from children import Nursery
-from connect_server import ConnectServer
 from graphs import GRAPHS, SECOND_REGION, Build
 from scene import Scene
+
+from orchestration.testing.children import Nursery
+from orchestration.testing.connect_server import ConnectServer
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +30,6 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def nursery() -> Iterator[Nursery]:
     """What forks the children of the run."""
     nursery = Nursery()
-    nursery.open()
     yield nursery
     nursery.close()
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import oracles
-from children import HERE, Nursery
 from scene import Scene, write_file
 
 from jobs.runtime.scanning import uri_of
 from jobs.testing.syslog import generate_syslog
+from orchestration.testing.children import Nursery
 
+APPS = Path(__file__).parent / "apps"
 FILES = 5
 SECOND_REGION = "two_regions/payments"
 SECOND_SINKS = ("two_accounts", "two_payments")
@@ -47,7 +48,7 @@ def two_regions(nursery: Nursery, master: str, folder: Path) -> Scene:
         nursery=nursery,
         master=master,
         folder=folder,
-        app=str(HERE / "apps" / "two_regions.py"),
+        app=str(APPS / "two_regions.py"),
         region="two_regions/orders",
         inputs=(f"orders={folder / 'orders'}", f"payments={folder / 'payments'}"),
         oracle=orders_oracle,
@@ -111,7 +112,7 @@ def _lines(nursery: Nursery, master: str, folder: Path, name: str, params: Mappi
         nursery=nursery,
         master=master,
         folder=folder,
-        app=str(HERE / "apps" / f"{name}.py"),
+        app=str(APPS / f"{name}.py"),
         region=f"{name}/lines",
         inputs=(str(folder / "in"),),
         oracle=oracle,
@@ -126,7 +127,7 @@ def any_name(nursery: Nursery, master: str, folder: Path) -> Scene:
         nursery=nursery,
         master=master,
         folder=folder,
-        app=str(HERE / "apps" / "any_name.py"),
+        app=str(APPS / "any_name.py"),
         region="any_name/lines",
         inputs=(str(folder / "in"),),
         oracle=any_name_oracle,

@@ -6,24 +6,27 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import oracles
-from children import Ended, Nursery, Running
+import postgres
 from harness import LONG_AGO
 
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import CheckpointRow, RowKind
 from orchestration.assembly import Workplace
+from orchestration.testing.children import Ended, Nursery, Running
+from orchestration.testing.invariants import misplaced_files, reused_ids, unfinished
+from orchestration.testing.processing import settings_of
 from resources import delta_commits
+from resources.locations import LocalFolder
 from resources.settings import Settings
 
 Oracle = Callable[[Sequence[Path]], Mapping[str, Sequence[Mapping[str, Any]]]]
-_NUMBERED = {RowKind.STATE, RowKind.SKIP, RowKind.REWIND}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,25 +56,32 @@ class Scene:
     def __post_init__(self) -> None:
         if self.home == Path():
             self.home = self.folder / "home"
+        server = postgres.chosen_server()
+        if server is not None and "registry_url" not in self.settings:
+            self.settings = {**self.settings, "registry_url": server.new_database()}
         self.reopen()
 
     def reopen(self) -> None:
         """Look at the home anew, as another process would."""
-        url = f"sqlite:///{self.home / 'registry.db'}"
-        self.place = Workplace(Settings(home=self.home, project_root=self.folder, registry_url=url, **self.settings))
+        self.place = Workplace(settings_of(self.home, self.folder, **self.settings))
 
     def lose_registry(self) -> None:
         """Delete the registry, journals and all."""
         self.place.registry.close()
         for path in self.home.glob("registry.db*"):
             path.unlink()
+        if "registry_url" in self.settings:
+            self.settings = {**self.settings, "registry_url": postgres.new_database(self.settings["registry_url"])}
         self.reopen()
 
     def copied_to(self, folder: Path) -> Scene:
         """Return the same scene, on the same input, with a copy of its home below a folder."""
         self.place.registry.close()
         shutil.copytree(self.home, folder / "home", symlinks=True)
-        return replace(self, home=folder / "home", files=list(self.files))
+        settings = dict(self.settings)
+        if "registry_url" in settings:
+            settings["registry_url"] = postgres.copy_database(settings["registry_url"])
+        return replace(self, home=folder / "home", files=list(self.files), settings=settings)
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -134,9 +144,9 @@ class Scene:
 
     def visible_id(self) -> int:
         """Return the largest id that a reader sees in any sink; 0 for none."""
-        roots = [self.home / "lake" / sink for sink in self.sinks]
-        tables = [delta_commits.open_table(root) for root in roots if delta_commits.is_table(root)]
-        files = [file for table in tables for file in delta_commits.live_files(table, Path(table.table_uri))]
+        folders = [LocalFolder(self.home / "lake" / sink) for sink in self.sinks]
+        tables = [(delta_commits.open_table(folder), folder) for folder in folders if delta_commits.is_table(folder)]
+        files = [file for table, folder in tables for file in delta_commits.live_files(table, folder)]
         return max((file.last_id or 0 for file in files), default=0)
 
     def _log_lengths(self) -> list[int]:
@@ -164,29 +174,16 @@ class Scene:
     def assert_each_file_once(self, files: Sequence[Path] | None = None) -> None:
         """Each file has exactly one effective committed id, ids in the order of the files, and no id was used twice."""
         wanted = [str(path) for path in (self.files if files is None else files)]
-        history = self.history
-        by_id = [history.states[number] for number in sorted(history.states)]
-        assert [row.trigger_uri for row in by_id] == wanted
+        assert_none(misplaced_files(self.history, wanted))
         self.assert_ids_never_reused()
 
     def assert_ids_never_reused(self) -> None:
         """No two states, skips or rewinds share an id, ids rise in commit order, and epochs never fall."""
-        rows = self.checkpoint_rows()
-        numbers = [row.sequence_id for row in rows if row.kind in _NUMBERED]
-        assert numbers == sorted(set(numbers))
-        epochs = [row.epoch for row in rows]
-        assert epochs == sorted(epochs)
-        claims = [row.epoch for row in rows if row.kind is RowKind.CLAIM]
-        assert claims == sorted(set(claims))
+        assert_none(reused_ids(self.checkpoint_rows()))
 
     def assert_nothing_left(self) -> None:
         """Nothing is pending, halted, unpublished, or on the way; the last owner ended cleanly."""
-        history = self.history
-        assert self.place.registry.pending_count(self.region) == 0
-        assert history.halt is None
-        assert not history.unpublished
-        assert not history.is_rewinding
-        assert history.last_outcome.value == "clean"
+        assert_none(unfinished(self.place, self.region))
 
     def assert_golden(self) -> None:
         """All of it: as after a run that never failed."""
@@ -244,6 +241,12 @@ class Scene:
         write_file(path, text)
         self.files.append(path)
         return path
+
+
+def assert_none(problems: Iterable[str]) -> None:
+    """Fail with all that is wrong."""
+    found = list(problems)
+    assert not found, "\n".join(found)
 
 
 def write_file(path: Path, text: str, *, at: int = LONG_AGO) -> Path:

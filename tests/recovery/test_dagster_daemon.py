@@ -314,6 +314,7 @@ def test_a_poison_file_halts_and_resume_continues(deployment: Deployment) -> Non
     wait_for(lambda: deployment.history().halt, "a halt", deployment)
     wait_for(lambda: "HALTED" in deployment.skip_reason(), "the sensor to say so", deployment)
     assert f"drainmark resume {REGION}" in deployment.skip_reason()
+    wait_for(lambda: _is_alerted(deployment.instance), "the sensor drainmark_halted", deployment)
     assert deployment.history().halt.detail["trigger"] == str(poison)
     assert deployment.total() == before + 10000, f"{good} is committed"
     tried = deployment.runs()[runs:]
@@ -327,3 +328,10 @@ def test_a_poison_file_halts_and_resume_continues(deployment: Deployment) -> Non
     owner.release(Outcome.CLEAN)
     deployment.wait_committed(before + 30000)
     assert sum(deployment.totals().values()) == before + 30000
+
+
+def _is_alerted(instance: dg.DagsterInstance) -> bool:
+    """Say whether the newest verdict on the region is that it is halted."""
+    key = dg.AssetCheckKey(dg.AssetKey(["held", "checkpoints", "rows"]), "not_halted")
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    return bool(records) and not records[0].event.dagster_event.asset_check_evaluation_data.passed

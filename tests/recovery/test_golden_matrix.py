@@ -13,6 +13,7 @@ from graphs import GRAPHS, SECOND_REGION, SECOND_SINKS
 from scene import Scene, frozen
 
 from jobs.failpoints import FailPoint
+from orchestration.testing.matrix import actions, is_of_compaction, is_of_rewind, passings
 
 Midway = Callable[..., Scene]
 
@@ -23,10 +24,6 @@ ALL = 5
 
 _AFTER_CHECKPOINT = ("publish.", "resume.")
 _AFTER_GROUPS = ("release.", "note.", "compact.")
-
-
-def is_of_rewind(point: FailPoint) -> bool:
-    return point.value.startswith("rewind")
 
 
 def durable(point: FailPoint) -> int:
@@ -44,16 +41,7 @@ def steps(point: FailPoint) -> list[list[Any]]:
     """Return what the child does that passes the point."""
     if is_of_rewind(point):
         return [["rewind", REWIND_TO]]
-    return [["run", 1], ["compact"]] if point.value.startswith("compact.") else [["run", GROUP]]
-
-
-def passing(point: FailPoint) -> int:
-    """Return which passing fails: of several tables the second, so that one is done and others are not."""
-    return 2 if point.value.startswith(("publish.", "rewind_table.")) else 1
-
-
-def actions(point: FailPoint) -> tuple[str, ...]:
-    return ("raise", "kill", "lost_reply") if point.value.endswith(".after_commit") else ("raise", "kill")
+    return [["run", 1], ["compact"]] if is_of_compaction(point) else [["run", GROUP]]
 
 
 def matrix() -> Iterator[Any]:
@@ -80,7 +68,7 @@ def test_what_failed_recovers(midway: Midway, graph: str, point: FailPoint, acti
     scene = midway(graph, ALL if is_of_rewind(point) else BEGUN)
     beside = second_region(scene, graph)
     with scene.watched():
-        ended = scene.run(*steps(point), failpoints=f"{point.value}:{action}:{passing(point)}")
+        ended = scene.run(*steps(point), failpoints=f"{point.value}:{action}:{passings(point)[0]}")
     fail = {"kill": after_kill, "raise": after_raise, "lost_reply": after_lost_reply}[action]
     fail(scene, point, ended)
     assert second_region(scene, graph) == beside

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-from children import REPOSITORY
+from architecture.tree import ROOT
 from graphs import GRAPHS
-from test_golden_matrix import actions, matrix
+from test_golden_matrix import matrix
 
 from jobs.failpoints import FailPoint
+from orchestration.testing.matrix import actions
 
 COMMITTING = ("checkpoint_table", "delta_tables", "delta_commits")
 """The modules of `resources` whose commits pass through the one guarded function."""
@@ -18,7 +19,7 @@ COMMITTING = ("checkpoint_table", "delta_tables", "delta_commits")
 
 def committed_verbs() -> set[str]:
     """Return the names of all steps that commit, as the code gives them to the guarded function."""
-    trees = [ast.parse((REPOSITORY / "resources" / f"{name}.py").read_text()) for name in COMMITTING]
+    trees = [ast.parse((ROOT / "resources" / f"{name}.py").read_text()) for name in COMMITTING]
     return {verb for tree in trees for node in ast.walk(tree) for verb in verbs_of(node)}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from children import codes
 from scene import Scene
 
 from jobs.protocol.rows import RowKind
+from orchestration.testing.children import codes
 
 Midway = Callable[..., Scene]
 REFUSED = 4

@@ -22,6 +22,7 @@ from resources import settings as settings_module
 VERBS = (
     *("init", "demo", "dev", "apps", "graph", "run", "scan", "status", "history", "show"),
     *("reset", "rewind", "halt", "skip", "resume", "backfill", "doctor"),
+    *("trace", "metrics"),
 )
 HEAVY = ("dagster", "pyspark", "boto3", "sqlmodel", "alembic")
 
@@ -62,6 +63,7 @@ def test_a_process_ends_with_the_code_of_the_error_and_keeps_its_streams_apart(t
         ("graph", "log_watch", "--json"),
         ("graph", "enron_ds", "--format", "mermaid"),
         ("history", "word_count"),
+        ("metrics",),
     ],
     ids=" ".join,
 )
@@ -117,6 +119,9 @@ def test_options_of_every_verb_may_stand_before_it(home: Path, capsys: pytest.Ca
         (["reset", "word_count", "--to-time", "yesterday", "--yes"], "USAGE"),
         (["skip", "word_count", "--file", "x.txt", "--reason", "r"], "UNKNOWN_NAME"),
         (["skip", "word_count", "--file", "x.txt"], "USAGE"),
+        (["trace", "word_count"], "USAGE"),
+        (["trace", "word_count", "--file", "x.txt"], "USAGE"),
+        (["metrics", "no_such_region"], "UNKNOWN_NAME"),
         (["backfill", "word_count", "--input", "/no/such/*"], "USAGE"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),

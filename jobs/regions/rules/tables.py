@@ -41,9 +41,11 @@ def table_inside_table(draft: Draft) -> Iterator[Violation]:
 
 def reserved_table(draft: Draft) -> Iterator[Violation]:
     """A sink writes the table in which Drainmark keeps the application's bad rows (design.md §6)."""
-    reserved = f"{draft.application.name}_quarantine".casefold()
+    application = draft.application.name
+    reserved = {f"{application}_quarantine".casefold()}
+    reserved |= {f"{application}_{region.starts[0]}_quarantine".casefold() for region in draft.regions}
     for operator, table in _tables(draft):
-        if table.casefold() == reserved:
+        if table.casefold() in reserved:
             yield broken(
                 "RESERVED_TABLE",
                 operator,

@@ -27,6 +27,7 @@ MANIFESTS = st.builds(
 TABLES = st.builds(
     RegionTable, name=NAMES, role=st.sampled_from(TableRole), operator=NAMES, schema_json=NAMES,
     keys=st.lists(NAMES, max_size=3).map(tuple), history=st.none() | NAMES, columns=st.lists(NAMES).map(tuple),
+    adopted=st.booleans(), evolves=st.booleans(),
 )  # fmt: skip
 
 
@@ -38,6 +39,12 @@ def test_a_manifest_survives_json(manifest: Manifest) -> None:
 @given(TABLES)
 def test_a_table_survives_json(table: RegionTable) -> None:
     assert RegionTable.from_json(json.loads(json.dumps(table.to_json()))) == table
+
+
+def test_a_table_of_a_row_without_flags_is_managed_and_fixed() -> None:
+    plain = RegionTable(name="lake/t", role=TableRole.APPEND, operator="t_sink", schema_json="{}")
+    assert not {"adopted", "evolves"} & set(plain.to_json())
+    assert not RegionTable.from_json(plain.to_json()).adopted
 
 
 def test_only_the_last_row_of_a_group_carries_the_manifest() -> None:

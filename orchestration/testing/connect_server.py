@@ -1,8 +1,7 @@
-"""One local Spark Connect server for all processes that the recovery tests kill: a run then costs a connection."""
+"""One local Spark Connect server for all processes that are to be killed: a run then costs a connection, not a JVM."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import socket
@@ -11,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from resources.spark import CORRECTNESS, SPEED, delta_settings
+from jobs.errors import StoreUnavailable
+from resources.spark import CORRECTNESS, SPEED, check_java, delta_settings
 
 _START_SECONDS = 90.0
-_REPOSITORY = Path(__file__).parents[2]
 
 
 class ConnectServer:
@@ -33,8 +32,11 @@ class ConnectServer:
         """Start it and wait until it listens.
 
         Raises:
-            RuntimeError: it ended, or did not listen in time; with the end of its log.
+            StoreUnavailable: it ended, or did not listen in time; with the end of its log.
         """
+        import pyspark
+
+        check_java()
         self.folder.mkdir(parents=True, exist_ok=True)
         settings = {
             **SPEED,
@@ -49,25 +51,22 @@ class ConnectServer:
             "spark.connect.grpc.binding.port": str(self.port),
         }
         options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-        spec = importlib.util.find_spec("pyspark")
-        assert spec is not None
-        assert spec.origin is not None
-        submit = Path(spec.origin).parent / "bin" / "spark-submit"
+        submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
         server = "org.apache.spark.sql.connect.service.SparkConnectServer"
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(_REPOSITORY)}
+        path = os.pathsep.join(filter(None, sys.path))
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
         environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
         with (self.folder / "server.log").open("wb") as log:
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 [str(submit), "--class", server, *options, "spark-internal"],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, env=environment,
                 start_new_session=True,
             )  # fmt: skip
-        self._await()
+        self._await(process)
 
-    def _await(self) -> None:
-        assert self._process is not None
+    def _await(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
+        while time.monotonic() < deadline and process.poll() is None:
             with socket.socket() as probe:
                 probe.settimeout(1)
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
@@ -75,8 +74,7 @@ class ConnectServer:
             time.sleep(0.1)
         self.stop()
         text = (self.folder / "server.log").read_text(errors="replace")
-        msg = f"the Connect server did not start: {text[-2000:]}"
-        raise RuntimeError(msg)
+        raise StoreUnavailable(f"the Connect server did not start: {text[-2000:]}", remedy="see its log above")
 
     def stop(self) -> None:
         """End the server and its Python workers: all of the process group that it leads."""

@@ -1,4 +1,4 @@
-"""Processes that a test starts in order to kill them: requests to the nursery of `child.py`, and how they ended."""
+"""Processes that a test starts in order to kill them: requests to the nursery of `child`, and how they ended."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-HERE = Path(__file__).parent
-REPOSITORY = HERE.parents[1]
 KILLED = -signal.SIGKILL
 WAIT_SECONDS = 180.0
 
@@ -101,53 +99,52 @@ class Running:
             return ""
 
 
-@dataclass(slots=True)
 class Nursery:
-    """The process that forks children; see `child.py`."""
+    """The process that forks children, see `child`; started at once, and `close` ends it with all that it forked."""
 
-    _process: subprocess.Popen[bytes] | None = None
-    _started: queue.Queue[int] = field(default_factory=queue.Queue)
-    _ended: dict[int, int] = field(default_factory=dict)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-    _requests: int = 0
-
-    def open(self) -> None:
+    def __init__(self) -> None:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "DRAINMARK_"))},
-            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(HERE)]),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "child.py")],
+            [sys.executable, "-m", "orchestration.testing.child"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True,
         )  # fmt: skip
+        self._requests = cast("IO[bytes]", self._process.stdin)
+        self._answers = cast("IO[bytes]", self._process.stdout)
+        self._started: queue.Queue[int] = queue.Queue()
+        self._ended: dict[int, int] = {}
+        self._changed = threading.Condition()
+        self._count = 0
         threading.Thread(target=self._listen, daemon=True, name="nursery").start()
 
     def close(self) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._requests.close()
         self._process.wait(10)
 
     def start(self, request: Mapping[str, Any], folder: Path) -> Running:
-        """Start a child; its log and outcome go to the folder."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._requests += 1
-        outcome, log = (folder / f"child-{self._requests}.{kind}" for kind in ("events", "log"))
+        """Start a child; its log and outcome go to the folder.
+
+        Args:
+            request: `home`, `root`, `master`, `app`, `inputs`, `region`, `steps`, and as needed `params`, `settings`,
+                `failpoints` (as `arm` takes them).
+        """
+        self._count += 1
+        outcome, log = (folder / f"child-{self._count}.{kind}" for kind in ("events", "log"))
         line = json.dumps({**request, "outcome": str(outcome), "log": str(log)})
-        self._process.stdin.write(line.encode() + b"\n")
-        self._process.stdin.flush()
+        self._requests.write(line.encode() + b"\n")
+        self._requests.flush()
         return Running(pid=self._started.get(timeout=60), outcome=outcome, log=log, nursery=self)
 
     def code_of(self, pid: int, seconds: float) -> int | None:
+        """Return how a child ended, negative for a signal; None if it did not in time."""
         with self._changed:
             self._changed.wait_for(lambda: pid in self._ended, timeout=seconds)
             return self._ended.get(pid)
 
     def _listen(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._answers:
             told = json.loads(line)
             if "started" in told:
                 self._started.put(told["started"])

@@ -1,128 +1,26 @@
-"""`doctor`: is everything in its place, and a new registry from the checkpoint tables (design.md §3.3, H27)."""
+"""`doctor --repair`: a new registry from the checkpoint tables (design.md §3.3, H27)."""
 
 from __future__ import annotations
 
-import platform
-import shutil
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainmarkError, Owned
+from jobs.errors import Owned
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
-from orchestration.assembly import Workplace, drainmark_version, open_application, source_folder, source_of
+from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, TriggerStatus, file_key
+from orchestration.assembly import Workplace, open_application, source_folder, source_of
 from orchestration.declared import existing_registry, load_region, remember
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
     from orchestration.assembly import Opened
 
-_PACKAGES = {"spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake", "dagster": "dagster"}
-_ENOUGH_BYTES = 1024**3
 _SQLITE = "sqlite:///"
 _OF_US = frozenset({"output", "origin"})
 """What a checkpoint row keeps beside the identity of a file."""
-
-
-def examine(workplace: Workplace) -> dict[str, Any]:
-    """Return facts about this installation and this home, and the list of `problems`, each with its remedy."""
-    problems: list[dict[str, str]] = []
-    registry = existing_registry(workplace)
-    regions = [_region(workplace, region, problems) for region in workplace.known_regions()]
-    if registry is None and regions:
-        problems.append(_problem("the registry is lost or damaged", "drainmark doctor --repair"))
-    java = _java_version()
-    if java is None:
-        problems.append(_problem("Spark needs a Java runtime and none was found", "install Java 17"))
-    space = _free_bytes(workplace.home)
-    if space < _ENOUGH_BYTES:
-        problems.append(_problem(f"only {space} bytes are free below {workplace.home}", "make room"))
-    return {
-        "home": str(workplace.home),
-        "project_root": str(workplace.settings.project_root),
-        "versions": {
-            "drainmark": drainmark_version(),
-            "python": platform.python_version(),
-            "java": java,
-            **{name: _version(package) for name, package in _PACKAGES.items()},
-        },
-        "registry_revision": _revision() if registry is not None else None,
-        "regions": regions,
-        "free_bytes": space,
-        "jars_cached": _has_jars(),
-        "problems": problems,
-    }
-
-
-def _problem(message: str, remedy: str) -> dict[str, str]:
-    return {"message": message, "remedy": remedy}
-
-
-def _region(workplace: Workplace, region: str, problems: list[dict[str, str]]) -> dict[str, Any]:
-    registry = existing_registry(workplace)
-    entry: dict[str, Any] = {"region": region, "epoch": None, "registry_epoch": None, "is_code_found": False}
-    try:
-        history = workplace.history(region)
-    except DrainmarkError as error:
-        problems.append(_problem(f"{region}: {error.message}", error.remedy or "look at its checkpoint table"))
-        return entry
-    known = registry.region_info(region).epoch if registry is not None else None
-    # A claim is committed before the registry hears of it, so one that died in between is a step ahead for a while.
-    if known is not None and (known > history.epoch or (known == 0 and history.states)):
-        message = f"{region}: the checkpoint table is at epoch {history.epoch}, the registry at {known}"
-        problems.append(_problem(message, "drainmark doctor --repair"))
-    if history.halt is not None:
-        problems.append(_problem(f"{region} is halted", f"mend the cause, then: drainmark resume {region}"))
-    return {
-        "region": region,
-        "epoch": history.epoch,
-        "registry_epoch": known,
-        "is_code_found": load_region(workplace, region) is not None,
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _java_version() -> str | None:
-    from resources.spark import check_java
-
-    try:
-        check_java()
-        told = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
-    except (DrainmarkError, OSError, subprocess.TimeoutExpired):
-        return None
-    quoted = told.split('"')
-    return quoted[1] if len(quoted) > 1 else told.strip() or None
-
-
-def _free_bytes(home: Path) -> int:
-    there = next(folder for folder in (home, *home.parents) if folder.exists())
-    return shutil.disk_usage(there).free
-
-
-def _revision() -> str:
-    from resources.registry import REVISIONS
-
-    return REVISIONS[-1]  # opening a registry brings it there or refuses
-
-
-def _has_jars() -> bool:
-    from resources.spark import delta_settings
-
-    return "spark.jars" in delta_settings()
-
-
-# --- repair ----------------------------------------------------------------------------------------------------------
 
 
 def repair(
@@ -248,16 +146,14 @@ def _unseen(
     workplace: Workplace, code: tuple[Opened, RegionPlan] | None, known: Sequence[RebuiltTrigger]
 ) -> tuple[list[RebuiltTrigger], str | None]:
     """Return the files of the folder that no row names, pending, and the folder; nothing where there is no folder."""
-    from jobs.runtime.scanning import scan_folder
-
     if code is None:
         return [], None
     source = source_of(code[1])
     folder = source_folder(workplace, source)
-    if not folder.is_dir():
+    if not workplace.inputs.is_there(folder):
         return [], None
     in_order = sorted(known, key=lambda trigger: trigger.order_index)
-    seen = {trigger.uri: trigger.identity_key for trigger in in_order}
-    found = scan_folder(folder, source.scan, seen, now=time.time())
+    seen = {trigger.uri: file_key(trigger.identity_key) for trigger in in_order}
+    found = workplace.inputs.scan(folder, source.scan, seen, now=time.time())
     after = in_order[-1].order_index if in_order else 0
-    return [_placed(t, after + place, TriggerStatus.PENDING) for place, t in enumerate(found.new, 1)], str(folder)
+    return [_placed(t, after + place, TriggerStatus.PENDING) for place, t in enumerate(found.new, 1)], folder

@@ -1,13 +1,14 @@
-"""The process that is killed: connects to the Connect server, scans, runs or rewinds a region, with fail points armed.
+"""The process that is killed: scans, runs or rewinds a region, on a Connect server mostly, with fail points armed.
 
-Started as a nursery (`python child.py`), it reads a request a line from standard input, forks a child for each, and
-tells pids and ends on standard output: a child then costs no imports. The nursery itself never opens a thread, a
-socket or a table, so that what it forks is as good as a new process.
+Started as a nursery (`python -m orchestration.testing.child`), it reads a request a line from standard input, forks a
+child for each, and tells pids and ends on standard output: a child then costs no imports. The nursery itself never
+opens a thread, a socket or a table, so that what it forks is as good as a new process.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import select
@@ -15,7 +16,6 @@ import signal
 import sys
 import time
 import traceback
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +50,11 @@ def nursery() -> None:
 
 def _import_all() -> None:
     """Import what a run imports, so that children share it."""
-    for name in (
-        "deltalake",
-        "jobs.runtime.run",
-        "orchestration.assembly",
-        "pyarrow.parquet",
-        "pyspark.sql.connect.session",
-        "resources.lease",
-        "resources.region_store",
-        "resources.registry",
-    ):
+    names = ["deltalake", "jobs.runtime.run", "orchestration.assembly", "pyarrow.parquet", "resources.lease",
+             "resources.region_store", "resources.registry"]  # fmt: skip
+    if importlib.util.find_spec("grpc") is not None:
+        names.append("pyspark.sql.connect.session")
+    for name in names:
         importlib.import_module(name)
 
 
@@ -104,19 +99,11 @@ class Child:
 
     def __init__(self, request: dict[str, Any]) -> None:
         from orchestration.assembly import Workplace
-        from resources.settings import Settings
+        from orchestration.testing.processing import settings_of
 
         self.request = request
-        home = Path(request["home"])
-        self.workplace = Workplace(
-            Settings(
-                home=home,
-                project_root=Path(request["root"]),
-                spark_master=request["master"],
-                registry_url=f"sqlite:///{home / 'registry.db'}",
-                **request.get("settings", {}),
-            )
-        )
+        more = {"spark_master": request["master"], **request.get("settings", {})}
+        self.workplace = Workplace(settings_of(Path(request["home"]), Path(request["root"]), **more))
         self._outcome = Path(request["outcome"])
         self._opened: Any = None
 
@@ -124,7 +111,7 @@ class Child:
         from jobs.errors import DrainmarkError
         from jobs.failpoints import arm
 
-        arm(request_text(self.request, "failpoints"))
+        arm(self.request.get("failpoints") or "")
         self._say("started", {})
         try:
             for verb, *arguments in self.request["steps"]:
@@ -156,37 +143,24 @@ class Child:
         return self._opened
 
     def _scan(self) -> None:
-        from orchestration.assembly import scan_region
-        from orchestration.declared import remember
+        from orchestration.testing.processing import scan
 
-        region = self.opened.region(self.region)
-        remember(self.workplace, self.opened, region)
-        found = scan_region(self.workplace, region)
+        found = scan(self.workplace, self.opened, self.opened.region(self.region))
         self._say("scan", {"new": len(found.new), "refused": [list(entry) for entry in found.refused]})
 
     def _run(self, max_group: int | None = None) -> None:
         from orchestration.assembly import region_run
+        from orchestration.testing.processing import drive
 
-        run = region_run(
-            self.workplace, self.opened, self.opened.region(self.region), report=self._say, max_group=max_group
-        )
+        region = self.opened.region(self.region)
+        run = region_run(self.workplace, self.opened, region, report=self._say, max_group=max_group)
         signal.signal(signal.SIGTERM, lambda *_: run.interrupted.set())
-        error: BaseException | None = None
-        try:
-            run.claim()
-            for _ in run.groups():
-                pass
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            run.hand_over(error)
+        drive(run)
 
     def _rewind(self, to: int, horizon: int = 10_000) -> None:
-        from orchestration.assembly import owning
+        from orchestration.testing.processing import rewind
 
-        with owning(self.workplace.owner(self.region, report=self._say)) as owner:
-            owner.rewind(to, horizon)
+        rewind(self.workplace, self.region, to, horizon, report=self._say)
 
     def _own(self) -> None:
         """Claim and hand over, nothing else: what any verb of an operator begins with."""
@@ -196,18 +170,10 @@ class Child:
             pass
 
     def _compact(self) -> None:
-        """Compact every table of rows and the checkpoint table as maintenance does, only earlier."""
-        from jobs.protocol.manifest import TableRole
-        from orchestration.assembly import owning
+        """Compact every table as maintenance does, only earlier."""
+        from orchestration.testing.processing import compact
 
-        with owning(self.workplace.owner(self.region, report=self._say)) as owner:
-            store = self.workplace.store(self.region)
-            for table in owner.history.tables:
-                if table.role is not TableRole.UPSERT:
-                    target = store.table(table.name)
-                    staging = store.staging(table.name, owner.epoch, uuid.uuid4().hex)
-                    target.compact(target.txn_version() or 0, staging, files_at_least=2)
-            store.checkpoint.compact(files_at_least=2)
+        compact(self.workplace, self.region, report=self._say)
 
     def _skip(self, file: str) -> None:
         from orchestration.operations import skip
@@ -220,11 +186,6 @@ class Child:
     def _say(self, step: str, numbers: Any) -> None:
         with self._outcome.open("a") as file:
             file.write(json.dumps({"step": step, **numbers}, default=str) + "\n")
-
-
-def request_text(request: dict[str, Any], name: str) -> str:
-    """Return an optional text of a request."""
-    return str(request.get(name) or "")
 
 
 if __name__ == "__main__":

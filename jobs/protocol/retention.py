@@ -1,0 +1,74 @@
+"""Which staged files the rows of a checkpoint table still stand for: `gc` deletes none of them (design.md §3.2, H8).
+
+Pure: rows in, names out. What a Delta table itself shows, or showed lately, is the store's to say.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from jobs.protocol.history import RegionHistory, manifest_of
+from jobs.protocol.manifest import Image, StagedFile
+from jobs.protocol.rows import CheckpointRow, RowKind
+
+
+def files_in_reach(
+    rows: Sequence[CheckpointRow], *, horizon: int, withdrawn_since: dt.datetime
+) -> Mapping[str, frozenset[str]]:
+    """Return, by name of a table, the paths of the files that somebody may still ask for.
+
+    Those of a group that is committed and not published; of one with an id within the horizon, for a rewind,
+    `show --at` or `backfill --again`, unless a rewind took it back long ago; of a state's newest image at or below the
+    horizon; and rows that were replaced, which are nowhere else.
+
+    Args:
+        rows: of the checkpoint table, all of them, in commit order.
+        horizon: number of ids, as `rewind_horizon` has it.
+        withdrawn_since: what a rewind took back after this may still be read by somebody who looks at an old version.
+    """
+    history = RegionHistory.from_rows(rows)
+    oldest = history.committed_id - horizon
+    standing = _standing(rows, withdrawn_since)
+    needed = {row.attempt for row in standing if row.sequence_id >= oldest}
+    needed |= {row.attempt for row in history.unpublished}
+    paths: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        manifest = manifest_of(row) if row.attempt in needed else None
+        for name, files in manifest.files.items() if manifest else ():
+            paths[name].update(file.path for file in files)
+        for image in manifest.images if manifest else ():
+            paths[image.table].update(file.path for file in image.files)
+    for image in _images_below(history, oldest):
+        paths[image.table].update(file.path for file in image.files)
+    for name, files in _replaced(standing):
+        paths[name].update(file.path for file in files)
+    return {name: frozenset(found) for name, found in paths.items()}
+
+
+def _standing(rows: Sequence[CheckpointRow], since: dt.datetime) -> list[CheckpointRow]:
+    """Return the states that no rewind took back before a time."""
+    standing: list[CheckpointRow] = []
+    for row in rows:
+        if row.kind is RowKind.STATE:
+            standing.append(row)
+        elif row.kind is RowKind.REWIND and row.recorded_at < since:
+            standing = [state for state in standing if state.sequence_id <= row.detail["to"]]
+    return standing
+
+
+def _replaced(standing: Sequence[CheckpointRow]) -> Iterator[tuple[str, tuple[StagedFile, ...]]]:
+    for row in standing:
+        manifest = manifest_of(row)
+        if manifest is not None and manifest.replaced is not None:
+            yield from manifest.replaced.files.items()
+
+
+def _images_below(history: RegionHistory, oldest: int) -> list[Image]:
+    """Return the newest effective image of each state that is not above an id: a rewind to that id starts from it."""
+    newest: dict[str, Image] = {}
+    for number, row in history.states.items():
+        manifest = manifest_of(row) if number <= oldest else None
+        newest.update((image.table, image) for image in (manifest.images if manifest else ()))
+    return list(newest.values())

@@ -1,0 +1,69 @@
+"""Rows for tables that others made are judged before they are committed: afterwards they have to be published.
+
+delta-spark would refuse them at publishing (a constraint, NOT NULL), which is behind the commit point: the region could
+neither go on nor back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from jobs.errors import ConstraintViolated, DrainmarkError
+from jobs.graph.operator import Operator
+from jobs.protocol.manifest import RegionTable
+from jobs.regions.plan import RegionPlan
+from jobs.runtime.frames import failure_of
+from jobs.runtime.ports import Breach, Outside
+from jobs.runtime.reading import Group
+
+if TYPE_CHECKING:
+    from jobs.runtime.group import StagedTable
+
+
+def require_accepted(
+    region: RegionPlan, tables: Sequence[RegionTable], staged: Mapping[str, StagedTable], group: Group, outside: Outside
+) -> None:
+    """Refuse a group with rows that an adopted table would not take; free where the region has none.
+
+    Every row that is to be merged is judged, also one that a later row of its key replaces within the group: in groups
+    of one it would be visible.
+
+    Raises:
+        ConstraintViolated: names the constraint, the sink and the first file with such a row.
+        OperatorFailed: a constraint or a generated column cannot be evaluated on the rows.
+    """
+    for table in (table for table in tables if table.adopted):
+        operator = region.operator(table.operator)
+        try:
+            breach = _breach(table, staged[table.history or table.name], outside)
+        except DrainmarkError:
+            raise
+        except Exception as error:
+            raise failure_of(operator, error) from error
+        if breach is not None:
+            raise _violation(breach, table, operator, group)
+
+
+def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach | None:
+    if not staged.files:
+        return None
+    frame = staged.frame if staged.rows is None else outside.engine.session.createDataFrame(staged.rows)
+    if frame is None:
+        return None
+    visible = frame.select(*(f"`{name}`" for name in table.columns)) if table.columns else frame
+    return outside.store.adopted(table.name).breach(visible)
+
+
+def _violation(breach: Breach, table: RegionTable, operator: Operator, group: Group) -> ConstraintViolated:
+    trigger = group.member(breach.first_id).trigger
+    msg = f"{breach.rows} row(s) for {table.name} break {breach.rule} ({breach.condition}), the first of {trigger.uri}"
+    return ConstraintViolated(
+        msg,
+        operator=operator.name,
+        location=operator.location,
+        remedy="keep such rows from the sink (dm.filter), or mend the file and: drainmark skip "
+        f"{trigger.region} --file '{trigger.uri}' --reason '…'",
+        rule=breach.rule,
+        triggers=(trigger,),
+    )

@@ -1,0 +1,47 @@
+"""What rows and errors say of triggers and halts: the words that several writers of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.errors import Halted
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.triggers import Trigger
+
+
+def trigger_columns(trigger: Trigger) -> dict[str, Any]:
+    """Return the columns of a checkpoint row that name its trigger."""
+    return {
+        "trigger_uri": trigger.uri,
+        "trigger_kind": "file",
+        "trigger_identity": full_identity(trigger),
+        "trigger_order": trigger.order_index,
+    }
+
+
+def full_identity(trigger: Trigger) -> dict[str, Any]:
+    """Return what a row must hold of a trigger so that the registry can be rebuilt from it."""
+    return {**trigger.identity, "output": trigger.output, "origin": trigger.origin}
+
+
+def halt_remedies(region: str, halt: Mapping[str, Any]) -> list[str]:
+    """Return the commands that end a halt, the detail of whose row is given."""
+    commands = [f"drainmark resume {region}"]
+    if halt.get("trigger"):
+        commands.append(f"drainmark skip {region} --file '{halt['trigger']}' --reason '…'")
+    return commands
+
+
+def halted_error(region: str, history: RegionHistory) -> Halted:
+    """Return the error that says why a region is halted and what to do."""
+    detail = history.halt.detail if history.halt else {}
+    blame = f" (trigger {detail['trigger']})" if detail.get("trigger") else ""
+    error = detail.get("error") or {}
+    cause = f": {error['message']}" if error.get("message") else ""
+    return Halted(
+        f"region {region!r} is halted: {detail.get('reason', 'unknown')}{blame}{cause}",
+        operator=detail.get("operator"),
+        remedy=f"mend the cause, then: {', or: '.join(halt_remedies(region, detail))}",
+        trigger=detail.get("trigger"),
+    )

@@ -1,0 +1,79 @@
+"""The rows that could not be read, as a table of the region: committed, published and rewound like any other (I11)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE
+from jobs.protocol.manifest import RegionTable, TableRole
+from jobs.regions.plan import RegionPlan
+from jobs.runtime.verdicts import BadRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COLUMNS = {SEQUENCE_ID: "long", SOURCE_FILE: "string", "position": "long", "raw": "string", "reason": "string"}
+
+
+def quarantine_table(region: RegionPlan) -> RegionTable:
+    """Return the table of a region's bad records.
+
+    Columns: `_sequence_id` bigint; `source_file` string, the trigger's uri; `position` bigint, the number of the line
+    from 1, null for a whole file; `raw` string, at most 4096 characters of the record; `reason` string.
+    """
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _COLUMNS.items()]
+    return RegionTable(
+        name=f"lake/{region.quarantine}",
+        role=TableRole.APPEND,
+        operator=region.starts[0].name,
+        schema_json=json.dumps({"type": "struct", "fields": fields}, sort_keys=True),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Quarantine:
+    """What one attempt at a group keeps out of the stream.
+
+    Attributes:
+        records: by id, the bad records of files that are read.
+        files: by id, why nothing of the file is read; such a file counts as one record, in and out.
+    """
+
+    records: dict[int, list[BadRecord]] = field(default_factory=dict)
+    files: dict[int, str] = field(default_factory=dict)
+
+    def keep(self, sequence_id: int, bad: Sequence[BadRecord]) -> None:
+        if bad:
+            self.records.setdefault(sequence_id, []).extend(bad)
+
+    def refuse(self, sequence_id: int, reason: str) -> None:
+        """Keep a whole file out, instead of what was kept of it."""
+        self.records.pop(sequence_id, None)
+        self.files[sequence_id] = reason
+
+    def counts(self) -> dict[int, int]:
+        """Return the number of the table's rows by id."""
+        return {number: len(bad) for number, bad in self._by_id()}
+
+    def rows(self, uris: Mapping[int, str]) -> pa.Table | None:
+        """Return the table's rows in the order of id and position, None for none."""
+        import pyarrow as pa
+
+        rows = [
+            (number, uris[number], bad.position, bad.raw, bad.reason)
+            for number, found in self._by_id()
+            for bad in sorted(found, key=lambda bad: bad.position or 0)
+        ]
+        if not rows:
+            return None
+        types = {"long": pa.int64(), "string": pa.string()}
+        columns = zip(*rows, strict=True)
+        schema = pa.schema([(name, types[kind]) for name, kind in _COLUMNS.items()])
+        return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+
+    def _by_id(self) -> Iterator[tuple[int, Sequence[BadRecord]]]:
+        whole = {number: [BadRecord(position=None, raw=None, reason=why)] for number, why in self.files.items()}
+        yield from sorted({**self.records, **whole}.items())

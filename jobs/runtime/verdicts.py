@@ -1,0 +1,92 @@
+"""What is said of a file or a record that cannot be read, and the sizes beyond which nothing is tried (I11–I14)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """Bounds of what is read; what lies beyond is quarantined, unread.
+
+    Attributes:
+        line_bytes: of one line, whatever the format.
+        columns: of one CSV line; Spark's parser ends the job at 20 480.
+        json_depth: of nested arrays and objects; Spark's parser stops at 1000.
+        decompressed_bytes: of one compressed file.
+        ratio: bytes that came out to bytes that went in, once `ratio_free_bytes` came out.
+        document_bytes: of a file that is read as one document (multiLine).
+        bad_rows: of one file; beyond it the whole file is quarantined.
+        raw_characters: kept of a bad record.
+        piece_bytes: read at once.
+    """
+
+    line_bytes: int = 16 * 1024 * 1024
+    columns: int = 20_000
+    json_depth: int = 512
+    decompressed_bytes: int = 16 * 1024 * 1024 * 1024
+    ratio: int = 200
+    ratio_free_bytes: int = 256 * 1024 * 1024
+    document_bytes: int = 64 * 1024 * 1024
+    bad_rows: int = 100_000
+    raw_characters: int = 4096
+    piece_bytes: int = 8 * 1024 * 1024
+
+
+CAPS = Caps()
+
+
+class Refused(Exception):
+    """A file cannot be read as what it was declared to be; the text completes "this file …"."""
+
+
+class OtherColumns(Refused):
+    """A file has other columns than declared (I19)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecord:
+    """One record that is not read, or a whole file.
+
+    Attributes:
+        position: number of its line from 1 (of its record where lines are none); None for a whole file.
+        raw: its text, cut to `CAPS.raw_characters`; bytes that are no UTF-8 as `\\xff`.
+        reason: a sentence for a tired person.
+    """
+
+    position: int | None
+    raw: str | None
+    reason: str
+
+    @classmethod
+    def of(cls, position: int | None, content: bytes | str, reason: str, *, size: int | None = None) -> BadRecord:
+        """Return the record with its text cut.
+
+        Args:
+            size: bytes of the whole record, where `content` is not all of it.
+        """
+        limit = CAPS.raw_characters
+        text = content if isinstance(content, str) else content[: 4 * limit].decode(errors="backslashreplace")
+        if len(text) > limit:
+            reason = f"{reason} (raw is cut to {limit} characters, of {size or len(content)} bytes)"
+        return cls(position=position, raw=text[:limit], reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the inspection says of one file.
+
+    Attributes:
+        records: how many Spark must find in what it reads; None where only Spark can tell.
+        bad: lines that Spark does not get to see.
+        cleaned: the copy without them.
+        refused: why nothing of the file is read.
+        is_schema: it is refused because its columns are others than declared.
+    """
+
+    records: int | None = None
+    bad: tuple[BadRecord, ...] = ()
+    cleaned: Path | None = None
+    refused: str | None = None
+    is_schema: bool = False

@@ -1,0 +1,59 @@
+"""The verb that frees space: gc."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from jobs.errors import Owned, UsageError
+from orchestration.cli import output
+from orchestration.cli.options import AsJson, Home, Yes, workplace
+
+
+def gc(
+    *,
+    region: Annotated[
+        str | None, typer.Argument(metavar="[REGION]", help="APP/START, or APP where it has one; else all.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be deleted.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Delete staged files of dead attempts, and what compactions and rewinds took out of tables over a day ago."""
+    from orchestration.assembly import find_region
+    from orchestration.garbage import collect_region
+
+    place = workplace(home)
+    regions = [find_region(region, workplace=place)] if region is not None else place.known_regions()
+    done: list[dict[str, Any]] = []
+    owned: list[Owned] = []
+    for name in regions:
+        try:
+            done.append(collect_region(place, name, dry_run=dry_run))
+        except Owned as error:
+            owned.append(error)
+    if as_json:
+        output.emit(done)
+    else:
+        _show(done)
+    if owned:
+        raise owned[0]
+    if any(entry["refused"] and not dry_run for entry in done):
+        raise UsageError("nothing was deleted where the clock is doubtful", remedy="set the clock, then repeat it")
+
+
+def _show(done: list[dict[str, Any]]) -> None:
+    for entry in done:
+        verb = "would be deleted" if entry["dry_run"] or entry["refused"] else "deleted"
+        spools = f", {entry['spools']} folders of dead attempts" if entry["spools"] else ""
+        output.say(f"{entry['region']}: {entry['files']} files, {entry['bytes']} bytes{spools} {verb}")
+        for table in entry["tables"]:
+            output.say(f"  {table['table']}: {table['files']} files, {table['bytes']} bytes")
+            for path in table["paths"] if entry["dry_run"] else ():
+                output.say(f"    {path}")
+        if entry["refused"]:
+            output.note(f"{entry['region']}: kept, since {entry['refused']}")
+    if not done:
+        output.say("no region has run here yet")

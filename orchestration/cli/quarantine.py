@@ -1,0 +1,87 @@
+"""Verbs below `quarantine`: list, show, redrive."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestration.cli import output
+from orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
+
+app = typer.Typer(help="What could not be read: list it, show it, take a mended file in again.", no_args_is_help=True)
+
+_File = typer.Option("--file", help="Its path or the end of it.")
+
+
+@app.command("list")
+def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+    """List the files of which something is quarantined, with numbers and reasons."""
+    from orchestration.assembly import find_region
+    from orchestration.quarantine import quarantined_files
+
+    place = workplace(home)
+    name = find_region(region, workplace=place)
+    found = quarantined_files(place, name)
+    if as_json:
+        output.emit(found)
+        return
+    if not found:
+        output.say(f"{name}: nothing is quarantined")
+        return
+    columns = ("id", "file", "quarantined", "of", "reasons", "redriven as")
+    rows = [
+        (
+            entry["sequence_id"], entry["file"], "the whole file" if entry["is_whole"] else entry["rows_quarantined"],
+            None if entry["is_whole"] else entry["rows_in"], "; ".join(entry["reasons"]), entry["redriven_as"],
+        )
+        for entry in found
+    ]  # fmt: skip
+    output.table(columns, rows)
+
+
+@app.command()
+def show(
+    *,
+    region: RegionName,
+    file: Annotated[str | None, _File] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Print the quarantined rows, of one file or of all."""
+    from orchestration.assembly import find_region
+    from orchestration.quarantine import quarantined_rows
+
+    place = workplace(home)
+    found = quarantined_rows(place, find_region(region, workplace=place), file)
+    shown = found[: limit or (len(found) if as_json else 50)]
+    if as_json:
+        output.emit(shown)
+        return
+    columns = ("_sequence_id", "source_file", "position", "raw", "reason")
+    output.table(columns, [[row[column] for column in columns] for row in shown])
+    if len(shown) < len(found):
+        output.say(f"{len(shown)} of {len(found)} rows: --limit {len(found)} shows all")
+
+
+@app.command()
+def redrive(
+    *,
+    region: RegionName,
+    file: Annotated[str, _File],
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Queue a file that was quarantined whole, once it is mended; of others the good rows are in already."""
+    from orchestration import quarantine
+    from orchestration.assembly import find_region
+
+    place = workplace(home)
+    done = quarantine.redrive(place, find_region(region, workplace=place), file)
+    if as_json:
+        output.emit(done)
+        return
+    output.say(f"{done['region']}: {done['file']} is pending again; {done['pending_triggers']} files wait")

@@ -1,0 +1,56 @@
+"""What a check of `doctor` found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from jobs.errors import DrainmarkError
+
+
+class Verdict(StrEnum):
+    """How bad it is: `doctor` exits with 1 where anything failed."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of `doctor`.
+
+    Attributes:
+        check: name of the check, the same for every region and table that it looks at.
+        message: a sentence.
+        remedy: the next thing to do, None where nothing is wrong.
+    """
+
+    check: str
+    verdict: Verdict
+    message: str
+    remedy: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def ok(check: str, message: str) -> Finding:
+    return Finding(check=check, verdict=Verdict.OK, message=message)
+
+
+def warn(check: str, message: str, remedy: str) -> Finding:
+    return Finding(check=check, verdict=Verdict.WARN, message=message, remedy=remedy)
+
+
+def broken(check: str, error: Exception, *, where: str = "", remedy: str = "see the message") -> Finding:
+    """Return a check that could not be made: a tool for broken installations says what is broken and goes on."""
+    if isinstance(error, DrainmarkError):
+        return fail(check, f"{where}{error.message}", error.remedy or remedy)
+    said = str(error).strip().partition("\n")[0]
+    return fail(check, f"{where}{type(error).__name__}: {said}", remedy)
+
+
+def fail(check: str, message: str, remedy: str) -> Finding:
+    return Finding(check=check, verdict=Verdict.FAIL, message=message, remedy=remedy)

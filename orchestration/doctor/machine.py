@@ -1,0 +1,133 @@
+"""Checks of this machine and this home: Java, versions, disk, store, Spark's settings (faults.md §6, R7, finding 2)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.errors import DrainmarkError
+from orchestration.doctor.findings import Finding, fail, ok, warn
+
+if TYPE_CHECKING:
+    from resources.locations import Folder
+
+_ENOUGH_BYTES = 1024**3
+_SQLITE = "sqlite:///"
+_NETWORK = frozenset(
+    {"9p", "afs", "ceph", "cifs", "davfs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"}
+)
+_MOUNTS = Path("/proc/mounts")
+_S3A_CREATE = ("fs.s3a.performance.flags", "fs.s3a.create.performance")
+
+
+def java() -> tuple[str | None, Finding]:
+    """Return the version of the Java that Spark starts with, None where there is none."""
+    from resources.spark import check_java
+
+    try:
+        check_java()
+        told = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except (DrainmarkError, OSError, subprocess.TimeoutExpired):
+        return None, fail("java", "Spark needs a Java runtime and none was found", "install Java 17")
+    quoted = told.split('"')
+    found = quoted[1] if len(quoted) > 1 else told.strip()
+    return found or None, ok("java", f"Java {found}")
+
+
+def versions() -> Finding:
+    """Compare what is installed with what Drainmark asks for, which is above every known advisory (Z3, Z10)."""
+    from packaging.requirements import Requirement
+
+    try:
+        wanted = [Requirement(text) for text in requires("drainmark") or ()]
+    except PackageNotFoundError:
+        return ok("versions", "a bare checkout: it names no versions")
+    wrong = []
+    for requirement in wanted:
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        found = installed(requirement.name)
+        if found is None or not requirement.specifier.contains(found, prereleases=True):
+            wrong.append(f"{requirement.name} {found or 'is missing'}, wanted {requirement.specifier}")
+    if wrong:
+        return fail("versions", "; ".join(wrong), "install what Drainmark asks for, e.g. by make setup")
+    return ok("versions", f"{len(wanted)} packages are as Drainmark asks for")
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def free_bytes(home: Path) -> tuple[int, Finding]:
+    """Return what is free where home is, or will be."""
+    there = next(folder for folder in (home, *home.parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if free < _ENOUGH_BYTES:
+        return free, fail("space", f"only {free} bytes are free below {home}", "make room; drainmark gc may help")
+    return free, ok("space", f"{free / 1e9:.1f} GB are free below {home}")
+
+
+def registry_disk(url: str, mounts: str | None = None) -> Finding:
+    """Refuse SQLite on a network disk, whose locks do not hold (R7).
+
+    Args:
+        mounts: text of /proc/mounts; read by default.
+    """
+    if not url.startswith(_SQLITE):
+        return ok("registry_disk", "the registry is in PostgreSQL")
+    file = Path(url.removeprefix(_SQLITE)).resolve()
+    if mounts is None:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace") if _MOUNTS.exists() else ""
+    kind = _file_system(file, mounts)
+    if kind in _NETWORK or (kind or "").startswith("fuse."):
+        message = f"{file} is on a network disk ({kind}), where SQLite loses what two processes write"
+        return fail("registry_disk", message, 'set registry_url = "postgresql://…", or move home to a local disk')
+    return ok("registry_disk", f"SQLite is on a local disk ({kind or 'of unknown kind'})")
+
+
+def _file_system(file: Path, mounts: str) -> str | None:
+    """Return the type of the file system that a file is on, None where the system does not tell."""
+    found: list[tuple[int, str]] = []
+    for line in mounts.splitlines():
+        _, place, kind, *_ = line.split(" ")
+        mounted = Path(place.encode().decode("unicode_escape"))  # a space is \040
+        if file.is_relative_to(mounted):
+            found.append((len(mounted.parts), kind))
+    return max(found, default=(0, None), key=lambda item: item[0])[1]
+
+
+def store(tables: Folder) -> list[Finding]:
+    """Try on the tables' own store what every commit rests on (D3, faults.md M14)."""
+    from resources.conformance import shortcomings
+
+    wrong = shortcomings(tables)
+    if not wrong:
+        return [ok("store", f"{tables} writes only where nothing is, and shows what was written at once")]
+    return [fail("store", f"{tables}: {what}", "keep tables on another disk or store") for what in wrong]
+
+
+def spark_settings(conf: Mapping[str, str]) -> Finding:
+    """Refuse the flags by which S3A creates files over others (faults.md finding 2)."""
+    for key, value in conf.items():
+        name = key.removeprefix("spark.hadoop.")
+        flags = {flag.strip().lower() for flag in value.split(",")}
+        if name == _S3A_CREATE[0] and flags & {"create", "*"}:
+            return fail("spark_conf", f"{key} = {value}: a Delta commit could overwrite another", f"remove {key}")
+        if name == _S3A_CREATE[1] and "true" in flags:
+            return fail("spark_conf", f"{key} = {value}: a Delta commit could overwrite another", f"remove {key}")
+    return ok("spark_conf", "no setting lets a commit overwrite another")
+
+
+def jars(are_cached: bool) -> Finding:
+    """Say whether Spark starts without the network."""
+    if are_cached:
+        return ok("jars", "the jars of Delta are here")
+    return warn("jars", "the jars of Delta are not here: the first run fetches them", "make setup")

@@ -1,0 +1,136 @@
+"""Checks of each region and its tables: who owns it, is the registry beside it, did others commit (R4, D9, D10, U5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from orchestration.assembly import Workplace
+from orchestration.declared import load_region
+from orchestration.doctor.findings import Finding, broken, fail, ok, warn
+
+if TYPE_CHECKING:
+    from jobs.protocol.history import RegionHistory
+    from resources.inspection import TableFacts
+    from resources.registry import Registry
+
+_MUCH_GARBAGE = 1024**3
+_HARMLESS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
+_NEVER = "delta.setTransactionRetentionDuration"
+
+
+def examine_region(
+    workplace: Workplace, region: str, registry: Registry | None
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the facts of a region that `doctor --json` has had from the start, and the findings."""
+    entry: dict[str, Any] = {"region": region, "epoch": None, "registry_epoch": None, "is_code_found": False}
+    try:
+        history = workplace.history(region)
+    except Exception as error:
+        return entry, [broken("checkpoint", error, where=f"{region}: ", remedy="restore its checkpoint table")]
+    known = registry.region_info(region).epoch if registry is not None else None
+    entry = {
+        "region": region,
+        "epoch": history.epoch,
+        "registry_epoch": known,
+        "is_code_found": load_region(workplace, region) is not None,
+    }
+    findings = [_agreement(region, history, known), _halted(region, history)]
+    findings += [_owner(workplace, region, history, registry), _clock(workplace, region, registry)]
+    findings.append(_garbage(workplace, region))
+    return entry, [*findings, *_tables(workplace, region, history)]
+
+
+def _agreement(region: str, history: RegionHistory, known: int | None) -> Finding:
+    # A claim is committed before the registry hears of it, so one that died in between is a step ahead for a while.
+    if known is not None and (known > history.epoch or (known == 0 and history.states)):
+        message = f"{region}: the checkpoint table is at epoch {history.epoch}, the registry at {known}"
+        return fail("registry_agrees", message, "drainmark doctor --repair")
+    return ok("registry_agrees", f"{region}: epoch {history.epoch}, committed {history.committed_id}")
+
+
+def _halted(region: str, history: RegionHistory) -> Finding:
+    if history.halt is None:
+        return ok("not_halted", f"{region} is not halted")
+    return fail("not_halted", f"{region} is halted", f"mend the cause, then: drainmark resume {region}")
+
+
+def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: Registry | None) -> Finding:
+    """One writer: a lease that lives while somebody else has claimed shows a second registry, or a stopped process."""
+    from resources.lease import describe
+
+    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds) if registry else None
+    if owner is None or not owner.is_alive:
+        return ok("one_writer", f"{region}: nobody owns it")
+    who = f"pid {owner.pid} on {owner.host} (run {owner.run_id})"
+    if owner.epoch is not None and owner.epoch < history.epoch:
+        message = f"{region}: {who} has epoch {owner.epoch}, another owner has claimed {history.epoch}"
+        return fail("one_writer", message, "end the older one; two registries on one home are a mistake")
+    return ok("one_writer", f"{region}: owned by {who}")
+
+
+def _clock(workplace: Workplace, region: str, registry: Registry | None) -> Finding:
+    from jobs.runtime.collecting import clock_fault
+
+    now = time.time()
+    rows = workplace.store(region).checkpoint.rows()
+    fault = clock_fault(rows, here=now, registry=registry.clock() if registry is not None else now)
+    if fault is None:
+        return ok("clock", f"{region}: no row is in the future")
+    return fail("clock", f"{region}: {fault}; nothing is collected", "set the clock (NTP)")
+
+
+def _garbage(workplace: Workplace, region: str) -> Finding:
+    from orchestration.garbage import collect_region
+
+    found = collect_region(workplace, region, dry_run=True)
+    message = f"{region}: {found['files']} files, {found['bytes']} bytes can be collected"
+    if found["bytes"] > _MUCH_GARBAGE:
+        return warn("garbage", message, f"drainmark gc {region}")
+    return ok("garbage", message)
+
+
+def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterator[Finding]:
+    from resources.inspection import facts_of
+
+    store = workplace.store(region)
+    managed = [table for table in history.tables if not table.adopted]
+    folders = {table.name: store.tables / table.name for table in managed}
+    folders[f"checkpoints/{region}"] = store.checkpoint.folder
+    sound = True
+    for name, folder in folders.items():
+        try:
+            findings = list(_table(name, facts_of(folder, region)))
+        except Exception as error:
+            findings = [broken("tables", error, where=f"{name}: ")]
+        sound = sound and not findings
+        yield from findings
+    if sound:
+        yield ok("tables", f"{region}: {len(folders)} tables have our properties and none but our commits")
+
+
+def _table(name: str, facts: TableFacts) -> Iterator[Finding]:
+    yield from _properties(name, facts.configuration)
+    if facts.unknown:
+        message = f"{name} has features that we did not give it: {', '.join(facts.unknown)}"
+        yield fail("tables", message, "find out which tool upgraded it; rebuild the table, or adopt it")
+    grave = [commit for commit in facts.foreign if commit.operation not in _HARMLESS]
+    for commit in grave[-1:]:
+        message = f"{name}: {len(grave)} commits are not ours, the last is version {commit.version}"
+        remedy = "nobody but Drainmark may write to it: drainmark reset REGION --to ID, or rebuild it"
+        yield fail("tables", f"{message}, {commit.operation} by {commit.engine}", remedy)
+    if len(facts.foreign) > len(grave):
+        yield warn("tables", f"{name} was optimised or vacuumed by another tool", "leave that to Drainmark")
+
+
+def _properties(name: str, configuration: Mapping[str, str]) -> Iterator[Finding]:
+    from resources.delta_commits import CONFIGURATION
+
+    if _NEVER in configuration:
+        message = f"{name} has {_NEVER} = {configuration[_NEVER]}: what was published would be forgotten"
+        yield fail("tables", message, f"ALTER TABLE delta.`{name}` UNSET TBLPROPERTIES ('{_NEVER}')")
+    for key, value in CONFIGURATION.items():
+        if configuration.get(key) != value:
+            message = f"{name} has {key} = {configuration.get(key, 'nothing')}, not {value}"
+            yield warn("tables", message, "find out who changed it")

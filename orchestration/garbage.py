@@ -1,0 +1,77 @@
+"""`gc`: delete what crashes, compactions and rewinds left of a region, or say what would be deleted (H8, T1)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestration.assembly import Workplace, owning
+from orchestration.declared import declared, existing_registry
+
+if TYPE_CHECKING:
+    from jobs.protocol.history import RegionHistory
+    from jobs.protocol.manifest import RegionTable
+    from jobs.runtime.collecting import Collected
+
+
+def collect_region(workplace: Workplace, region: str, *, dry_run: bool = False) -> dict[str, Any]:
+    """Collect a region's garbage under a claim, or only look; a claim is made only where something is there to delete.
+
+    Returns:
+        what `gc --json` prints of the region: `refused` says why nothing was deleted, sizes are bytes.
+
+    Raises:
+        Owned: a run works on the region; it collects by itself once an hour.
+    """
+    history = workplace.history(region)
+    fault = _clock_fault(workplace, region)
+    found = _find(workplace, region, history, history.epoch + (not _is_owned(workplace, region)))
+    if dry_run or fault is not None or not (found.files or found.spools):
+        return _told(region, found, dry_run=dry_run, refused=fault)
+    from jobs.runtime.collecting import discard
+
+    with owning(workplace.owner(region)) as owner:
+        found = _find(workplace, region, owner.history, owner.epoch)
+        discard(workplace.store(region), found)
+    return _told(region, found, dry_run=False, refused=None)
+
+
+def _find(workplace: Workplace, region: str, history: RegionHistory, below_epoch: int) -> Collected:
+    from jobs.runtime.collecting import find_garbage
+
+    tables: Sequence[RegionTable] = (*history.tables, *history.former)
+    horizon = declared(workplace, region).rewind_horizon
+    return find_garbage(workplace.store(region), tables, below_epoch=below_epoch, horizon=horizon, now=time.time())
+
+
+def _is_owned(workplace: Workplace, region: str) -> bool:
+    from resources.lease import describe
+
+    registry = existing_registry(workplace)
+    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds) if registry else None
+    return owner is not None and owner.is_alive
+
+
+def _clock_fault(workplace: Workplace, region: str) -> str | None:
+    from jobs.runtime.collecting import clock_fault
+
+    now = time.time()
+    registry = existing_registry(workplace)
+    rows = workplace.store(region).checkpoint.rows()
+    return clock_fault(rows, here=now, registry=registry.clock() if registry is not None else now)
+
+
+def _told(region: str, found: Collected, *, dry_run: bool, refused: str | None) -> dict[str, Any]:
+    return {
+        "region": region,
+        "dry_run": dry_run,
+        "refused": refused,
+        "files": found.files,
+        "bytes": found.size,
+        "spools": len(found.spools),
+        "tables": [
+            {"table": garbage.table, "files": len(garbage.files), "bytes": garbage.size, "paths": list(garbage.files)}
+            for garbage in found.tables
+        ],
+    }

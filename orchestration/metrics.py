@@ -1,0 +1,281 @@
+"""Metrics of a region as Prometheus reads them: those of IBM Streams (E23), progress, throughput, durations.
+
+A text file a region, `<home>/metrics/<app>__<start>.prom`, for the textfile collector of node_exporter: rewritten whole
+by whoever works on the region, at most every `EVERY_SECONDS` between two groups, and at each outcome. Processes come
+and go, so the numbers are not theirs: they are counted from the checkpoint table, and what a rewind withdrew stays
+counted. A process that was killed leaves the file as it was; `drainmark metrics` counts anew.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.rows import CheckpointRow, RowKind
+from jobs.protocol.transitions import State
+
+if TYPE_CHECKING:
+    from jobs.runtime.owner import Report
+    from jobs.runtime.ports import CheckpointStore, Outside
+    from orchestration.assembly import Workplace
+    from resources.registry_models import RegionInfo
+
+EVERY_SECONDS = 15.0
+"""Prometheus' usual scrape interval: more often nobody looks."""
+
+_OUTCOMES = frozenset({"release", "halt"})
+_PREFIX = "drainmark_"
+
+
+@dataclass(slots=True)
+class Totals:
+    """What the rows of a checkpoint table add up to; rows are given once each, in commit order."""
+
+    counts: dict[str, float] = field(default_factory=dict)
+    last_commit: float | None = None
+    last_reset: float | None = None
+    last_reset_id: int | None = None
+    rows: int = 0
+
+    def add(self, rows: Iterable[CheckpointRow]) -> None:
+        """Take further rows."""
+        for row in rows:
+            self.rows += 1
+            if row.kind is RowKind.STATE:
+                self._state(row)
+            elif row.kind is RowKind.PUBLISHED:
+                self._published(row)
+            elif row.kind in (RowKind.SKIP, RowKind.REWIND, RowKind.HALT):
+                self._count(row.kind.value)
+
+    def average(self, name: str) -> float | None:
+        """Return the mean seconds of a duration, None before the first."""
+        number = self.counts.get(f"{name}_number", 0)
+        return self.counts[f"{name}_seconds"] / number if number else None
+
+    def _state(self, row: CheckpointRow) -> None:
+        self._count("states")
+        self._count("rows_in", row.rows_in or 0)
+        self._count("bytes_in", row.bytes_in or 0)
+        self._count("rows_quarantined", row.detail.get("rows_quarantined") or 0)
+        if row.sequence_id == row.group_last:
+            self._count("groups")
+            self._timed("drain", row.drain_seconds or 0.0)
+            self.last_commit = row.recorded_at.timestamp()
+
+    def _published(self, row: CheckpointRow) -> None:
+        for kind in ("commit", "publish"):
+            for seconds in (row.detail.get(f"{kind}_seconds") or {}).values():
+                self._timed("checkpoint" if kind == "commit" else kind, seconds)
+        for reset in row.detail.get("resets") or ():
+            self._timed("reset", reset["seconds"])
+            self.last_reset, self.last_reset_id = row.recorded_at.timestamp(), reset["to"]
+
+    def _timed(self, name: str, seconds: float) -> None:
+        self._count(f"{name}_number")
+        self._count(f"{name}_seconds", seconds)
+
+    def _count(self, name: str, by: float = 1) -> None:
+        self.counts[name] = self.counts.get(name, 0) + by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric, its name less the prefix; `samples` are (suffix of the name, further labels, value)."""
+
+    name: str
+    kind: str
+    help: str
+    samples: Sequence[tuple[str, Mapping[str, str], float]]
+
+
+def region_metrics(workplace: Workplace, region: str) -> list[Metric]:
+    """Return a region's metrics as they are now."""
+    checkpoint = workplace.store(region).checkpoint
+    rows = checkpoint.rows() if checkpoint.exists() else ()
+    totals = Totals()
+    totals.add(rows)
+    return _metrics(totals, RegionHistory.from_rows(rows), _present(workplace, region))
+
+
+def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
+    """Return the metrics of regions in Prometheus' text format, version 0.0.4: a metric's regions stand together."""
+    by_name: dict[str, list[tuple[str, Metric]]] = {}
+    for region, found in metrics.items():
+        for metric in found:
+            by_name.setdefault(metric.name, []).append((region, metric))
+    lines: list[str] = []
+    for name, entries in by_name.items():
+        lines.append(f"# HELP {_PREFIX}{name} {entries[0][1].help}")
+        lines.append(f"# TYPE {_PREFIX}{name} {entries[0][1].kind}")
+        for region, metric in entries:
+            for suffix, labels, value in metric.samples:
+                told = ",".join(f'{key}="{_escaped(text)}"' for key, text in {"region": region, **labels}.items())
+                lines.append(f"{_PREFIX}{name}{suffix}{{{told}}} {_number(value)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def as_json(region: str, metrics: Sequence[Metric]) -> dict[str, Any]:
+    """Return a region's metrics by full name; of the enumeration the name that holds."""
+    found: dict[str, Any] = {"region": region}
+    for metric in metrics:
+        for suffix, labels, value in metric.samples:
+            if not labels:
+                found[f"{_PREFIX}{metric.name}{suffix}"] = value
+            elif value:
+                found[f"{_PREFIX}{metric.name}{suffix}"] = next(iter(labels.values()))
+    return found
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+def metered(workplace: Workplace, outside: Outside, report: Report | None) -> Report:
+    """Return a report that also keeps the region's file; what fails there is told as a step and changes nothing."""
+    file = MetricsFile(workplace=workplace, region=outside.store.region, checkpoint=outside.store.checkpoint)
+    told = report or (lambda step, numbers: None)
+
+    def reported(step: str, numbers: Mapping[str, Any]) -> None:
+        told(step, numbers)
+        if file.is_due(step):
+            try:
+                file.write()
+            except Exception as error:
+                told("metrics", {"failed": f"{type(error).__name__}: {error}"})
+
+    return reported
+
+
+def metrics_path(workplace: Workplace, region: str) -> Path:
+    """Return where a region's file is."""
+    return workplace.home / "metrics" / f"{region.replace('/', '__')}.prom"
+
+
+@dataclass(slots=True, kw_only=True)
+class MetricsFile:
+    """Keeps a region's file up to date while one process works on it.
+
+    Attributes:
+        checkpoint: the run's own, which remembers what it has read.
+    """
+
+    workplace: Workplace
+    region: str
+    checkpoint: CheckpointStore
+    _totals: Totals = field(default_factory=Totals)
+    _history: RegionHistory = field(default_factory=RegionHistory)
+    _written: float = field(default_factory=time.monotonic)
+
+    def is_due(self, step: str) -> bool:
+        """Say whether a step of the protocol is worth writing the file."""
+        return step in _OUTCOMES or (step == "group" and time.monotonic() - self._written >= EVERY_SECONDS)
+
+    def write(self) -> None:
+        """Write the file: whole or not at all, so that a collector never reads half of it."""
+        self._written = time.monotonic()
+        fresh = self.checkpoint.rows()[self._totals.rows :]
+        self._totals.add(fresh)
+        self._history = self._history.with_rows(fresh)
+        metrics = _metrics(self._totals, self._history, _present(self.workplace, self.region))
+        path = metrics_path(self.workplace, self.region)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            hidden.write_text(as_text({self.region: metrics}), encoding="utf-8")
+            os.replace(hidden, path)
+        finally:
+            hidden.unlink(missing_ok=True)
+
+
+# --- what is counted -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Present:
+    """What the checkpoint table does not know; nothing of it where the registry is lost."""
+
+    info: RegionInfo | None = None
+    is_owned: bool = False
+    pending: int | None = None
+
+
+def _present(workplace: Workplace, region: str) -> _Present:
+    from orchestration.declared import existing_registry
+    from resources.lease import describe
+
+    registry = existing_registry(workplace)
+    if registry is None:
+        return _Present()
+    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
+    return _Present(
+        info=registry.region_info(region),
+        is_owned=owner is not None and owner.is_alive,
+        pending=registry.pending_count(region),
+    )
+
+
+def _metrics(totals: Totals, history: RegionHistory, present: _Present) -> list[Metric]:
+    from orchestration.status import state_of
+
+    state = state_of(history, present.info, is_owned=present.is_owned)
+    gauges: list[tuple[str, str, float | None]] = [
+        ("halted", "1 while the region waits for an operator", int(history.halt is not None)),
+        ("committed_sequence_id", "last completed drain: newest committed sequence id in force", history.committed_id),
+        ("published_sequence_id", "newest sequence id that every sink shows", history.published_id),
+        ("last_reset_sequence_id", "last completed reset: the sequence id that was returned to", totals.last_reset_id),
+        ("reset_attempt", "current reset attempt: resets in a row without a committed state", history.attempts),
+        ("epoch", "number of take-overs", history.epoch),
+        ("pending_triggers", "files that wait to be processed", present.pending),
+        ("last_commit_timestamp_seconds", "when the last state was committed", totals.last_commit),
+        ("last_reset_timestamp_seconds", "when the last reset was completed", totals.last_reset),
+        ("drain_average_seconds", "average time from reading a group to having it staged", totals.average("drain")),
+        ("reset_average_seconds", "average time of a reset", totals.average("reset")),
+    ]
+    found = [Metric(name="state", kind="gauge", help="state of the region's controller, 1 for the one that holds",
+                    samples=[("", {"state": each.value}, int(each is state)) for each in State])]  # fmt: skip
+    found += [_single(name, "gauge", told, value) for name, told, value in gauges if value is not None]
+    found += [_single(f"{name}_total", "counter", told, totals.counts.get(key, 0)) for name, key, told in _COUNTERS]
+    found += [_summary(name, told, totals) for name, told in _DURATIONS]
+    return found
+
+
+_COUNTERS = (
+    ("groups", "groups", "groups committed, each by one commit"),
+    ("states", "states", "consistent states committed, one a file; also those that a rewind withdrew"),
+    ("rows_in", "rows_in", "rows read in committed states"),
+    ("rows_quarantined", "rows_quarantined", "rows of committed states that were quarantined"),
+    ("bytes_in", "bytes_in", "bytes of the files of committed states"),
+    ("skipped", "skip", "files passed by an operator"),
+    ("rewinds", "rewind", "rewinds to an earlier state"),
+    ("halts", "halt", "halts"),
+)
+_DURATIONS = (
+    ("drain", "reading, computing and staging a group"),
+    ("checkpoint", "the one commit of a group to the checkpoint table"),
+    ("publish", "bringing the tables up to a group"),
+    ("reset", "returning to the last committed state, or rewinding to an earlier one"),
+)
+
+
+def _single(name: str, kind: str, told: str, value: float) -> Metric:
+    return Metric(name=name, kind=kind, help=told, samples=[("", {}, value)])
+
+
+def _summary(name: str, told: str, totals: Totals) -> Metric:
+    seconds, number = (totals.counts.get(f"{name}_{part}", 0) for part in ("seconds", "number"))
+    samples: list[tuple[str, Mapping[str, str], float]] = [("_sum", {}, seconds), ("_count", {}, number)]
+    return Metric(name=f"{name}_seconds", kind="summary", help=f"seconds of {told}", samples=samples)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))

@@ -1,0 +1,53 @@
+"""The test kit `dm.testing`: run an application on files in memory, have it fail at every step, compare (design.md §5).
+
+    def test_counts(run_app):
+        result = run_app("app.py", {"a.txt": "to be", "b.txt": "to do"})
+        assert result.sink("word_counts", at=1) == [{"word": "be", "count": 1}, {"word": "to", "count": 1}]
+
+Importing it loads neither Spark nor Dagster; the pytest fixtures stand in `orchestration.testing.plugin`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestration.testing.applications import App
+    from orchestration.testing.crashing import crash_on
+    from orchestration.testing.exactly_once import Proof, assert_exactly_once, assert_grouping_free
+    from orchestration.testing.files import Files
+    from orchestration.testing.laws import assert_aggregation_laws
+    from orchestration.testing.running import Result, run_app
+
+__all__ = [
+    "App",
+    "Files",
+    "Proof",
+    "Result",
+    "assert_aggregation_laws",
+    "assert_exactly_once",
+    "assert_grouping_free",
+    "crash_on",
+    "run_app",
+]
+
+_MODULES = {
+    "App": "applications",
+    "Files": "files",
+    "Proof": "exactly_once",
+    "Result": "running",
+    "assert_aggregation_laws": "laws",
+    "assert_exactly_once": "exactly_once",
+    "assert_grouping_free": "exactly_once",
+    "crash_on": "crashing",
+    "run_app": "running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for: pytest imports this package at each start, whether a test uses it or not."""
+    if name not in _MODULES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

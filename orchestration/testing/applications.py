@@ -1,0 +1,66 @@
+"""What a test may name as the application under test, and how it is opened on folders of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jobs.errors import UsageError
+from jobs.graph.application import Application, application, application_of, build_application, load_application
+from jobs.operators.directory_scan import Source
+from orchestration.assembly import Opened, open_application
+
+App = str | Path | ModuleType | Application | Callable[[], Any]
+"""A name in `jobs/apps`, a dotted module, the path of a Python file, an imported module, an application built by hand,
+or a function without arguments that declares operators when it is called (its name is the application's)."""
+
+
+def application_from(app: App) -> Application:
+    """Return the application that a test names.
+
+    Raises:
+        UnknownName, UsageError: there is none, or it declares nothing.
+    """
+    if isinstance(app, Application):
+        return app
+    if isinstance(app, ModuleType):
+        return application_of(app)
+    if isinstance(app, str | Path):
+        return load_application(str(app))
+    with application(app.__name__) as declared:
+        app()
+    code = getattr(app, "__code__", None)
+    return build_application(declared, origin=code.co_filename if code else "")
+
+
+def reference_of(app: App) -> str:
+    """Return the text by which another process finds the application.
+
+    Raises:
+        UsageError: it lives in this process only.
+    """
+    if isinstance(app, ModuleType) and app.__file__:
+        return app.__file__
+    if isinstance(app, str | Path):
+        return str(Path(app).resolve()) if str(app).endswith(".py") else str(app)
+    msg = "the application lives in this process only, and what is killed is another one"
+    raise UsageError(msg, remedy="put the application into a file and name its path")
+
+
+def sources_of(app: Application) -> dict[str, Source]:
+    """Return the sources by name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = {operator.name: operator for operator in app.operators if isinstance(operator, Source)}
+    if not found:
+        raise UsageError(f"application {app.name!r} has no source to give files to", remedy="declare a @dm.source")
+    return found
+
+
+def open_on(app: Application, folders: Mapping[str, Path], params: Mapping[str, Any] | None = None) -> Opened:
+    """Open an application whose sources (by name) scan these folders."""
+    return open_application(app, params=params, inputs=[f"{name}={folder}" for name, folder in folders.items()])

@@ -1,0 +1,90 @@
+"""Rows as they compare between runs: as multisets, ids as places of their files, floats to nine digits (H19)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobs.graph.operator import SEQUENCE_ID
+from jobs.protocol.manifest import TableRole
+
+if TYPE_CHECKING:
+    from orchestration.assembly import Workplace
+
+Rows = Counter[str]
+NOW = "now"
+_SHOWN = 5
+
+
+def multiset(rows: Sequence[Mapping[str, Any]], places: Mapping[int, int] | None = None) -> Rows:
+    """Return rows as a multiset of texts.
+
+    Args:
+        places: sequence id -> place of its file, from 1; None leaves the ids out. An id without a place stands out.
+    """
+    return Counter(_text(row, places) for row in rows)
+
+
+def differences(wanted: Rows, found: Rows) -> list[str]:
+    """Return what to print where two multisets differ: a few rows of each side; nothing where they are equal."""
+    missing, surplus = wanted - found, found - wanted
+    if not missing and not surplus:
+        return []
+    lines = [f"{missing.total()} missing and {surplus.total()} surplus, of {wanted.total()} expected rows"]
+    for sign, rows in (("-", missing), ("+", surplus)):
+        lines += [f"  {sign} {count} x {text}" for text, count in sorted(rows.items())[:_SHOWN]]
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Every table of a region at every state in force, comparable between runs.
+
+    Attributes:
+        rows: (table, place of the file, or `NOW` for what readers see) -> rows.
+    """
+
+    rows: Mapping[tuple[str, int | str], Rows]
+
+    @classmethod
+    def of(cls, workplace: Workplace, region: str) -> Tables:
+        """Read all tables: as readers see them, and upsert sinks as of every id.
+
+        Rows of the others carry the places of their files, which says what they were as of every id.
+        """
+        from resources.reading import RegionReader
+
+        reader = RegionReader(workplace.settings, region)
+        places = {number: place for place, number in enumerate(sorted(reader.history.states), 1)}
+        rows: dict[tuple[str, int | str], Rows] = {}
+        for table in reader.history.tables:
+            rows[table.name, NOW] = multiset(reader.visible(table.name).to_pylist(), places)
+            for number, place in places.items() if table.role is TableRole.UPSERT else ():
+                rows[table.name, place] = multiset(reader.as_of(table.name, number).to_pylist(), places)
+        return cls(rows)
+
+    def unequal_to(self, golden: Tables, files: Sequence[str]) -> Iterator[str]:
+        """Yield a paragraph for each table and state that is not as in the golden run."""
+        for table, place in golden.rows:
+            found = differences(golden.rows[table, place], self.rows.get((table, place), Counter()))
+            if found:
+                when = "as readers see it" if place == NOW else f"after file {place}, {files[int(place) - 1]}"
+                yield "\n".join([f"{table} {when}: {found[0]}", *found[1:]])
+
+
+def _text(row: Mapping[str, Any], places: Mapping[int, int] | None) -> str:
+    plain = {name: _plain(row[name]) for name in sorted(row) if name != SEQUENCE_ID}
+    if places is not None and SEQUENCE_ID in row:
+        number = row[SEQUENCE_ID]
+        plain["file"] = places.get(number, f"none: id {number} is not in force")
+    return repr(plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

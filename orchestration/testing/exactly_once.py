@@ -1,0 +1,120 @@
+"""`assert_exactly_once`: the golden run, then every failure at every step; what is left must be equal (V168, V169)."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from jobs.errors import UsageError
+from jobs.failpoints import FailPoint
+from orchestration.testing import matrix
+from orchestration.testing.applications import App
+from orchestration.testing.files import Files
+from orchestration.testing.matrix import Action, Cell, Grouping
+from orchestration.testing.running import Tables, prepared
+
+if TYPE_CHECKING:
+    from resources.spark import SparkEngine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was tried on a region, all of it survived.
+
+    Attributes:
+        failures: in the order tried; each was reached.
+        unreached: fail points that no run of this application passes.
+        groupings: files a group; all left the tables of groups of one.
+        states: number of consistent states, every sink of each of them compared after each failure.
+        seconds: all of it.
+    """
+
+    region: str
+    failures: Sequence[Cell]
+    unreached: Sequence[FailPoint]
+    groupings: Sequence[Grouping]
+    states: int
+    seconds: float
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, self.groupings))
+        return (
+            f"{self.region}: exactly once after {len(self.failures)} failures, {self.states} states, "
+            f"groups of {sizes}; {self.seconds:.1f} s"
+        )
+
+
+def assert_exactly_once(
+    app: App,
+    files: Files,
+    *,
+    fail_points: Sequence[str] | Literal["all"] = "all",
+    groupings: Sequence[Grouping] = (1, 2, "all"),
+    actions: Sequence[Action] = ("raise", "lost_reply"),
+    params: Mapping[str, Any] | None = None,
+    tables: Tables | None = None,
+    region: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    engine: SparkEngine | None = None,
+) -> tuple[Proof, ...]:
+    """Let an application fail at every step of the protocol; each time, once recovered, all must be as if it had not.
+
+    After each failure no reader sees a row above the committed id. After the recovery every sink equals the golden
+    run's, as readers see it and as of every file; what operators remember does, too; each file has exactly one state;
+    no id was used twice; nothing is left undone. Steps that belong to no group (claim, rewind, ...) fail with the last
+    of the groupings only. A failure takes about a second.
+
+    Args:
+        app, params, tables, region, settings, engine: as `run_app` takes them.
+        files: as `run_app` takes them; two at least for each region.
+        fail_points: names such as "publish.before_commit"; "all" passes over those that this application never
+            reaches, those named must be reached.
+        groupings: files a group; "all" is one group.
+        actions: "kill" has failures strike a process of their own by SIGKILL; those processes share a Connect server
+            where the extra `connect` is installed, else each starts a JVM, which takes ten seconds more a failure.
+
+    Returns:
+        what was tried, a region each.
+
+    Raises:
+        AssertionError: what differs, after which failure, and how to try that one alone; its home is kept.
+        UsageError: no files, or an application that another process cannot find is to be killed.
+        DrainmarkError: the application fails by itself.
+    """
+    from orchestration.testing.killing import Killer
+    from orchestration.testing.trial import Trial
+
+    cells = list(matrix.cells(matrix.points(fail_points), actions, groupings))
+    folder = Path(tempfile.mkdtemp(prefix="drainmark-exactly-once-"))
+    scene = prepared(
+        app, params=params, tables=tables, region=region, home=folder / "home", settings=settings, engine=engine
+    )
+    if len(scene.inbox.add(files)) < 2:
+        raise UsageError("one file makes one state: nothing can go wrong between two", remedy="give two files at least")
+    proofs = []
+    with ExitStack() as stack:
+        killer = stack.enter_context(Killer(app, params or {}, folder)) if "kill" in actions else None
+        for plan in scene.regions:
+            trial = Trial(app=app, scene=scene, region=plan, folder=folder / plan.name, killer=killer)
+            proofs.append(trial.run(cells, groupings, must_reach=fail_points != "all"))
+    shutil.rmtree(folder)
+    return tuple(proofs)
+
+
+def assert_grouping_free(
+    app: App, files: Files, *, groupings: Sequence[Grouping] = (2, "all"), **options: Any
+) -> tuple[Proof, ...]:
+    """Check that groups of any size leave what groups of one leave, in every table, after every file; nothing fails.
+
+    Args:
+        options: as `assert_exactly_once` takes them.
+
+    Raises:
+        AssertionError, UsageError, DrainmarkError: see `assert_exactly_once`.
+    """
+    return assert_exactly_once(app, files, fail_points=(), groupings=groupings, **options)

@@ -1,0 +1,167 @@
+"""Input in memory: files as text, bytes or rows, written where a source scans, in the source's own format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobs.errors import UnknownName, UsageError
+from jobs.graph.application import nearest
+from jobs.operators.directory_scan import DirectoryScan, Source
+
+Content = str | bytes | Sequence[Mapping[str, Any]]
+"""Text, bytes, or rows by column, encoded as the source's format asks."""
+
+Files = str | Path | Mapping[str, Content] | Mapping[str, Path | Mapping[str, Content]]
+"""A folder whose files are copied; contents by file name; or, for several sources, either of them by source."""
+
+_STEP_NS = 1_000_000
+_MARGIN_SECONDS = 60.0
+
+
+class Inbox:
+    """The folders that the sources of an application under test scan.
+
+    Every file gets a modification time of its own, in the order given, old enough for the source's `settle`; it is
+    there all at once, under another name before.
+    """
+
+    def __init__(self, root: Path, sources: Mapping[str, Source]) -> None:
+        self.root = root
+        self.sources = sources
+        self.folders = {name: root / name for name in sources}
+        self._last_ns = 0
+        for folder in self.folders.values():
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, files: Files) -> list[Path]:
+        """Write files and return their paths, in the order given.
+
+        Raises:
+            UsageError: the files do not say for which source they are, a name is taken, or rows do not fit the format.
+        """
+        return [path for name, given in self._by_source(files) for path in self._add(name, given)]
+
+    def _by_source(self, files: Files) -> list[tuple[str, Any]]:
+        if isinstance(files, Mapping) and any(isinstance(content, Mapping | Path) for content in files.values()):
+            for name in files:
+                if name not in self.sources:
+                    raise UnknownName(f"there is no source {name!r}", remedy=nearest(name, list(self.sources)))
+            return list(files.items())
+        if len(self.sources) > 1:
+            names = ", ".join(self.sources)
+            msg = f"the application has several sources: {names}"
+            raise UsageError(msg, remedy="give files by source: {'" + next(iter(self.sources)) + "': {...}}")
+        return [(next(iter(self.sources)), files)]
+
+    def _add(self, name: str, files: str | Path | Mapping[str, Content]) -> list[Path]:
+        scan, folder = self.sources[name].scan, self.folders[name]
+        if not isinstance(files, Mapping):
+            return self._copy(Path(files), folder, scan)
+        return [self._place(folder / file, encoded(content, scan, file), scan) for file, content in files.items()]
+
+    def _copy(self, source: Path, folder: Path, scan: DirectoryScan) -> list[Path]:
+        if not source.is_dir():
+            raise UsageError(f"{source} is no folder", remedy="give a folder, or files as {name: content}")
+        found = [path for path in source.rglob("*") if path.is_file()]
+        found.sort(key=lambda path: (path.stat().st_mtime_ns, str(path)))
+        return [self._place(folder / path.relative_to(source), path, scan) for path in found]
+
+    def _place(self, path: Path, content: bytes | Path, scan: DirectoryScan) -> Path:
+        if path.exists():
+            raise UsageError(f"{path.name!r} is there already", remedy="a changed file is another trigger: rename it")
+        hidden = self.root / f".{len(os.listdir(self.root))}.part"
+        if isinstance(content, Path):
+            shutil.copyfile(content, hidden)
+        else:
+            hidden.write_bytes(content)
+        settled = time.time_ns() - int((scan.settle + _MARGIN_SECONDS) * 1e9)
+        self._last_ns = max(settled, self._last_ns + _STEP_NS)
+        os.utime(hidden, ns=(self._last_ns, self._last_ns))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return hidden.rename(path)
+
+
+def encoded(content: Content, scan: DirectoryScan, name: str) -> bytes:
+    """Return the bytes of a file as its source reads them.
+
+    Args:
+        content: rows are mappings by column; of text sources the column is `value`.
+        name: path below the source's folder, which decides the output and so the schema.
+
+    Raises:
+        UsageError: rows do not have the columns of the schema.
+    """
+    if isinstance(content, bytes):
+        return content
+    if isinstance(content, str):
+        return content.encode()
+    ddl = scan.schema_of(scan.output_of(name) or "")
+    if scan.format == "parquet":
+        return _parquet(content, ddl or "")
+    columns = column_names(ddl) if ddl else ("value",)
+    for row in content:
+        if unknown := set(row) - set(columns):
+            msg = f"{name!r}: a row has no column {', '.join(sorted(unknown))}"
+            raise UsageError(msg, remedy=f"the source has {', '.join(columns)}")
+    if scan.format == "json":
+        return "".join(json.dumps(row, default=_plain, ensure_ascii=False) + "\n" for row in content).encode()
+    if scan.format == "text":
+        return "".join(f"{row['value']}\n" for row in content).encode()
+    return _csv(content, columns, scan.options)
+
+
+def column_names(ddl: str) -> tuple[str, ...]:
+    """Return the names of the columns of a DDL schema, in order.
+
+    >>> column_names("id bigint, `a b` decimal(10,2), s struct<x: int, y: string>")
+    ('id', 'a b', 's')
+    """
+    columns, depth, quoted = [""], 0, False
+    for character in ddl:
+        quoted ^= character == "`"
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0 and not quoted:
+            columns.append("")
+        else:
+            columns[-1] += character
+    names = (column.strip() for column in columns)
+    return tuple(name[1:].partition("`")[0] if name[0] == "`" else name.split()[0].rstrip(":") for name in names)
+
+
+def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], options: Mapping[str, str]) -> bytes:
+    text = io.StringIO(newline="")
+    separator = options.get("sep", options.get("delimiter", ","))
+    writer = csv.writer(text, delimiter=separator, lineterminator="\n", escapechar="\\", doublequote=False)
+    if options.get("header", "false").lower() == "true":
+        writer.writerow(columns)
+    for row in rows:
+        values = (row.get(column) for column in columns)
+        writer.writerow(["" if value is None else _plain(value) for value in values])
+    return text.getvalue().encode()
+
+
+def _parquet(rows: Sequence[Mapping[str, Any]], ddl: str) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    from orchestration.testing.session import shared_engine
+
+    _ = shared_engine().session  # Spark parses its own DDL
+    schema = to_arrow_schema(StructType.fromDDL(ddl))
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), buffer)
+    return buffer.getvalue()
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,69 @@
+"""One pass over a region, in this process: what `run --attempts 1` does, less the waiting between attempts."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from jobs.protocol.manifest import TableRole
+from orchestration.assembly import Opened, Workplace, owning, scan_region
+from orchestration.declared import remember
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jobs.regions.plan import RegionPlan
+    from jobs.runtime.owner import Report
+    from jobs.runtime.reports import GroupReport
+    from jobs.runtime.run import RegionRun
+    from jobs.runtime.scanning import ScanResult
+    from resources.settings import Settings
+
+
+def scan(workplace: Workplace, opened: Opened, region: RegionPlan) -> ScanResult:
+    """Scan a region's folder once and leave the note that the operators' verbs read."""
+    remember(workplace, opened, region)
+    return scan_region(workplace, region)
+
+
+def drive(run: RegionRun) -> list[GroupReport]:
+    """Claim, process what is pending, hand over; raises what ends the run, handed over all the same."""
+    error: BaseException | None = None
+    try:
+        run.claim()
+        return list(run.groups())
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        run.hand_over(error)
+
+
+def rewind(workplace: Workplace, region: str, to: int, horizon: int, *, report: Report | None = None) -> None:
+    """Take a region back to a committed id.
+
+    Raises:
+        RewindRefused: see `RegionHistory.check_rewind`.
+    """
+    with owning(workplace.owner(region, report=report)) as owner:
+        owner.rewind(to, horizon)
+
+
+def compact(workplace: Workplace, region: str, *, report: Report | None = None) -> None:
+    """Compact every table of rows and the checkpoint table as maintenance does, only earlier."""
+    with owning(workplace.owner(region, report=report)) as owner:
+        store = workplace.store(region)
+        for table in owner.history.tables:
+            if table.role is not TableRole.UPSERT and not table.adopted:
+                target = store.table(table.name)
+                staging = store.staging(table.name, owner.epoch, uuid.uuid4().hex)
+                target.compact(target.txn_version() or 0, staging, files_at_least=2)
+        store.checkpoint.compact(files_at_least=2)
+
+
+def settings_of(home: Path, project_root: Path, **more: Any) -> Settings:
+    """Return the settings of a home of a test's own; the environment and any `drainmark.toml` are not asked."""
+    from resources.settings import Settings
+
+    values = {"registry_url": f"sqlite:///{home / 'registry.db'}", **more}
+    return Settings(home=home, project_root=project_root, **values)

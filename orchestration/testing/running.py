@@ -1,0 +1,254 @@
+"""`run_app`: an application on files in memory, in a home of its own, and everything that came of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from jobs.errors import UnknownName, UsageError
+from jobs.graph.application import nearest
+from orchestration.assembly import Opened, Workplace, probe_first_use, region_run
+from orchestration.testing.applications import App, application_from, open_on, sources_of
+from orchestration.testing.crashing import suspended
+from orchestration.testing.files import Files, Inbox
+from orchestration.testing.processing import drive, scan, settings_of
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
+
+    from jobs.regions.plan import RegionPlan
+    from jobs.runtime.reports import GroupReport
+    from resources.spark import SparkEngine
+
+_ID = "_sequence_id"
+
+Tables = Mapping[str, "Sequence[Mapping[str, Any]] | pa.Table"]
+"""Rows by name of a Delta table below `lake/`: what the application looks up. An Arrow table where types matter."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """An application that has been run, its home and its input; it can be given more files, run again and rewound.
+
+    Attributes:
+        regions: those that `run` processes, in order.
+        groups: what became of each group, of all runs so far.
+        max_group: files a group at most.
+    """
+
+    workplace: Workplace
+    opened: Opened
+    inbox: Inbox
+    regions: Sequence[RegionPlan]
+    max_group: int | None = None
+    groups: list[GroupReport] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        return self.workplace.home
+
+    # --- going on ----------------------------------------------------------------------------------------------------
+
+    def add(self, files: Files) -> Self:
+        """Put further files into the inbox; `run` takes them.
+
+        Raises:
+            UsageError: see `Inbox.add`.
+        """
+        self.inbox.add(files)
+        return self
+
+    def run(self) -> Self:
+        """Scan and process until nothing is pending.
+
+        Raises:
+            DrainmarkError: what ended the run. It was handed over; running again is the next attempt.
+        """
+        for region in self.regions:
+            scan(self.workplace, self.opened, region)
+            run = region_run(self.workplace, self.opened, region, max_group=self.max_group)
+            with suspended():
+                probe_first_use(self.workplace, run)
+            self.groups += drive(run)
+        return self
+
+    def rewind(self, to: int | str) -> Self:
+        """Take state and every sink back to a sequence id, or to the file of that name; `run` replays the rest.
+
+        Raises:
+            RewindRefused: no state of that id or file is in force, or it is beyond the horizon.
+        """
+        from orchestration.operations import Target, plan_reset, reset
+
+        target = Target(to=to) if isinstance(to, int) else Target(to_file=to)
+        reset(self.workplace, plan_reset(self.workplace, self.region.name, target))
+        return self
+
+    def close(self) -> None:
+        """Close the registry; the home stays on disk."""
+        self.workplace.registry.close()
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def region(self) -> RegionPlan:
+        """Return the only region.
+
+        Raises:
+            UsageError: there are several.
+        """
+        if len(self.regions) > 1:
+            names = ", ".join(region.name for region in self.regions)
+            raise UsageError(f"the application has several regions: {names}", remedy="run_app(..., region=NAME)")
+        return self.regions[0]
+
+    def arrow(self, table: str, at: int | None = None) -> pa.Table:
+        """Return a sink as its readers see it now, or as it was at a sequence id; with `_sequence_id`.
+
+        Append sinks are in the order of the files, upsert sinks in that of their keys.
+
+        Raises:
+            UnknownName: no region of this application writes the table.
+            RewindRefused: `at` is no effective committed id.
+        """
+        from resources.reading import RegionReader
+
+        reader = RegionReader(self.workplace.settings, self._writer_of(table))
+        return reader.visible(table) if at is None else reader.as_of(table, at)
+
+    def pandas(self, table: str, at: int | None = None) -> pd.DataFrame:
+        """Return `arrow` as a pandas frame."""
+        frame: pd.DataFrame = self.arrow(table, at).to_pandas()
+        return frame
+
+    def sink(self, table: str, at: int | None = None, *, ids: bool = False) -> list[dict[str, Any]]:
+        """Return the rows of a sink as `arrow` does, without `_sequence_id` unless `ids`."""
+        return _rows(self.arrow(table, at), ids=ids)
+
+    def state(self, operator: str, at: int | None = None, *, ids: bool = False) -> list[dict[str, Any]]:
+        """Return what an operator remembers, a row a key in the order of the keys; hidden parts of values included.
+
+        Raises:
+            UnknownName: no such operator keeps state.
+            RewindRefused: `at` is no effective committed id.
+        """
+        from jobs.protocol.manifest import TableRole
+        from jobs.state.keyed_rows import last_per_key
+        from resources.reading import RegionReader, in_order
+
+        kept = {
+            table.operator: (region.name, table)
+            for region in self.regions
+            for table in self.workplace.history(region.name).tables
+            if table.role is TableRole.CHANGES
+        }
+        if operator not in kept:
+            raise UnknownName(f"no operator {operator!r} keeps state", remedy=nearest(operator, list(kept)))
+        region, table = kept[operator]
+        changes = RegionReader(self.workplace.settings, region).as_of(table.name, at)
+        return _rows(in_order(last_per_key(changes, table.keys), table), ids=ids)
+
+    def quarantine(self, at: int | None = None) -> list[dict[str, Any]]:
+        """Return what could not be read, as `sink` does with ids: see `quarantine_table` for the columns."""
+        return self.sink(self.region.quarantine, at, ids=True)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Return the committed states in force, oldest first, as `drainmark history --json` gives them."""
+        from orchestration.status import history_entries
+
+        return history_entries(self.workplace, self.region.name)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Return what the region does, as `drainmark status --json` gives it."""
+        from orchestration.status import statuses
+
+        return statuses(self.workplace, self.region.name)[0]
+
+    def _writer_of(self, table: str) -> str:
+        written = {
+            found.name.removeprefix("lake/"): region.name
+            for region in self.regions
+            for found in self.workplace.history(region.name).tables
+        }
+        if table not in written:
+            raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, list(written)))
+        return written[table]
+
+
+def run_app(
+    app: App,
+    files: Files | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    tables: Tables | None = None,
+    max_group: int | None = None,
+    region: str | None = None,
+    home: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    engine: SparkEngine | None = None,
+) -> Result:
+    """Run an application on files in memory until nothing is pending, in this process.
+
+    Args:
+        app: a name, module, path, function that declares, or Application.
+        files: `{"a.txt": "to be"}`, rows instead of text, a folder, or either by source; None runs nothing yet.
+        params: parameters of the application by name.
+        tables: Delta tables that it looks up, by name.
+        max_group: files a group at most; the settings' by default.
+        region: only this one; all by default.
+        home: DRAINMARK_HOME, the inbox beside it; a new temporary folder by default.
+        settings: further settings by name, e.g. `{"small_group_bytes": 0}`.
+        engine: a Spark session instead of the one that the tests of this process share.
+
+    Raises:
+        DrainmarkError: the application does not compile, its input does not fit, a function is not row-wise, or what
+            ended the run.
+    """
+    result = prepared(app, params=params, tables=tables, region=region, home=home, settings=settings, engine=engine)
+    result.max_group = max_group
+    return result if files is None else result.add(files).run()
+
+
+def prepared(
+    app: App,
+    *,
+    params: Mapping[str, Any] | None,
+    tables: Tables | None,
+    region: str | None,
+    home: Path | None,
+    settings: Mapping[str, Any] | None,
+    engine: SparkEngine | None,
+) -> Result:
+    """Return an application opened on an empty inbox beside its home; nothing has run."""
+    from orchestration.testing.session import shared_engine
+
+    home = home or Path(tempfile.mkdtemp(prefix="drainmark-")) / "home"
+    application = application_from(app)
+    inbox = Inbox(home.parent / "inbox", sources_of(application))
+    opened = open_on(application, inbox.folders, params)
+    workplace = Workplace(settings_of(home, home.parent, **(settings or {})))
+    workplace.use_engine(engine or shared_engine())
+    for name, rows in (tables or {}).items():
+        _write_table(home / "lake" / name, rows)
+    regions = [opened.region(region)] if region else list(opened.plan.regions)
+    return Result(workplace=workplace, opened=opened, inbox=inbox, regions=regions)
+
+
+def _write_table(root: Path, rows: Sequence[Mapping[str, Any]] | pa.Table) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    root.mkdir(parents=True)
+    found = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
+    write_deltalake(str(root), found)
+
+
+def _rows(table: pa.Table, *, ids: bool) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.to_pylist()
+    return found if ids else [{name: value for name, value in row.items() if name != _ID} for row in found]

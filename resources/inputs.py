@@ -1,0 +1,225 @@
+"""Where inputs are: folders of this machine and buckets behind the same few verbs (design.md §3.7, D13–D17, I2–I5).
+
+A local file is read where it is, through a link, so its identity is compared before and after. An object is copied
+once, with `If-Match` on its etag, into the attempt's inbox: what Spark reads is the object that was scanned or nothing,
+and no setting of Spark's, no jar and no credential of the store is needed there. Where the session has S3A, Spark reads
+objects where they are; then their etags are compared before and after, and Spark's parser alone judges their content.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jobs.errors import InputChanged, InputMissing, ObjectChanged, ObjectMissing, SpoolTooSmall
+from jobs.operators.directory_scan import DirectoryScan
+from jobs.protocol.addresses import address_of, hadoop_address, is_object, prefix_of
+from jobs.protocol.triggers import VERSION, NewTrigger, Trigger, file_key
+from jobs.runtime.objects import ObjectFacts, identity_of_object, listing_prefix, literal_prefix, scan_objects, selects
+from jobs.runtime.scanning import ScanResult, identity_key, identity_of, path_of, scan_folder
+from resources.object_store import PARALLEL, ObjectStore
+
+_SKIP = "put it back, or: drainmark skip {} --file '{}' --reason '…'"
+
+
+class Inputs:
+    """The files that triggers stand for.
+
+    Args:
+        objects: of all buckets; opened when the first object is asked for.
+        spool_bytes: that the copies of a group's objects may take on this machine's disk.
+        can_read: says whether Spark can read an `s3a://` path; asked once a group.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, *, spool_bytes: int, can_read: Callable[[str], bool] = lambda address: False
+    ) -> None:
+        self.objects = objects
+        self.spool_bytes = spool_bytes
+        self.can_read = can_read
+
+    # --- what is there -----------------------------------------------------------------------------------------------
+
+    def scan(self, location: str, scan: DirectoryScan, known: Mapping[str, str], *, now: float) -> ScanResult:
+        """Scan a folder or a prefix of a bucket once, whole.
+
+        Of a bucket every key below the prefix is listed each time, 1000 a request: a new key may sort before those
+        that are known, so a cursor that outlives the scan would miss it (field.md P34). Where `pattern` begins with
+        plain text only keys that begin so are listed.
+
+        Raises:
+            UsageError: there is no such folder.
+            StoreUnavailable, StoreRefused: a page of the listing failed; what was listed until then is dropped (D15).
+        """
+        if not is_object(location):
+            return scan_folder(Path(location), scan, known, now=now)
+        bucket, prefix = prefix_of(location)
+        recursive = scan.recursive or scan.outputs is not None
+        pages = self.objects.pages(bucket, prefix + listing_prefix(scan), recursive=recursive)
+        found = scan_objects(bucket, prefix, (facts for page in pages for facts in page), scan, known)
+        changed = self.with_versions(bucket, [trigger for _, _, trigger in found.changed])
+        return replace(
+            found,
+            new=self.with_versions(bucket, found.new),
+            changed=tuple((uri, key, new) for (uri, key, _), new in zip(found.changed, changed, strict=True)),
+        )
+
+    def with_versions(self, bucket: str, triggers: Sequence[NewTrigger]) -> tuple[NewTrigger, ...]:
+        """Add to each identity the version id to read, where the bucket keeps versions: a listing does not name it.
+
+        Such an object is read, also by a replay after a rewind, whatever was put over it.
+        """
+        if not triggers or not self.objects.keeps_versions(bucket):
+            return tuple(triggers)
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="head") as pool:
+            return tuple(pool.map(self._with_version, triggers))
+
+    def _with_version(self, trigger: NewTrigger) -> NewTrigger:
+        try:
+            facts = self.objects.head(*address_of(trigger.uri))
+        except ObjectMissing:
+            return trigger
+        if facts.version is None or facts.etag != trigger.identity["etag"]:
+            return trigger  # replaced since the listing: the read will find out
+        return replace(trigger, identity={**trigger.identity, VERSION: facts.version})
+
+    def is_there(self, location: str) -> bool:
+        """Say whether there is a folder to scan; of a bucket the scan itself finds out."""
+        return is_object(location) or Path(location).is_dir()
+
+    def matching(self, address: str) -> Iterator[ObjectFacts]:
+        """Yield the objects that an address means: `s3://BUCKET/` and a key, a folder, or a glob (`**` goes below).
+
+        Raises:
+            UsageError: the address names no bucket.
+        """
+        bucket, glob = address_of(address)
+        for page in self.objects.pages(bucket, literal_prefix(glob)):
+            yield from (facts for facts in page if not facts.key.endswith("/") and selects(glob, facts.key))
+
+    def lost(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the uris of inputs that are gone, and of those that are other files now.
+
+        Args:
+            rows: (uri, identity at the scan); what else the identity holds is not compared.
+        """
+        if not rows:
+            return (), ()
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="head") as pool:
+            found = list(pool.map(lambda row: self._identity_now(*row), rows))
+        gone = tuple(uri for (uri, _), now in zip(rows, found, strict=True) if now is None)
+        changed = tuple(
+            uri
+            for (uri, known), now in zip(rows, found, strict=True)
+            if now is not None and any(known.get(name) != value for name, value in now.items())
+        )
+        return gone, changed
+
+    def _identity_now(self, uri: str, known: Mapping[str, Any]) -> dict[str, Any] | None:
+        try:
+            if is_object(uri):
+                return identity_of_object(self.objects.head(*address_of(uri), known.get(VERSION)))
+            return identity_of(os.stat(path_of(uri)))
+        except (OSError, ObjectMissing):
+            return None
+
+    # --- what a group reads (jobs.runtime.ports.Inputs) --------------------------------------------------------------
+
+    def place(self, wanted: Sequence[tuple[Trigger, Path]]) -> None:
+        local = [(trigger, path) for trigger, path in wanted if not is_object(trigger.uri)]
+        self.check([trigger for trigger, _ in local])
+        for trigger, path in local:
+            os.symlink(os.path.abspath(path_of(trigger.uri)), path)
+        self._fetch([(trigger, path) for trigger, path in wanted if is_object(trigger.uri)])
+
+    def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
+        """Return index -> `s3a://` path of the objects that Spark can read and that are what was scanned.
+
+        What else there is, an older version for example, or a key that Hadoop would change, is left to `place`.
+        """
+        addresses: dict[str, int] = {}
+        for index, trigger in enumerate(triggers):
+            address = hadoop_address(trigger.uri) if is_object(trigger.uri) else None
+            if address is not None:
+                addresses.setdefault(address, index)
+        if not addresses or not self.can_read(next(iter(addresses))):
+            return {}
+        wanted = [triggers[index] for index in addresses.values()]
+        gone, changed = self.lost([(trigger.uri, _newest(trigger.identity)) for trigger in wanted])
+        others = {*gone, *changed}
+        return {index: address for address, index in addresses.items() if triggers[index].uri not in others}
+
+    def check(self, triggers: Sequence[Trigger]) -> None:
+        objects = [trigger for trigger in triggers if is_object(trigger.uri)]
+        gone, changed = self.lost([(trigger.uri, _newest(trigger.identity)) for trigger in objects])
+        if gone:
+            raise _missing([trigger for trigger in objects if trigger.uri in gone], "the object is gone")
+        if changed:
+            raise _changed([trigger for trigger in objects if trigger.uri in changed])
+        for trigger in triggers:
+            if is_object(trigger.uri):
+                continue
+            try:
+                facts = os.stat(path_of(trigger.uri))
+            except OSError as error:
+                raise _missing([trigger], error.strerror or "it is gone") from error
+            if identity_key(identity_of(facts)) != file_key(trigger.identity_key):
+                raise _changed([trigger])
+
+    def _fetch(self, wanted: Sequence[tuple[Trigger, Path]]) -> None:
+        if not wanted:
+            return
+        self._require_room([trigger for trigger, _ in wanted])
+        pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="fetch")
+        try:
+            found = list(pool.map(self._fetched, wanted))
+        finally:
+            pool.shutdown(cancel_futures=True)
+        gone = [trigger for (trigger, _), told in zip(wanted, found, strict=True) if told is InputMissing]
+        if gone:
+            raise _missing(gone, "the object is gone")
+        changed = [trigger for (trigger, _), told in zip(wanted, found, strict=True) if told is InputChanged]
+        if changed:
+            raise _changed(changed)
+
+    def _fetched(self, wanted: tuple[Trigger, Path]) -> type[InputMissing | InputChanged] | None:
+        trigger, path = wanted
+        known = trigger.identity
+        try:
+            self.objects.fetch(
+                *address_of(trigger.uri), path, etag=known["etag"], size=known["size"], version=known.get(VERSION)
+            )
+        except ObjectMissing:
+            return InputMissing
+        except ObjectChanged:
+            return InputChanged
+        return None
+
+    def _require_room(self, triggers: Sequence[Trigger]) -> None:
+        """Refuse an object that alone is larger than the spool; groups of several are cut to it beforehand."""
+        largest = max(triggers, key=lambda trigger: trigger.size_bytes)
+        if largest.size_bytes > self.spool_bytes:
+            msg = f"{largest.uri} has {largest.size_bytes} bytes, more than s3_spool_bytes = {self.spool_bytes}"
+            remedy = f"set s3_spool_bytes to {largest.size_bytes} or more, then: drainmark resume {largest.region}"
+            raise SpoolTooSmall(msg, remedy=remedy)
+
+
+def _newest(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity as that of the newest version: S3A reads no other."""
+    return {name: value for name, value in identity.items() if name != VERSION}
+
+
+def _missing(triggers: Sequence[Trigger], why: str) -> InputMissing:
+    first = triggers[0]
+    msg = f"{first.uri} was scanned and cannot be read any more: {why}"
+    return InputMissing(msg, remedy=_SKIP.format(first.region, first.uri), triggers=tuple(triggers))
+
+
+def _changed(triggers: Sequence[Trigger]) -> InputChanged:
+    msg = f"{triggers[0].uri} is not the file that was scanned: it changed since"
+    remedy = "it is scanned anew; write files elsewhere and rename them into place"
+    return InputChanged(msg, remedy=remedy, triggers=tuple(triggers))

@@ -1,0 +1,47 @@
+"""What one commit costs on each publisher: an append of one file's rows, staged, checked, committed and read back."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from bench_input import ROWS_A_FILE
+
+from jobs.protocol.ids import txn_version
+from resources.adopted_tables import AdoptedTable
+from resources.delta_tables import ManagedTable
+from resources.spark import SparkEngine
+from resources.staging import Staging, schema_of_file
+
+REGION = "bench/commits"
+_WARM = 3
+
+
+def commit_seconds(engine: SparkEngine, root: Path, commits: int) -> Mapping[str, float]:
+    """Return the median seconds of an append, by publisher, after a few to warm up."""
+    rows = pa.table({"_sequence_id": pa.array([1] * ROWS_A_FILE, pa.int64()), "value": pa.array(range(ROWS_A_FILE))})
+    sample = Staging(root / "sample", 1, "a").write(rows, "rows")[0].path
+    schema = schema_of_file(str(root / "sample" / sample))
+    managed = ManagedTable(root / "managed", REGION)
+    managed.create(schema)
+    adopted = AdoptedTable(root / "adopted", REGION, lambda: engine)
+    engine.session.sql(f"CREATE TABLE delta.`{root / 'adopted'}` (value BIGINT) USING delta")
+    adopted.create(schema)
+    return {
+        "deltalake": _median(managed, rows, commits),
+        "delta-spark": _median(adopted, rows, commits),
+    }
+
+
+def _median(table: ManagedTable | AdoptedTable, rows: pa.Table, commits: int) -> float:
+    seconds = []
+    for number in range(1, _WARM + commits + 1):
+        files = Staging(table.folder, 1, uuid.uuid4().hex).write(rows, "rows")
+        started = time.monotonic()
+        table.publish(txn_version(1, number), files)
+        seconds.append(time.monotonic() - started)
+    return statistics.median(seconds[_WARM:])

@@ -1,0 +1,118 @@
+"""What a person sees of a region in Dagster's pages, read with a real browser (field.md §4.3).
+
+`make screenshots` sets `DRAINMARK_SCREENSHOTS` and gets the pictures of docs/screenshots.md.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from browser.chrome import Chrome, opened_chrome
+from browser.site import JOB, REGION, Site, running_site
+
+from jobs.testing.syslog import HOSTS
+from orchestration import operations
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
+
+HOURS = (1, 2, 6)
+"""Logs up to these hours arrive one after another: as many runs, several groups in the last one."""
+
+FILES = HOURS[-1] * len(HOSTS)
+GROUP = f"/locations/drainmark/asset-groups/{JOB}/lineage"
+SENSOR = f"/locations/drainmark/sensors/{JOB}__sensor"
+CHECKPOINTS = "/assets/log_watch/checkpoints/lines"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    # Not pytest's folder, whose long name would stand on every picture.
+    with TemporaryDirectory(prefix="logs-") as folder, running_site(Path(folder) / "watch", port) as running:
+        for first, last in zip((0, *HOURS), HOURS, strict=False):
+            running.drop_logs(first, last)
+            running.wait_committed(last * len(HOSTS))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chrome(site: Site) -> Iterator[Chrome]:
+    with opened_chrome(site.url) as opened:
+        opened.open("/runs", "Hide navigation")
+        opened.click("Hide navigation")  # more room for the pages themselves
+        yield opened
+
+
+def test_the_graph_tells_source_state_sinks_and_checkpoints_apart(chrome: Chrome) -> None:
+    chrome.open(GROUP, "log_watch_hosts", "log_watch_alerts", "4 / 4 Passed", "Materialized")
+    chrome.wait_for("Source", "checkpoint", "state", "sink", "quarantine")
+    assert "word_count" not in chrome.text(), "the examples keep out of the way once a project names its application"
+    chrome.picture("asset-graph")
+
+
+def test_a_sink_has_a_description_its_rows_and_plots(chrome: Chrome) -> None:
+    chrome.open(
+        "/assets/log_watch/log_watch_hosts?view=overview",
+        *("One row for each value of remote_host", "drainmark show log_watch_hosts", "Row count"),
+        *("drainmark/sequence_id", "drainmark/rows", "drainmark/delta_version", "lake/log_watch_hosts"),
+    )
+    chrome.click("Plots")
+    chrome.wait_for("dagster/row_count", "drainmark/bytes_in")
+    chrome.wait_for_plots(8)
+    chrome.picture("sink-plots")
+
+
+def test_the_checkpoint_table_plots_the_steps_of_the_protocol(chrome: Chrome) -> None:
+    chrome.open(f"{CHECKPOINTS}?view=overview", "a row a consistent state", f"drainmark history {REGION}")
+    chrome.click("Plots")
+    chrome.wait_for("drainmark/checkpoint_seconds", "drainmark/drain_seconds")
+    chrome.wait_for_plots(8)
+    chrome.picture("checkpoint-plots")
+
+
+def test_the_groups_of_a_run_are_a_table(chrome: Chrome) -> None:
+    last = f"{FILES - 3}..{FILES}"
+    chrome.open(f"{CHECKPOINTS}?view=events", "groups: 4, triggers: 16", last, f"{HOSTS[-1]}/auth-")
+    chrome.picture("groups")
+
+
+def test_the_checks_can_be_read_and_run(chrome: Chrome, site: Site) -> None:
+    names = ("sinks_at_same_id", "not_halted", "rewind_horizon")
+    chrome.open(f"{CHECKPOINTS}?view=checks", *names, "Execute all", "Passed")
+    chrome.click("sinks_at_same_id")
+    chrome.wait_for("Tables show the last committed state", f"tables are at {FILES}")
+    chrome.picture("checks")
+    before = len(site.instance.get_runs())
+    chrome.click("Execute")
+    site.wait(lambda: len(site.instance.get_runs()) > before, "the run of one check")
+
+
+def test_the_runs_say_which_states_they_made(chrome: Chrome) -> None:
+    chrome.open("/runs", f"drainmark/region: {REGION}", f"drainmark/sequence_ids: 1..{HOURS[0] * len(HOSTS)}")
+    assert "drainmark_process" not in chrome.text(), "what only machines read is not shown"
+    chrome.picture("runs")
+
+
+def test_a_run_logs_one_line_a_step(chrome: Chrome, site: Site) -> None:
+    chrome.open(f"/runs/{site.runs()[0].run_id}", "process_groups", "RUN_SUCCESS")
+    chrome.fill("Filter", "(after")
+    chrome.wait_for("claim: epoch 3", "state: DRAINING", f"last id {FILES}")
+    chrome.picture("run")
+
+
+def test_the_sensor_says_why_it_does_not_start_a_run(chrome: Chrome, site: Site) -> None:
+    site.wait_skip_reason("nothing is pending")
+    chrome.open(SENSOR, f"Scans the input of region {REGION}", "Running", "0 runs requested")
+    chrome.picture("sensor")
+    operations.halt(site.workplace, REGION, "mail1 sends nonsense")
+    site.wait_skip_reason("HALTED")
+    chrome.open(SENSOR, "0 runs requested")
+    chrome.open_tick()
+    chrome.wait_for("Skip reason", "HALTED: mail1 sends nonsense", f"drainmark resume {REGION}")
+    chrome.picture("skip-reason")

@@ -1,0 +1,165 @@
+"""A region that a test feeds by hand: real tables and owner, no Spark; what a group's functions compute is given.
+
+One append table `lake/<table>` with the columns `value` and `_sequence_id`; a file holds the values of its rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from harness import LONG_AGO
+
+from jobs.protocol.history import Outcome, RegionHistory
+from jobs.protocol.manifest import RegionTable, TableRole
+from jobs.protocol.triggers import NewTrigger, Trigger
+from jobs.runtime.group import StagedGroup, StagedTable
+from jobs.runtime.owner import RegionOwner
+from jobs.runtime.reading import Assigned, Group
+from jobs.runtime.replacing import one_of_each
+from jobs.runtime.scanning import identity_key, identity_of
+from orchestration.assembly import Workplace
+
+_COLUMNS = {"value": "string", "_sequence_id": "long"}
+SCHEMA_JSON = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": n, "type": kind, "nullable": True, "metadata": {}} for n, kind in _COLUMNS.items()],
+    }
+)
+_ARROW = pa.schema([("value", pa.string()), ("_sequence_id", pa.int64())])
+
+
+class _Crash(Exception):
+    """Stands for the end of a process."""
+
+
+@dataclass
+class HandFed:
+    """A region of append tables over a home of its own."""
+
+    workplace: Workplace
+    inbox: Path
+    region: str = "by_hand/files"
+    names: tuple[str, ...] = ("kept",)
+    owner: RegionOwner = field(init=False, repr=False)
+
+    @property
+    def tables(self) -> tuple[RegionTable, ...]:
+        return tuple(
+            RegionTable(name=f"lake/{name}", role=TableRole.APPEND, operator=name, schema_json=SCHEMA_JSON)
+            for name in self.names
+        )
+
+    def history(self) -> RegionHistory:
+        return self.workplace.history(self.region)
+
+    def write(self, name: str, values: Sequence[str]) -> Path:
+        """Write a file of values, a line each, long ago."""
+        self.inbox.mkdir(parents=True, exist_ok=True)
+        path = self.inbox / name
+        path.write_text("".join(f"{value}\n" for value in values))
+        os.utime(path, (LONG_AGO, LONG_AGO))
+        return path
+
+    def add(self, *names: str) -> None:
+        """Note files as pending triggers, as a scan does."""
+        new = []
+        for name in names:
+            identity = identity_of((self.inbox / name).stat())
+            key = identity_key(identity)
+            new.append(NewTrigger(uri=str(self.inbox / name), identity=identity, identity_key=key,
+                                  size_bytes=int(identity["size"])))  # fmt: skip
+        self.workplace.registry.add_triggers(self.region, new)
+
+    @contextmanager
+    def owning(self) -> Iterator[RegionOwner]:
+        """Claim, and hand over; what is raised in between is a crash: nothing is noted, the lease is free."""
+        self.owner = self.workplace.owner(self.region)
+        self.owner.claim(self.tables)
+        try:
+            yield self.owner
+        except BaseException:
+            self.owner.leave()
+            raise
+        self.owner.release(Outcome.CLEAN)
+
+    def group(self, count: int) -> StagedGroup:
+        """Assign ids to the next pending files and stage what is in them, the same in every table."""
+        registry = self.workplace.registry
+        pending = self.next(count)
+        first = registry.take_ids(self.region, self.owner.epoch, len(pending))
+        members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(pending))
+        group = Group(members=members, epoch=self.owner.epoch, attempt=uuid.uuid4().hex)
+        found = [(v, m.sequence_id) for m in members for v in Path(m.trigger.uri).read_text().splitlines()]
+        rows = pa.Table.from_pylist([{"value": v, "_sequence_id": n} for v, n in found], schema=_ARROW)
+        staged = {}
+        for table in self.tables:
+            area = self.workplace.store(self.region).staging(table.name, group.epoch, group.attempt)
+            staged[table.name] = StagedTable(files=area.write(rows, "rows"), rows=rows, frame=None)  # type: ignore[arg-type]
+        counts = {m.sequence_id: sum(n == m.sequence_id for _, n in found) for m in members}
+        return StagedGroup(
+            group=group, rows_in=counts, tables=staged, lookups={}, process_seconds=0.25, drain_seconds=0.25
+        )
+
+    def next(self, count: int) -> Sequence[Trigger]:
+        """Return what the next group of at most so many takes."""
+        return one_of_each(self.workplace.registry.pending(self.region, count))
+
+    def process(self, count: int) -> None:
+        """Commit and publish one group."""
+        row = self.owner.commit(self.group(count))
+        self.owner.publish(row)
+
+    def drain(self, size: int = 1) -> None:
+        """Process all that is pending, in groups of a size, as one run."""
+        with self.owning():
+            while self.workplace.registry.pending_count(self.region):
+                self.process(size)
+
+    def crash_after(self, groups: int) -> None:
+        """Process so many groups of one and end without a word."""
+        with suppress(_Crash), self.owning():
+            for _ in range(groups):
+                self.process(1)
+            raise _Crash
+
+    def values(self, table: str | None = None) -> list[tuple[int, str]]:
+        """Return the visible rows as sorted (id, value)."""
+        found = self.workplace.store(self.region).table(f"lake/{table or self.names[0]}").read().to_pylist()
+        return sorted((row["_sequence_id"], row["value"]) for row in found)
+
+
+class Counting(HandFed):
+    """Also keeps the last id of each value: a history and the visible table that is merged from it."""
+
+    @property
+    def tables(self) -> tuple[RegionTable, ...]:
+        rows = super().tables
+        state = RegionTable(name="state/by_hand/last", role=TableRole.CHANGES, operator="last",
+                            schema_json=rows[0].schema_json, keys=("value",))  # fmt: skip
+        visible = RegionTable(
+            name="lake/last", role=TableRole.UPSERT, operator="sink", schema_json=rows[0].schema_json,
+            keys=("value",), history=state.name, columns=("value", "_sequence_id"),
+        )  # fmt: skip
+        return (*rows, state, visible)
+
+    def group(self, count: int) -> StagedGroup:
+        """Stage each value once an id in the history; nothing for the visible table, which is merged."""
+        staged = super().group(count)
+        tables = dict(staged.tables)
+        tables.pop("lake/last")
+        whole = tables.pop("state/by_hand/last").rows
+        assert whole is not None
+        once = whole.group_by(["value", "_sequence_id"]).aggregate([])
+        area = self.workplace.store(self.region).staging("state/by_hand/last", staged.group.epoch, staged.group.attempt)
+        files = area.write(once.select(["value", "_sequence_id"]), "once")
+        tables["state/by_hand/last"] = StagedTable(files=files, rows=once, frame=None)  # type: ignore[arg-type]
+        return StagedGroup(group=staged.group, rows_in=staged.rows_in, tables=tables, lookups={},
+                           process_seconds=0.0, drain_seconds=0.0, upserts=("lake/last",))  # fmt: skip

@@ -1,0 +1,50 @@
+"""Where the contract of tables is checked: a folder on a disk, and a bucket of a moto server."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import canary
+import pyarrow as pa
+
+from resources.locations import Folder, LocalFolder
+from resources.object_store import ObjectStore
+from resources.s3_folder import S3Folder
+
+BUCKET = "contract"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": canary.ACCESS_KEY,
+    "AWS_SECRET_ACCESS_KEY": canary.SECRET,
+    "AWS_SESSION_TOKEN": canary.TOKEN,
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""The environment of a child process, as `s3_credentials` makes it for this one."""
+
+
+def place_at(uri: str, endpoint: str = "", copies: Path | None = None) -> Folder:
+    """Return the folder of a uri, in whatever process; credentials are those of the environment."""
+    if not uri.startswith("s3://"):
+        return LocalFolder(Path(uri))
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    return S3Folder(store_at(endpoint), bucket, prefix, copies)
+
+
+@functools.cache
+def store_at(endpoint: str) -> ObjectStore:
+    """Return a client; there is one a process."""
+    return ObjectStore(endpoint, attempts=2, read_seconds=5.0)
+
+
+def text_of(place: Folder, path: str) -> str:
+    """Return what a file holds."""
+    return str(pa.input_stream(place.source(path)).read(), "utf-8")
+
+
+def remove(place: Folder, path: str) -> None:
+    """Delete one file behind everybody's back."""
+    if isinstance(place, S3Folder):
+        place.store.delete(place.bucket, [f"{place.prefix}/{path}"])
+    else:
+        (Path(place.uri) / path).unlink()

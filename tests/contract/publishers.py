@@ -1,0 +1,134 @@
+"""Both kinds of tables behind one set of verbs: managed ones (deltalake commits), adopted ones (delta-spark does)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from resources.adopted_tables import AdoptedTable
+from resources.delta_tables import ManagedTable
+from resources.locations import Folder
+from resources.staging import Staging
+
+REGION = "shop/orders"
+KEYS = ["customer", "day"]
+SCHEMA = pa.schema(
+    [("customer", pa.string()), ("day", pa.int32()), ("total", pa.int64()), ("_sequence_id", pa.int64())]
+)
+Row = tuple[str | None, int | None, int, int]
+Faults = Callable[[str], None]
+Table = ManagedTable | AdoptedTable
+
+
+def column(name: str, kind: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}, **more}
+
+
+def schema_json(*columns: dict[str, Any]) -> str:
+    return json.dumps({"type": "struct", "fields": list(columns)})
+
+
+ORDERS = schema_json(
+    column("customer", "string"), column("day", "integer"), column("total", "long"), column("_sequence_id", "long")
+)
+
+
+def rows(*values: Row) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, value, strict=True)) for value in values], schema=SCHEMA)
+
+
+def content(table: Table) -> list[Row]:
+    found = [tuple(row.values()) for row in table.read(SCHEMA.names).to_pylist()]
+    return sorted(found, key=repr)  # type: ignore[arg-type]
+
+
+def staged(table: Table, *values: Row, epoch: int = 1) -> Any:
+    """Stage rows as an attempt of its own."""
+    return Staging(table.folder, epoch, uuid.uuid4().hex).write(rows(*values), "rows")
+
+
+class Publisher(ABC):
+    """Makes tables of one kind below a folder."""
+
+    def __init__(self, folder: Path | Folder) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def table(self, name: str, *, faults: Faults | None = None) -> Table:
+        """Return a table of `ORDERS`, made at first use."""
+
+    @abstractmethod
+    def table_of(self, name: str, columns: list[str]) -> Table:
+        """Return a new table of columns of whole numbers."""
+
+    def history(self) -> ManagedTable:
+        """Return a managed table, as histories are."""
+        table = ManagedTable(self.folder / "state" / "orders", REGION)
+        table.create(ORDERS)
+        return table
+
+
+class Deltalake(Publisher):
+    """Managed tables, on a disk or in a bucket."""
+
+    def table(self, name: str, *, faults: Faults | None = None) -> ManagedTable:
+        table = ManagedTable(self.folder / "lake" / name, REGION, faults=faults)
+        table.create(ORDERS)
+        return table
+
+    def table_of(self, name: str, columns: list[str]) -> ManagedTable:
+        table = ManagedTable(self.folder / "lake" / name, REGION)
+        table.create(schema_json(*(column(name, "long") for name in columns)))
+        return table
+
+
+FEATURES = "'delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true'"
+"""What deltalake reads and cannot write, beside constraints and generated columns."""
+
+
+class DeltaSpark(Publisher):
+    """Tables of somebody else: column mapping, deletion vectors, a constraint, a generated column, a column of theirs.
+
+    Args:
+        template: an adopted table, copied for each test: making one takes Spark five commits.
+    """
+
+    folder: Path
+
+    def __init__(self, folder: Path, engine: Any, template: Path) -> None:
+        super().__init__(folder)
+        self.engine = engine
+        self.template = template
+
+    def table(self, name: str, *, faults: Faults | None = None) -> AdoptedTable:
+        root = self.folder / "lake" / name
+        if not root.exists():
+            shutil.copytree(self.template, root)
+        return AdoptedTable(root, REGION, lambda: self.engine, faults=faults)
+
+    def table_of(self, name: str, columns: list[str]) -> AdoptedTable:
+        root = self.folder / "lake" / name
+        quoted = ["`" + name.replace("`", "``") + "` BIGINT" for name in columns if name != "_sequence_id"]
+        make(self.engine, root, ", ".join(quoted))
+        table = AdoptedTable(root, REGION, lambda: self.engine)
+        table.create(schema_json(*(column(name, "long") for name in columns)))
+        return table
+
+
+def make(engine: Any, root: Path, columns: str, properties: str = FEATURES) -> None:
+    """Make a table as its owner would, by Spark."""
+    engine.session.sql(f"CREATE TABLE delta.`{root}` ({columns}) USING delta TBLPROPERTIES ({properties})")
+
+
+def make_template(engine: Any, root: Path) -> None:
+    """Make the table that `DeltaSpark` copies, with one row of its maker's in it, and adopt it."""
+    make(engine, root, "customer STRING, day INT, total BIGINT, cents BIGINT GENERATED ALWAYS AS (total * 100)")
+    engine.session.sql(f"ALTER TABLE delta.`{root}` ADD CONSTRAINT positive CHECK (total >= 0)")
+    AdoptedTable(root, REGION, lambda: engine).create(ORDERS)

@@ -1,0 +1,282 @@
+"""The S3 client against a moto server, and against a proxy that answers wrongly (D13–D17, Z5, Z15)."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import unquote
+
+import canary
+import pytest
+from fault_proxy import Fault, FaultProxy, fault_proxy
+
+from jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from resources.object_store import ObjectStore, object_store, redacted
+from resources.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("s3_credentials")
+
+NAMES = [f"in/{number:04d}" for number in range(1200)]
+WEB = "https"
+PASSING: tuple[Fault, ...] = ("500", "503", "timeout", "short body")
+
+
+@pytest.fixture
+def bucket() -> str:
+    return f"bucket-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def store(s3_server: str, bucket: str) -> ObjectStore:
+    made = ObjectStore(s3_server)
+    made.client.create_bucket(Bucket=bucket)
+    return made
+
+
+@pytest.fixture(scope="module")
+def full(s3_server: str) -> str:
+    """A bucket with more than a page."""
+    name = f"full-{uuid.uuid4().hex[:12]}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", canary.ACCESS_KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", canary.SECRET)
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        store = ObjectStore(s3_server)
+        store.client.create_bucket(Bucket=name)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda key: store.put(name, key, b""), [*NAMES, "in/0500.d/below", "out"]))
+    return name
+
+
+@pytest.fixture
+def proxy(s3_server: str, store: ObjectStore) -> Iterator[FaultProxy]:
+    with fault_proxy(s3_server) as served:
+        yield served
+
+
+def through(proxy: FaultProxy, attempts: int = 2) -> ObjectStore:
+    return ObjectStore(proxy.url, connect_seconds=0.5, read_seconds=0.5, attempts=attempts)
+
+
+def keys(store: ObjectStore, bucket: str, prefix: str = "", **arguments: bool | str) -> list[list[str]]:
+    return [[facts.key for facts in page] for page in store.pages(bucket, prefix, **arguments)]  # type: ignore[arg-type]
+
+
+# --- what it does ----------------------------------------------------------------------------------------------------
+
+
+def test_an_object_goes_in_and_comes_out(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
+    etag = store.put(bucket, "in/a.txt", b"one\ntwo\n")
+    facts = store.head(bucket, "in/a.txt")
+    assert (facts.key, facts.size, facts.etag) == ("in/a.txt", 8, etag)
+    assert '"' not in etag
+    assert store.get(bucket, "in/a.txt") == b"one\ntwo\n"
+    store.fetch(bucket, "in/a.txt", tmp_path / "copy", etag=etag, size=8)
+    assert (tmp_path / "copy").read_bytes() == b"one\ntwo\n"
+    store.delete(bucket, ["in/a.txt", "never/was"])
+    with pytest.raises(ObjectMissing):
+        store.head(bucket, "in/a.txt")
+    with pytest.raises(ObjectMissing):
+        store.get(bucket, "in/a.txt")
+
+
+@pytest.mark.parametrize("key", ["a b", "%41%", "ü/ß", "[1]{2}*?", "_x", ".x", "a:b", "a+b&c=d#e", "x//y", "日本"])
+def test_odd_keys_are_keys(store: ObjectStore, bucket: str, tmp_path: Path, key: str) -> None:
+    etag = store.put(bucket, key, b"1")
+    assert keys(store, bucket) == [[key]]
+    store.fetch(bucket, key, tmp_path / "copy", etag=etag, size=1)
+    assert (tmp_path / "copy").read_bytes() == b"1"
+
+
+def test_a_get_names_the_object_that_was_listed(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
+    """D16: another etag is refused by the store itself, so nothing of the new object is ever read."""
+    before = store.put(bucket, "a", b"before")
+    store.put(bucket, "a", b"after!")
+    with pytest.raises(ObjectChanged):
+        store.fetch(bucket, "a", tmp_path / "copy", etag=before, size=6)
+    assert not (tmp_path / "copy").exists() or not (tmp_path / "copy").read_bytes()
+
+
+def test_one_of_several_writers_puts_what_is_absent(store: ObjectStore, bucket: str) -> None:
+    store.put(bucket, "lock", b"1", if_absent=True)
+    with pytest.raises(ObjectChanged):
+        store.put(bucket, "lock", b"2", if_absent=True)
+    assert store.get(bucket, "lock") == b"1"
+
+
+def test_pages_go_on_behind_the_last_key(full: str, s3_server: str) -> None:
+    """Each page is asked for by the last key of the one before; folders below are left out, or not."""
+    with fault_proxy(s3_server) as proxy:
+        listing = keys(through(proxy), full, "in/", recursive=False)
+    assert [len(page) for page in listing] == [999, 201]  # the page's thousandth entry is the folder
+    assert [key for page in listing for key in page] == NAMES
+    asked = [unquote(request) for request in proxy.seen]
+    assert "start-after=" not in asked[0]
+    assert "start-after=in/0998" in asked[1]
+    store = ObjectStore(s3_server)
+    assert [key for page in keys(store, full, "in/") for key in page] == sorted([*NAMES, "in/0500.d/below"])
+    assert keys(store, full, "in/", start_after="in/1197") == [["in/1198", "in/1199"]]
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", PASSING)
+def test_what_passes_is_tried_again(
+    store: ObjectStore, bucket: str, proxy: FaultProxy, tmp_path: Path, fault: Fault
+) -> None:
+    """D13: one bad answer each, and the caller notices nothing."""
+    etag = store.put(bucket, "a", b"x" * 5000)
+    proxy.choose = lambda method, path, before: fault if before == 0 else None
+    client = through(proxy)
+    client.fetch(bucket, "a", tmp_path / "copy", etag=etag, size=5000)
+    assert (tmp_path / "copy").read_bytes() == b"x" * 5000
+    assert client.get(bucket, "a") == b"x" * 5000
+    assert len(proxy.seen) > 1
+
+
+@pytest.mark.parametrize("fault", [*PASSING, "truncated page"])
+def test_what_does_not_pass_is_said_after_all_tries(
+    store: ObjectStore, bucket: str, proxy: FaultProxy, tmp_path: Path, fault: Fault
+) -> None:
+    """D13: bounded tries, then an error that waits and costs no attempt; a file that came short is never taken."""
+    etag = store.put(bucket, "a", b"x" * 5000)
+    proxy.choose = lambda method, path, before: fault
+    with pytest.raises(StoreUnavailable) as caught:
+        through(proxy).fetch(bucket, "a", tmp_path / "copy", etag=etag, size=5000)
+    assert caught.value.retry is Retry.WAIT
+    assert caught.value.remedy
+    assert 2 <= len(proxy.seen) <= 4
+
+
+@pytest.mark.parametrize("fault", ["503", "truncated page", "short body"])
+def test_a_page_that_fails_fails_the_listing(full: str, s3_server: str, fault: Fault) -> None:
+    """D15: the second page never comes, or comes cut off; either way there is no listing."""
+    with fault_proxy(s3_server) as proxy:
+        proxy.choose = lambda method, path, before: fault if "start-after" in path else None
+        with pytest.raises(StoreUnavailable):
+            keys(through(proxy, attempts=1), full)
+        proxy.choose = lambda method, path, before: None
+        assert sum(map(len, keys(through(proxy), full))) == 1202
+
+
+def test_nobody_answers(bucket: str) -> None:
+    with pytest.raises(StoreUnavailable) as caught:
+        ObjectStore("http://127.0.0.1:9", attempts=1, connect_seconds=0.5).head(bucket, "a")
+    assert caught.value.retry is Retry.WAIT
+
+
+def test_what_is_set_wrongly_is_permanent(store: ObjectStore, bucket: str, s3_server: str) -> None:
+    with pytest.raises(StoreRefused, match="create the bucket"):
+        keys(store, "no-such-bucket-here")
+    with pytest.raises(StoreRefused, match="s3_profile"):
+        ObjectStore(s3_server, profile="nobody").head(bucket, "a")
+    assert StoreRefused.retry is Retry.PERMANENT
+
+
+def test_without_credentials_the_remedy_names_the_settings(
+    s3_server: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name)
+    with pytest.raises(StoreRefused, match="s3_profile"):
+        ObjectStore(s3_server).head(bucket, "a")
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "retry"),
+    [("ExpiredToken", StoreUnavailable, Retry.WAIT), ("AccessDenied", StoreRefused, Retry.PERMANENT)],
+)
+def test_a_403_is_about_this_moment_or_for_good(
+    bucket: str, proxy: FaultProxy, code: str, error: type[DrainmarkError], retry: Retry
+) -> None:
+    """D17: expired credentials are waited for, as they are renewed outside; a missing permission is not."""
+    proxy.error = (code, "no")
+    proxy.choose = lambda method, path, before: "403"
+    with pytest.raises(error) as caught:
+        through(proxy).get(bucket, "a")
+    assert caught.value.retry is retry
+    assert ("s3:GetObject" if error is StoreRefused else "renew the credentials") in str(caught.value.remedy)
+
+
+def test_credentials_that_expire_are_renewed(
+    s3_server: str, bucket: str, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D17: by boto3, from the process that a profile names, in the middle of the work; tables get the new ones, too."""
+    script = tmp_path / "credentials.py"
+    script.write_text(_ISSUER.format(count=str(tmp_path / "count")))
+    (tmp_path / "aws-config").write_text(f"[profile short]\ncredential_process = {sys.executable} {script}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws-config"))
+    renewed = ObjectStore(s3_server, profile="short")
+    store.put(bucket, "a", b"1")
+    assert renewed.get(bucket, "a") == b"1"
+    first = renewed.credentials()
+    assert renewed.get(bucket, "a") == b"1"
+    assert renewed.credentials() != first
+    assert int((tmp_path / "count").read_text()) >= 2
+
+
+_ISSUER = """
+import datetime, json, pathlib
+count = pathlib.Path({count!r})
+number = int(count.read_text()) + 1 if count.exists() else 1
+count.write_text(str(number))
+soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=60)  # botocore renews well before
+print(json.dumps({{"Version": 1, "AccessKeyId": f"AKIACANARY{{number:010d}}", "SecretAccessKey": "s" * 20,
+                  "SessionToken": f"token-{{number}}", "Expiration": soon.isoformat()}}))
+"""
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"GET {WEB}://user:pass-word@host:1/b",
+        f"{WEB}://h/b/k?X-Amz-Credential=AKIAX%2F1&X-Amz-Signature=abcdef0123&X-Amz-Security-Token=tok-en",
+        "The AWS Access Key Id AKIAIOSFODNN7EXAMPLE does not exist",
+        f"{WEB}://h/b?AWSAccessKeyId=abc123&Signature=de%2Ff&Expires=1",
+    ],
+)
+def test_a_text_is_redacted(text: str) -> None:
+    """Z5"""
+    shown = redacted(text)
+    for secret in ("pass-word", "abcdef0123", "tok-en", "AKIAIOSFODNN7EXAMPLE", "AKIAX", "abc123", "de%2Ff"):
+        assert secret not in shown
+    assert "***" in shown
+
+
+def test_what_the_server_sends_back_is_not_repeated(bucket: str, proxy: FaultProxy) -> None:
+    """Z5: a store that answers with the key, the secret and the token; nothing of them in the error or its causes."""
+    proxy.error = ("AccessDenied", " ".join(canary.ALL))
+    proxy.choose = lambda method, path, before: "500"
+    with pytest.raises(StoreUnavailable) as caught:
+        list(through(proxy, attempts=1).pages(bucket))
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + str(caught.value.to_json())
+    assert "AccessDenied" in shown
+    assert not [secret for secret in canary.ALL if secret in shown]
+
+
+def test_the_client_shows_no_secret(store: ObjectStore) -> None:
+    store.client.list_buckets()
+    assert not [secret for secret in canary.ALL if secret in repr(store)]
+
+
+def test_the_settings_make_one_client(tmp_path: Path, s3_server: str) -> None:
+    """One client for each endpoint, profile and region: inputs and tables share its connections."""
+    settings = Settings(home=tmp_path, project_root=tmp_path, s3_endpoint_url=s3_server, s3_region="eu-north-1")
+    assert object_store(settings) is object_store(settings.model_copy())
+    assert object_store(settings).client.meta.region_name == "eu-north-1"
+    assert object_store(settings) is not object_store(settings.model_copy(update={"s3_region": None}))
+
+
+@pytest.mark.parametrize("address", [f"{WEB}://key:secret@host:9000", "ftp://host", "host:9000", f"{WEB}://h?token=x"])
+def test_an_endpoint_holds_no_credentials(tmp_path: Path, address: str) -> None:
+    """Z5, Z15"""
+    with pytest.raises(ValueError, match="without user, password or query"):
+        Settings(home=tmp_path, project_root=tmp_path, s3_endpoint_url=address)

@@ -1,0 +1,361 @@
+"""Tables in a bucket when the store misbehaves: lost replies, slow-downs, silence, and who may see the credentials.
+
+What holds on a good day is in the contracts of the checkpoint table, the fence and the tables, on both stores.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+import threading
+import traceback
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import canary
+import pyarrow as pa
+import pytest
+from botocore.exceptions import ClientError
+from fault_proxy import Fault, FaultProxy, fault_proxy
+from places import BUCKET, remove, store_at, text_of
+
+from jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from jobs.protocol.ids import txn_version
+from jobs.protocol.rows import CheckpointRow, RowKind
+from resources import s3_folder
+from resources.checkpoint_table import CheckpointTable
+from resources.delta_tables import ManagedTable
+from resources.object_store import ObjectStore
+from resources.region_store import DirectoryStore, regions_of
+from resources.s3_folder import S3Folder
+from resources.staging import Staging
+
+REGION = "shop/orders"
+SCHEMA = pa.schema([("key", pa.string()), ("_sequence_id", pa.int64())])
+SCHEMA_JSON = json.dumps({"type": "struct", "fields": [
+    {"name": "key", "type": "string", "nullable": True, "metadata": {}},
+    {"name": "_sequence_id", "type": "long", "nullable": True, "metadata": {}},
+]})  # fmt: skip
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"key": [f"k{number}" for number in ids], "_sequence_id": list(ids)}, schema=SCHEMA)
+
+
+def staged(table: ManagedTable, *ids: int) -> Any:
+    return Staging(table.folder, 1, uuid4().hex).write(rows(*ids), "rows")
+
+
+def ids_of(table: ManagedTable) -> list[int]:
+    return sorted(table.read(["_sequence_id"]).column(0).to_pylist())
+
+
+def claim(epoch: int) -> CheckpointRow:
+    return CheckpointRow(
+        kind=RowKind.CLAIM, region=REGION, epoch=epoch, sequence_id=1, attempt=uuid4().hex,
+        recorded_at=dt.datetime.now(dt.UTC), run_id=uuid4().hex, drainmark_version="0", graph_fingerprint="",
+        params_hash="",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def proxy(s3_server: str, s3_place: S3Folder) -> Iterator[FaultProxy]:
+    with fault_proxy(s3_server) as serving:
+        yield serving
+
+
+@pytest.fixture
+def shaky(proxy: FaultProxy, s3_place: S3Folder, monkeypatch: pytest.MonkeyPatch) -> S3Folder:
+    """The bucket as seen through the proxy, by clients that lose patience soon."""
+    monkeypatch.setattr(s3_folder, "_RETRIES", 1)
+    return S3Folder(ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix, s3_place.copies)
+
+
+@pytest.fixture
+def table(shaky: S3Folder) -> ManagedTable:
+    """A table with the ids 1 and 2."""
+    table = ManagedTable(shaky / "lake" / "orders", REGION)
+    table.create(SCHEMA_JSON)
+    table.publish(txn_version(1, 2), staged(table, 1, 2))
+    return table
+
+
+def faulty(proxy: FaultProxy, fault: Fault, method: str, part: str, times: int) -> list[str]:
+    """Let so many requests go wrong; returns the list that they will be in."""
+    met: list[str] = []
+
+    def choose(of: str, path: str, before: int) -> Fault | None:
+        if of != method or part not in path or len(met) >= times:
+            return None
+        met.append(path)
+        return fault
+
+    proxy.choose = choose
+    return met
+
+
+# --- put-if-absent -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("D3")
+def test_the_server_of_these_tests_refuses_a_second_put(s3_place: S3Folder) -> None:
+    """Else all that is shown with it about commits would show nothing."""
+    client, key = s3_place.store.client, f"{s3_place.prefix}/x"
+    client.put_object(Bucket=BUCKET, Key=key, Body=b"1", IfNoneMatch="*")
+    with pytest.raises(ClientError) as refused:
+        client.put_object(Bucket=BUCKET, Key=key, Body=b"2", IfNoneMatch="*")
+    assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 412
+
+
+@pytest.mark.seed("D3")
+def test_a_store_without_put_if_absent_gets_no_table(proxy: FaultProxy, shaky: S3Folder) -> None:
+    proxy.choose = lambda method, path, before: "unconditional"
+    table = ManagedTable(shaky / "lake" / "orders", REGION)
+    with pytest.raises(StoreRefused, match="If-None-Match"):
+        table.create(SCHEMA_JSON)
+    assert not table.exists()
+
+
+@pytest.mark.seed("H1", "D3")
+def test_of_owners_that_claim_at_once_exactly_one_wins(s3_place: S3Folder) -> None:
+    folder = s3_place / "checkpoints" / REGION
+    CheckpointTable(folder, REGION).create()
+    outcomes: list[str] = []
+    together = threading.Barrier(4)
+
+    def race(epoch: int) -> None:
+        own = CheckpointTable(folder, REGION, faults=lambda point: together.wait() if "before" in point else None)
+        try:
+            own.claim(claim(epoch))
+            outcomes.append("won")
+        except (Fenced, threading.BrokenBarrierError) as lost:
+            outcomes.append(type(lost).__name__)
+
+    for epoch in (1, 2, 3):
+        outcomes.clear()
+        racers = [threading.Thread(target=race, args=(epoch,)) for _ in range(4)]
+        for racer in racers:
+            racer.start()
+        for racer in racers:
+            racer.join()
+        assert sorted(outcomes) == ["Fenced", "Fenced", "Fenced", "won"]
+        assert [row.epoch for row in CheckpointTable(folder, REGION).rows()] == list(range(1, epoch + 1))
+
+
+# --- a store that misbehaves ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("H10", "D14")
+@pytest.mark.parametrize("fault", ["lost reply", "503", "timeout"])
+def test_a_commit_happens_once_whatever_becomes_of_its_answer(
+    proxy: FaultProxy, table: ManagedTable, fault: Fault
+) -> None:
+    before, files = table.delta_version(), staged(table, 3)
+    met = faulty(proxy, fault, "PUT", "_delta_log/", times=1)
+
+    done = table.publish(txn_version(1, 3), files)
+
+    assert len(met) == 1
+    assert not done.done_before
+    assert table.delta_version() == before + 1
+    assert ids_of(table) == [1, 2, 3]
+    assert table.txn_version() == txn_version(1, 3)
+
+
+@pytest.mark.seed("H10", "D14")
+def test_a_claim_whose_answer_is_lost_is_found_to_be_mine(proxy: FaultProxy, shaky: S3Folder) -> None:
+    checkpoint = CheckpointTable(shaky / "checkpoints" / REGION, REGION)
+    checkpoint.create()
+    met = faulty(proxy, "lost reply", "PUT", "_delta_log/", times=1)
+    checkpoint.claim(claim(1))
+    assert len(met) == 1
+    assert checkpoint.txn() == (1, 0)
+    assert len(checkpoint.rows()) == 1
+
+
+@pytest.mark.seed("D14")
+def test_a_staged_file_whose_answer_is_lost_is_written_under_another_name(
+    proxy: FaultProxy, table: ManagedTable
+) -> None:
+    met = faulty(proxy, "lost reply", "PUT", "_staged/", times=1)
+    (file,) = staged(table, 3)
+    assert file.path.endswith("/rows-1.parquet")
+    assert met[0].endswith("/rows.parquet")
+    table.publish(txn_version(1, 3), [file])
+    assert ids_of(table) == [1, 2, 3]
+
+
+@pytest.mark.seed("D13")
+@pytest.mark.parametrize(("method", "part"), [("PUT", "_delta_log/"), ("PUT", "_staged/"), ("HEAD", "_staged/")])
+def test_a_store_that_stays_away_costs_no_attempt_and_changes_nothing(
+    proxy: FaultProxy, table: ManagedTable, method: str, part: str
+) -> None:
+    met = faulty(proxy, "503", method, part, times=1_000_000)
+    with pytest.raises(StoreUnavailable) as failed:
+        table.publish(txn_version(1, 3), staged(table, 3))
+    assert met
+    assert failed.value.retry is Retry.WAIT
+    proxy.choose = lambda method, path, before: None
+    assert ids_of(table) == [1, 2]
+    assert table.txn_version() == txn_version(1, 2)
+
+
+@pytest.mark.seed("D13", "D15")
+@pytest.mark.parametrize("fault", ["503", "timeout"])
+def test_a_table_that_cannot_be_looked_at_is_not_taken_for_a_missing_one(
+    proxy: FaultProxy, table: ManagedTable, fault: Fault
+) -> None:
+    faulty(proxy, fault, "GET", "", times=1_000_000)
+    for look in (table.txn_version, table.exists, table.read, lambda: table.create(SCHEMA_JSON)):
+        with pytest.raises(StoreUnavailable):
+            look()
+
+
+@pytest.mark.seed("H10", "D13")
+def test_a_commit_that_cannot_be_read_back_waits_and_is_found_by_the_next(
+    proxy: FaultProxy, table: ManagedTable
+) -> None:
+    files = staged(table, 3)
+    landed: list[str] = []
+
+    def choose(method: str, path: str, before: int) -> Fault | None:
+        if method == "PUT" and "_delta_log/" in path:
+            landed.append(path)
+            return "lost reply"
+        return "503" if landed and method == "GET" else None
+
+    proxy.choose = choose
+    with pytest.raises(StoreUnavailable, match="read back"):
+        table.publish(txn_version(1, 3), files)
+    proxy.choose = lambda method, path, before: None
+    assert table.publish(txn_version(1, 3), files).done_before
+    assert ids_of(table) == [1, 2, 3]
+
+
+def test_a_bucket_that_is_not_there_is_refused_and_not_waited_for(s3_place: S3Folder) -> None:
+    nowhere = ManagedTable(S3Folder(s3_place.store, f"none-{uuid.uuid4().hex}", "lake/orders"), REGION)
+    for use in (nowhere.txn_version, nowhere.exists, lambda: nowhere.create(SCHEMA_JSON)):
+        with pytest.raises(StoreRefused) as refused:
+            use()
+        assert refused.value.remedy
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("H8")
+def test_a_staged_file_that_is_gone_is_not_published(table: ManagedTable) -> None:
+    (file,) = staged(table, 3)
+    remove(table.folder, file.path)
+    with pytest.raises(AccountingError, match="gone"):
+        table.publish(txn_version(1, 3), [file])
+    assert table.txn_version() == txn_version(1, 2)
+
+
+def test_a_visible_file_that_is_gone_is_named(table: ManagedTable) -> None:
+    (file,) = table.live_files()
+    remove(table.folder, file.path)
+    with pytest.raises(ObjectMissing, match=file.path):
+        table.read()
+
+
+@pytest.mark.seed("H18")
+def test_what_spark_left_is_uploaded_read_back_and_let_go(table: ManagedTable, s3_place: S3Folder) -> None:
+    import pyarrow.parquet as pq
+
+    staging = Staging(table.folder, 1, "spark")
+    written = staging.path("rows")
+    (written / "_temporary").mkdir(parents=True)
+    for name in ("part-0.parquet", "_temporary/part-1.parquet"):
+        pq.write_table(rows(3, 4), written / name)
+    (written / "_SUCCESS").touch()
+
+    (file,) = staging.describe("rows")
+
+    assert (file.path, file.rows, file.first_id, file.last_id) == ("_staged/1-spark/rows/part-0.parquet", 2, 3, 4)
+    assert list(table.folder.names("_staged/1-spark/rows")) == ["part-0.parquet"]
+    (copy,) = table.spark_paths([file])
+    assert pq.read_table(copy).num_rows == 2
+    table.publish(txn_version(1, 4), [file])
+    assert ids_of(table) == [1, 2, 3, 4]
+    table.folder.keep([])
+    assert not Path(copy).exists()
+    assert table.spark_paths([file]) == [copy]
+    assert pq.read_table(copy).num_rows == 2
+    assert not list(Path(str(s3_place.copies)).rglob("*.part"))
+
+
+@pytest.mark.seed("H8")
+def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Folder, tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path, REGION, s3_place)
+    table = store.table("lake/orders")
+    table.create(SCHEMA_JSON)
+    (published,) = store.staging("lake/orders", 1, "published").write(rows(1), "rows")
+    (named,) = store.staging("lake/orders", 1, "named").write(rows(2), "rows")
+    store.staging("lake/orders", 1, "orphan").write(rows(3), "rows")
+    store.staging("lake/orders", 2, "alive").write(rows(4), "rows")
+    table.publish(txn_version(1, 1), [published])
+    other = tmp_path / "copies" / REGION / "dead"
+    other.mkdir(parents=True)
+
+    assert store.collect_orphans(["lake/orders"], 2, {named.path.rpartition("/")[0]}) == 1
+
+    assert list(table.folder.names("_staged")) == ["1-named", "1-published", "2-alive"]
+    assert not other.exists()
+
+
+def test_regions_are_found_in_a_bucket(s3_place: S3Folder, tmp_path: Path) -> None:
+    assert regions_of(s3_place) == ()
+    for region in ("shop/orders", "shop/returns", "zoo/animals"):
+        DirectoryStore(tmp_path, region, s3_place).checkpoint.create()
+    store_at(s3_place.store.endpoint_url or "").put(BUCKET, f"{s3_place.prefix}/checkpoints/shop/notes/x", b"")
+    assert regions_of(s3_place) == ("shop/orders", "shop/returns", "zoo/animals")
+
+
+# --- credentials ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("D17")
+def test_credentials_that_expire_are_renewed_at_the_next_opening(
+    s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """boto3 runs this process again once what it said has expired, and `deltalake` gets what boto3 has."""
+    count = tmp_path / "count"
+    script = tmp_path / "credentials.py"
+    script.write_text(
+        "import datetime, json, pathlib\n"
+        f"count = pathlib.Path({str(count)!r})\n"
+        "number = int(count.read_text()) + 1 if count.exists() else 1\n"
+        "count.write_text(str(number))\n"
+        "until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=5)\n"
+        "print(json.dumps({'Version': 1, 'AccessKeyId': f'KEY{number}', 'SecretAccessKey': 's' * 40,\n"
+        "                  'SessionToken': f'TOKEN{number}', 'Expiration': until.isoformat()}))\n"
+    )
+    config = tmp_path / "config"
+    config.write_text(f"[profile short]\nregion = eu-west-1\ncredential_process = {sys.executable} {script}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    folder = S3Folder(ObjectStore(s3_server, "short"), BUCKET, "x")
+
+    first, second = folder.storage_options(), folder.storage_options()
+
+    assert first["aws_region"] == "eu-west-1"
+    assert first["aws_access_key_id"] != second["aws_access_key_id"]
+    assert first["aws_session_token"] != second["aws_session_token"]
+
+
+@pytest.mark.seed("Z5")
+def test_no_credential_is_in_a_table_an_error_or_a_text(proxy: FaultProxy, table: ManagedTable) -> None:
+    told = [repr(table.folder), str(table.folder), repr(table.folder.store), repr(table)]
+    told += [text_of(table.folder, f"_delta_log/{name}") for name in table.folder.names("_delta_log")]
+    proxy.error = ("InternalError", f"{canary.ACCESS_KEY} {canary.SECRET} {canary.TOKEN}")
+    for method, part in (("PUT", "_delta_log/"), ("PUT", "_staged/"), ("GET", "_delta_log/")):
+        faulty(proxy, "500", method, part, times=1_000_000)
+        with pytest.raises(StoreUnavailable) as failed:
+            table.publish(txn_version(1, 3), staged(table, 3))
+        told += traceback.format_exception(failed.value)
+        told.append(json.dumps(failed.value.to_json()) + repr(failed.value.facts))
+    assert not [secret for secret in canary.ALL for text in told if secret in text]

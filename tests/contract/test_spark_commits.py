@@ -1,0 +1,160 @@
+"""What only adopted tables have to promise: commits that delta-spark skips or loses, late ones, rows of others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from publishers import KEYS, REGION, SCHEMA, DeltaSpark, content, make, rows, staged
+
+from jobs.errors import SplitBrain
+from jobs.protocol.ids import app_id, txn_version
+from jobs.state.keyed_rows import last_per_key
+from resources.adopted_tables import AdoptedTable
+from resources.spark_commits import SparkCommit, no_rows, session_settings
+
+pytestmark = pytest.mark.spark
+
+SLEEP = "if(java_method('java.lang.Thread', 'sleep', 2500L) is null, customer, customer)"
+
+
+@pytest.fixture
+def table(engine: Any, template: Path, tmp_path: Path) -> AdoptedTable:
+    return DeltaSpark(tmp_path, engine, template).table("orders")
+
+
+def commit_of(table: AdoptedTable, engine: Any, version: int) -> SparkCommit:
+    return SparkCommit(session=engine.session, folder=table.folder, region=REGION, version=version)
+
+
+# --- commits that are not what they seem ---------------------------------------------------------------------------
+
+
+def test_a_commit_that_is_acknowledged_and_not_in_the_log_is_no_success(
+    table: AdoptedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """faults.md 1: another JVM's rename took its place."""
+    monkeypatch.setattr(SparkCommit, "append", lambda *_: None)
+    with pytest.raises(SplitBrain, match="acknowledged"):
+        table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
+
+
+def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine: Any) -> None:
+    """faults.md 7: somebody who is no owner used the region's transaction between check and commit."""
+
+    def meanwhile(point: str) -> None:
+        if point == "publish.before_commit":
+            rows_ = no_rows(engine.session, table.folder)
+            transaction = {"txnAppId": app_id(REGION), "txnVersion": str(txn_version(9, 9))}
+            rows_.write.format("delta").mode("append").options(**transaction).save(table.folder.uri)
+
+    table._faults = meanwhile
+    with pytest.raises(SplitBrain, match="no owner"):
+        table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
+
+
+@pytest.mark.seed("H3")
+def test_a_late_append_of_an_older_owner_is_refused_by_the_table(table: AdoptedTable, engine: Any) -> None:
+    """faults.md 3, 7: a server goes on with a dead client's append while the next owner carries out the same row.
+
+    So claims need no fence in the table: whatever may be under way is of a committed row, and a claim brings the table
+    to all of them before it does anything else.
+    """
+    files = staged(table, ("a", 1, 1, 1), ("b", 1, 2, 1))
+    slow = engine.session.createDataFrame(rows(("a", 1, 1, 1), ("b", 1, 2, 1))).selectExpr(
+        f"{SLEEP} as customer", "day", "total", "_sequence_id"
+    )
+    raised: list[BaseException] = []
+
+    def zombie() -> None:
+        try:
+            options = {"txnAppId": app_id(REGION), "txnVersion": str(txn_version(1, 1)), "userMetadata": "zombie"}
+            slow.write.format("delta").mode("append").options(**options).save(table.folder.uri)
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=zombie)
+    thread.start()
+    time.sleep(0.8)  # it has read the table's version by now
+    assert not table.publish(txn_version(1, 1), files).done_before
+    thread.join(60)
+    assert len(raised) == 1
+    assert "ConcurrentTransaction" in str(raised[0])
+    assert content(table) == [("a", 1, 1, 1), ("b", 1, 2, 1)]
+
+
+def test_settings_are_put_back_after_a_failure_and_a_users_own_kept(engine: Any) -> None:
+    """faults.md 8."""
+    name, other = "spark.databricks.delta.write.txnVersion", "spark.databricks.delta.commit.idempotencyCheck.enabled"
+    engine.session.conf.set(other, "true")
+    try:
+        with pytest.raises(ZeroDivisionError), session_settings(engine.session, {name: "7", other: "false"}):
+            assert engine.session.conf.get(name) == str(7 // (engine.session.conf.get(other) == "true"))
+        assert engine.session.conf.get(name, None) is None
+        assert engine.session.conf.get(other) == "true"
+    finally:
+        engine.session.conf.unset(other)
+
+
+def test_an_append_of_many_rows_goes_by_spark(
+    table: AdoptedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resources.adopted_tables._BY_ARROW_BYTES", 0)
+    table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1), (None, None, 2, 1)))
+    assert content(table) == sorted([("a", 1, 1, 1), (None, None, 2, 1)], key=repr)
+
+
+# --- rows and columns of others ------------------------------------------------------------------------------------
+
+
+def test_rows_of_others_stay_whatever_the_region_does(table: AdoptedTable, engine: Any, tmp_path: Path) -> None:
+    """A row of theirs in the place of the region's is theirs: a rewind neither changes nor deletes it."""
+    session, name = engine.session, f"delta.`{table.folder.uri}`"
+    session.sql(f"INSERT INTO {name} (customer, day, total) VALUES ('theirs', 1, 9)")  # noqa: S608
+    history = DeltaSpark(tmp_path, engine, tmp_path).history()
+    groups = ([("a", 1, 1, 1), ("b", 1, 1, 1)], [("a", 1, 2, 2), ("b", 1, 2, 2), ("n", 1, 2, 2)])
+    for number, changes in enumerate(groups, 1):
+        history.publish(txn_version(1, number), staged(history, *changes))
+        table.merge(txn_version(1, number), last_per_key(rows(*changes), KEYS), KEYS)
+    session.sql(f"DELETE FROM {name} WHERE customer = 'b'")  # noqa: S608
+    session.sql(f"INSERT INTO {name} (customer, day, total) VALUES ('b', 1, 100)")  # noqa: S608
+
+    table.rewind_upsert(txn_version(2, 3), 1, history, KEYS, SCHEMA.names)
+
+    found = sorted(tuple(row.values()) for row in table.read(["customer", "total", "cents"]).to_pylist())
+    assert found == [("a", 1, 100), ("b", 100, 10000), ("theirs", 9, 900)]
+    assert table.newest_id() == 1
+
+
+def test_defaults_varchars_and_invariants_are_judged_as_delta_does(engine: Any, tmp_path: Path) -> None:
+    root = tmp_path / "lake" / "terms"
+    make(engine, root, "customer VARCHAR(3), day INT DEFAULT 5, total BIGINT",
+         "'delta.feature.allowColumnDefaults' = 'supported'")  # fmt: skip
+    session = engine.session
+    session.sql(f"ALTER TABLE delta.`{root}` ADD CONSTRAINT early CHECK (day < 6)")
+    table = AdoptedTable(root, REGION, lambda: engine)
+    table.create(_schema("customer string, total bigint, _sequence_id bigint", session))
+
+    def breach(text: str) -> Any:
+        found = table.breach(session.createDataFrame(pa.table({"customer": [text], "total": [1], "_sequence_id": [4]})))
+        return found and (found.rule, found.rows, found.first_id)
+
+    assert breach("abc") is None
+    assert breach("abc  ") is None
+    assert breach("abcd") == ("varchar(3) of customer", 1, 4)
+    SparkCommit(session=session, folder=table.folder, region=REGION, version=1).append(
+        session.createDataFrame(pa.table({"customer": ["abc"], "total": [1], "_sequence_id": [4]}))
+    )
+    assert table.read(["customer", "day"]).to_pylist() == [{"customer": "abc", "day": 5}]
+    session.sql(f"ALTER TABLE delta.`{root}` DROP CONSTRAINT early")
+    session.sql(f"ALTER TABLE delta.`{root}` ADD CONSTRAINT five CHECK (day = 5)")
+    session.sql(f"ALTER TABLE delta.`{root}` ALTER COLUMN day SET DEFAULT 6")
+    assert breach("abc") == ("constraint five", 1, 4)
+
+
+def _schema(ddl: str, session: Any) -> str:
+    return str(session.createDataFrame([], ddl).schema.json())

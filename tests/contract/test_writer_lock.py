@@ -1,0 +1,114 @@
+"""One writer JVM at a time (faults.md 1): other processes, stopped ones (H25), dead ones, clients of one server."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import Retry, WriterBusy
+from resources import writer_lock
+from resources.writer_lock import Writer, writing
+
+HOLD = """
+import sys
+from pathlib import Path
+from resources.writer_lock import Writer, writing
+with writing(Path(sys.argv[1]), Writer(jvm=sys.argv[2], master=sys.argv[3])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+MINE = Writer(jvm="mine", master="local[2]")
+
+
+@contextmanager
+def holder(table: Path, writer: Writer) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock until its standard input ends."""
+    command = [sys.executable, "-c", HOLD, str(table), writer.jvm, writer.master]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_another_jvm_is_refused_with_the_holders_pid_and_let_in_afterwards(tmp_path: Path) -> None:
+    with holder(tmp_path, Writer(jvm="other", master="local[2]")) as process:
+        with pytest.raises(WriterBusy) as refused, writing(tmp_path, MINE, patience_seconds=0.2):
+            pass
+        assert refused.value.facts["pid"] == process.pid
+        assert refused.value.retry is Retry.WAIT
+        process.communicate("", timeout=20)
+        with writing(tmp_path, MINE, patience_seconds=0.2):
+            pass
+
+
+@pytest.mark.seed("H25")
+def test_a_stopped_holder_never_lets_go_and_the_error_says_how_to_end_it(tmp_path: Path) -> None:
+    with holder(tmp_path, Writer(jvm="other", master="local[2]")) as process:
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(WriterBusy) as refused, writing(tmp_path, MINE, patience_seconds=0.2):
+            pass
+        assert "is stopped" in refused.value.message
+        assert f"kill -KILL {process.pid}" in (refused.value.remedy or "")
+
+
+def test_clients_of_one_server_are_one_writer(tmp_path: Path) -> None:
+    """Inside a JVM delta-spark sees conflicts; a stopped client does not keep the next from taking over."""
+    server = Writer(jvm="app-1", master="sc://127.0.0.1:15002")
+    with holder(tmp_path, server) as process:
+        process.send_signal(signal.SIGSTOP)
+        shared = writing(tmp_path, server, patience_seconds=0.2)
+        with shared, pytest.raises(WriterBusy), writing(tmp_path, MINE, patience_seconds=0.2):
+            pass
+
+
+def test_the_jvm_of_a_killed_process_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """faults.md A4: it ends about a second after its Python."""
+    monkeypatch.setattr(writer_lock, "_JVM_ENDS_SECONDS", 0.3)
+    with holder(tmp_path, Writer(jvm="other", master="local[2]")) as process:
+        process.kill()
+        process.wait()
+    before = time.monotonic()
+    with writing(tmp_path, MINE, patience_seconds=0.2):
+        assert time.monotonic() - before >= 0.3
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_a_server_whose_client_was_killed_may_still_be_at_it(tmp_path: Path, is_up: bool) -> None:
+    """faults.md 3: it went on for 10.8 s and committed."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if is_up:
+            server.listen()
+        remote = Writer(jvm="app-1", master=f"sc://127.0.0.1:{server.getsockname()[1]}/;token=x")
+        with holder(tmp_path, remote) as process:
+            process.kill()
+            process.wait()
+        with writing(tmp_path, remote, patience_seconds=0.2):
+            pass  # the same JVM; it leaves no trace of a commit under way
+        with holder(tmp_path, remote) as process:
+            process.kill()
+            process.wait()
+        if is_up:
+            with pytest.raises(WriterBusy, match="may still"), writing(tmp_path, MINE, patience_seconds=0.2):
+                pass
+        else:
+            with writing(tmp_path, MINE, patience_seconds=0.2):
+                pass
+
+
+def test_a_failed_commit_of_a_living_process_keeps_nobody_out(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), writing(tmp_path, MINE):
+        raise ZeroDivisionError
+    with writing(tmp_path, Writer(jvm="other", master="local[2]"), patience_seconds=0.2):
+        pass

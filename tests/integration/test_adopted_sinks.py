@@ -1,0 +1,262 @@
+"""Sinks on tables that others made: run, refuse, rewind, take over (issue B, faults.md 1, 7, 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import run_once, settle
+
+import drainmark as dm
+from drainmark import F
+from jobs.errors import AdoptionRefused, ForeignTable, Halted, TableRefused
+from jobs.failpoints import InjectedFailure, arm
+from jobs.graph.params import Params
+from jobs.protocol.history import Outcome
+from jobs.regions.explain import as_json, as_mermaid, as_text
+from jobs.regions.plan import compile_application
+from orchestration.assembly import Opened, Workplace, owning
+from orchestration.operations import Target, plan_reset, reset
+from resources.reading import read_at, read_visible
+
+pytestmark = pytest.mark.spark
+
+REGION = "adopting/lines"
+FEATURES = "'delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true'"
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    arm("")
+
+
+def declare(inbox: Path, *sinks: Any, shape: Callable[[Any], Any] = lambda rows: rows) -> Opened:
+    """An application that writes `k` and `n` of each CSV line to sinks."""
+    with dm.application("adopting") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint", settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def shaped(lines: Any) -> Any:
+            return shape(dm.select(lines, "k", "n"))
+
+        for sink in sinks:
+            dm.sink(shaped, sink)
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="adopting", plan=plan, params=Params(), overrides={})
+
+
+def write(inbox: Path, *files: str) -> None:
+    for text in files:
+        (inbox / f"{len(list(inbox.iterdir()))}.csv").write_text(text)
+    settle(inbox)
+
+
+def make(workplace: Workplace, table: str, columns: str, *further: str, partitioned: str = "") -> Path:
+    """Make a table as its owner would; `further` statements follow with `{}` for its name."""
+    root = workplace.home / "lake" / table
+    name = f"delta.`{root}`"
+    by = f"PARTITIONED BY ({partitioned})" if partitioned else ""
+    session = workplace.engine.session
+    session.sql(f"CREATE TABLE {name} ({columns}) USING delta {by} TBLPROPERTIES ({FEATURES})")
+    for statement in further:
+        session.sql(statement.format(name))
+    return root
+
+
+def seen(workplace: Workplace, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    """Return rows as Spark reads them: what everybody else sees."""
+    frame = workplace.engine.session.read.format("delta").load(str(workplace.home / "lake" / table))
+    return sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)
+
+
+COLUMNS = "k STRING NOT NULL, n BIGINT, twice BIGINT GENERATED ALWAYS AS (n * 2), parity INT, note STRING"
+
+
+def test_rows_arrive_beside_those_of_others_and_a_rewind_leaves_theirs(workplace: Workplace, inbox: Path) -> None:
+    """Column mapping, deletion vectors, NOT NULL, a constraint, a generated column, a partitioned table of others."""
+    make(
+        workplace, "orders", COLUMNS, "ALTER TABLE {} ADD CONSTRAINT small CHECK (n < 100)",
+        "INSERT INTO {} (k, n, parity, note) VALUES ('theirs', 7, 1, 'keep')", partitioned="parity",
+    )  # fmt: skip
+
+    def shape(rows: Any) -> Any:
+        return rows.withColumn("parity", (F.col("n") % 2).cast("int"))
+
+    both = declare(inbox, dm.DeltaAppend("orders", adopt=True), dm.DeltaUpsert("plain", ["k"]), shape=shape)
+    write(inbox, "a,1\nb,2\n", "a,3\n", "c,4\n")
+    run_once(workplace, both, max_group=2)
+
+    theirs = ("theirs", 7, 14, 1, "keep", None)
+    columns = ("k", "n", "twice", "parity", "note", "_sequence_id")
+    mine = [("a", 1, 2, 1, None, 1), ("b", 2, 4, 0, None, 1), ("a", 3, 6, 1, None, 2), ("c", 4, 8, 0, None, 3)]
+    assert seen(workplace, "orders", *columns) == sorted([*mine, theirs], key=repr)
+
+    plan = plan_reset(workplace, REGION, Target(to=2))
+    assert plan.rows["lake/orders"] == 1
+    reset(workplace, plan)
+    assert seen(workplace, "orders", *columns) == sorted([*mine[:3], theirs], key=repr)
+    run_once(workplace, both)
+    assert [row[0] for row in seen(workplace, "orders", *columns)] == ["a", "a", "b", "c", "theirs"]
+
+    found = read_at("adopting", "orders", at=2, home=str(workplace.home))
+    assert sorted(found.column("n").to_pylist()) == [1, 2, 3]
+    assert found.column_names == ["_sequence_id", "k", "n", "parity"]
+    assert read_visible(workplace.settings, "adopting", "orders").num_rows == 5
+    staged = workplace.home / "lake" / "orders" / "_staged"
+    assert not list(staged.iterdir()), "what is published is not kept twice"
+
+
+@pytest.mark.slow
+def test_an_upsert_goes_back_key_by_key(workplace: Workplace, inbox: Path) -> None:
+    make(workplace, "newest", "k STRING, n BIGINT, note STRING",
+         "INSERT INTO {} (k, n, note) VALUES ('theirs', 7, 'keep')")  # fmt: skip
+    application = declare(inbox, dm.DeltaUpsert("newest", ["k"], adopt=True))
+    write(inbox, "a,1\nb,2\n", "a,3\n", "c,4\n")
+    run_once(workplace, application)
+    theirs = ("theirs", 7, "keep", None)
+    columns = ("k", "n", "note", "_sequence_id")
+    assert seen(workplace, "newest", *columns) == [("a", 3, None, 2), ("b", 2, None, 1), ("c", 4, None, 3), theirs]
+    reset(workplace, plan_reset(workplace, REGION, Target(to=1)))
+    assert seen(workplace, "newest", *columns) == [("a", 1, None, 1), ("b", 2, None, 1), theirs]
+    reset(workplace, plan_reset(workplace, REGION, Target(to_initial=True)))
+    assert seen(workplace, "newest", *columns) == [theirs]
+
+
+@pytest.mark.parametrize("sink", [dm.DeltaAppend("strict", adopt=True), dm.DeltaUpsert("strict", ["k"], adopt=True)])
+def test_rows_that_break_a_constraint_halt_before_they_are_committed(
+    workplace: Workplace, inbox: Path, sink: Any
+) -> None:
+    """After the commit point they would have to be published, and never could be."""
+    make(workplace, "strict", "k STRING, n BIGINT", "ALTER TABLE {} ADD CONSTRAINT small CHECK (n < 100)")
+    application = declare(inbox, sink)
+    write(inbox, "a,1\n", "b,2\nb,500\n", "c,4\n")
+    with pytest.raises(Halted) as halted:
+        run_once(workplace, application)
+    assert "constraint small (n < 100)" in str(halted.value)
+    assert halted.value.facts["trigger"].endswith("1.csv")
+    history = workplace.history(REGION)
+    assert len(history.states) == 1
+    assert history.last_error is not None
+    assert (history.last_error["id"], history.last_error["operator"]) == ("CONSTRAINT_VIOLATED", "strict_sink")
+    assert not history.unpublished
+    assert seen(workplace, "strict", "k", "n") == [("a", 1)]
+
+
+def test_null_breaks_what_delta_says_it_breaks(workplace: Workplace, inbox: Path) -> None:
+    """A CHECK that is null, and NOT NULL: judged as delta-spark judges them, else a commit could not be published."""
+    make(workplace, "strict", "k STRING NOT NULL, n BIGINT", "ALTER TABLE {} ADD CONSTRAINT small CHECK (n < 100)")
+    session = workplace.engine.session
+    root = workplace.home / "lake" / "strict"
+    with pytest.raises(Exception, match="small"):
+        session.sql(f"INSERT INTO delta.`{root}` VALUES ('a', null)")  # noqa: S608
+    application = declare(inbox, dm.DeltaAppend("strict", adopt=True))
+    write(inbox, "a,\n")
+    with pytest.raises(Halted, match="small"):
+        run_once(workplace, application)
+
+
+def test_a_constraint_added_after_the_check_says_how_to_go_on(workplace: Workplace, inbox: Path) -> None:
+    root = make(workplace, "strict", "k STRING, n BIGINT")
+    application = declare(inbox, dm.DeltaAppend("strict", adopt=True))
+    write(inbox, "a,500\n")
+    arm("publish.before_commit:raise")
+    with pytest.raises(InjectedFailure):
+        run_twice_failing(workplace, application)
+    arm("")
+    session = workplace.engine.session
+    session.sql(f"ALTER TABLE delta.`{root}` ADD CONSTRAINT small CHECK (n < 100)")
+    with pytest.raises(TableRefused) as refused:
+        run_once(workplace, application)
+    assert "small" in str(refused.value)
+    session.sql(f"ALTER TABLE delta.`{root}` DROP CONSTRAINT small")
+    run_once(workplace, application)
+    assert seen(workplace, "strict", "k", "n", "_sequence_id") == [("a", 500, 1)]
+
+
+def run_twice_failing(workplace: Workplace, application: Opened) -> None:
+    """Fail at publishing, and at rolling forward within the run."""
+    arm("publish.before_commit:raise:1,publish.before_commit:raise:2")
+    run_once(workplace, application)
+
+
+@pytest.mark.parametrize(
+    ("columns", "further", "said"),
+    [
+        ("k STRING, n BIGINT, i BIGINT GENERATED ALWAYS AS IDENTITY", (), "identity"),
+        ("k STRING, n INT", (), "n is long, expected integer"),
+        ("k STRING", (), "n is no column"),
+        ("k STRING, n BIGINT GENERATED ALWAYS AS (CAST(1 AS BIGINT))", (), "n is generated"),
+        ("k STRING, n BIGINT, m BIGINT NOT NULL", (), "m is NOT NULL without a default"),
+        ("k STRING, n BIGINT", ("ALTER TABLE {} SET TBLPROPERTIES ('delta.appendOnly' = 'true')",), "append-only"),
+        ("k STRING, n BIGINT", ("ALTER TABLE {} SET TBLPROPERTIES ('drainmark.region' = 'a/b')",), "region 'a/b'"),
+        ("k CHAR(3), n BIGINT", (), "CHAR"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_promised_is_refused_before_any_claim(
+    workplace: Workplace, inbox: Path, columns: str, further: tuple[str, ...], said: str
+) -> None:
+    make(workplace, "theirs", columns, *further)
+    write(inbox, "a,1\n")
+    with pytest.raises(AdoptionRefused) as refused:
+        run_once(workplace, declare(inbox, dm.DeltaAppend("theirs", adopt=True)))
+    assert said in str(refused.value)
+    assert refused.value.remedy
+    assert not workplace.store(REGION).checkpoint.exists()
+
+
+def test_a_merge_cannot_be_checked_against_columns_that_only_the_table_has(workplace: Workplace, inbox: Path) -> None:
+    make(workplace, "theirs", "k STRING, n BIGINT, top BIGINT", "ALTER TABLE {} ADD CONSTRAINT low CHECK (n <= top)")
+    write(inbox, "a,1\n")
+    with pytest.raises(AdoptionRefused, match="low"):
+        run_once(workplace, declare(inbox, dm.DeltaUpsert("theirs", ["k"], adopt=True)))
+
+
+def test_a_table_is_adopted_on_request_only_and_must_exist(workplace: Workplace, inbox: Path) -> None:
+    make(workplace, "theirs", "k STRING, n BIGINT")
+    write(inbox, "a,1\n")
+    with pytest.raises(ForeignTable) as foreign:
+        run_once(workplace, declare(inbox, dm.DeltaAppend("theirs")))
+    assert "adopt=True" in (foreign.value.remedy or "")
+    with pytest.raises(AdoptionRefused, match="no Delta table"):
+        run_once(workplace, declare(inbox, dm.DeltaAppend("nowhere", adopt=True)))
+    run_once(workplace, declare(inbox, dm.DeltaAppend("managed")))
+    with pytest.raises(AdoptionRefused, match="manages it"):
+        run_once(workplace, declare(inbox, dm.DeltaAppend("managed", adopt=True)))
+
+
+def test_operators_verbs_start_no_session_unless_something_is_to_be_published(
+    workplace: Workplace, inbox: Path
+) -> None:
+    make(workplace, "theirs", "k STRING, n BIGINT")
+    write(inbox, "a,1\n")
+    run_once(workplace, declare(inbox, dm.DeltaAppend("theirs", adopt=True)))
+    other = Workplace(workplace.settings)
+    with owning(other.owner(REGION)) as owner:
+        owner.resume("looked at")
+    assert not other.engine.is_started
+    assert other.history(REGION).last_outcome is Outcome.CLEAN
+
+
+def test_graph_says_what_is_promised_on_which_condition(inbox: Path) -> None:
+    plan = declare(inbox, dm.DeltaAppend("theirs", adopt=True), dm.DeltaAppend("mine")).plan
+    text, (theirs, mine) = as_text(plan), as_json(plan)["regions"][0]["tables"]
+    assert "exactly-once on condition" in text
+    assert "theirs: as long as one JVM at a time writes to it" in text
+    assert theirs["guarantee"] == mine["guarantee"] == "exactly-once"
+    assert "rewind" in theirs["condition"]
+    assert mine["condition"] is None
+    assert "adopted: exactly-once on condition" in as_mermaid(plan)

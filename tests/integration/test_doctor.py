@@ -1,0 +1,118 @@
+"""`doctor` on a home that ran, and on one that others have been at (D9, D10, R4, U5, T1, C2)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from harness import opened, run_once, settle
+
+from orchestration import doctor
+from orchestration.assembly import Workplace
+from orchestration.cli.main import invoke
+from orchestration.doctor import regions
+from resources.lease import Lease
+
+REGION = "word_count/lines"
+
+
+@pytest.fixture
+def place(workplace: Workplace, tmp_path: Path) -> Workplace:
+    """A home in which two files were counted."""
+    (tmp_path / "in").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "in" / name).write_text("to be or not to be\n")
+    settle(tmp_path / "in")
+    run_once(workplace, opened("word_count", tmp_path / "in"), max_group=1)
+    return workplace
+
+
+def found(place: Workplace) -> dict[str, set[str]]:
+    """Return what is not ok: the messages by check and verdict, `check:verdict`."""
+    bad: dict[str, set[str]] = {}
+    for entry in doctor.examine(place)["checks"]:
+        if entry["verdict"] != "ok":
+            assert entry["remedy"]
+            bad.setdefault(f"{entry['check']}:{entry['verdict']}", set()).add(entry["message"])
+    return bad
+
+
+def sink(place: Workplace) -> deltalake.DeltaTable:
+    return deltalake.DeltaTable(place.home / "lake" / "word_counts")
+
+
+def test_a_sound_home_has_no_problems_and_every_check_a_name(
+    place: Workplace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert found(place) == {}
+    assert invoke(["doctor", "--home", str(place.home), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["problems"] == []
+    assert {
+        *("java", "versions", "jars", "space", "registry_disk", "spark_conf", "registry", "registry_agrees"),
+        *("not_halted", "one_writer", "clock", "garbage", "tables", "store"),
+    } <= {entry["check"] for entry in told["checks"]}
+    assert {"home", "project_root", "versions", "registry_revision", "regions", "free_bytes", "jars_cached"} < set(told)
+    assert invoke(["doctor", "--home", str(place.home)]) == 0
+    assert "all is well" in capsys.readouterr().out
+
+
+@pytest.mark.seed("D9")
+def test_foreign_commits_are_told_and_an_optimise_is_forgiven(place: Workplace) -> None:
+    sink(place).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    sink(place).optimize.compact()
+    (kind,) = found(place)
+    assert kind == "tables:warn"
+    columns = sink(place).schema().to_arrow()
+    rows = pa.table({field.name: pa.nulls(1) for field in pa.schema(columns)}, schema=pa.schema(columns))
+    deltalake.write_deltalake(place.home / "lake" / "word_counts", rows, mode="append")
+    (message,) = found(place)["tables:fail"]
+    assert "WRITE by delta-rs" in message
+
+
+@pytest.mark.seed("D10", "U5")
+def test_properties_and_features_that_we_did_not_set_are_told(place: Workplace) -> None:
+    sink(place).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
+    sink(place).alter.set_table_properties({"delta.logRetentionDuration": "interval 30 days"})
+    assert any("would be forgotten" in message for message in found(place)["tables:fail"])
+    assert any("logRetentionDuration" in message for message in found(place)["tables:warn"])
+    feature = deltalake.TableFeatures.DeletionVectors
+    sink(place).alter.add_feature(feature, allow_protocol_versions_increase=True)
+    assert any("deletionVectors" in message for message in found(place)["tables:fail"])
+
+
+@pytest.mark.seed("R4", "C2")
+def test_a_registry_that_is_ahead_and_an_owner_that_was_passed_are_told(place: Workplace) -> None:
+    place.registry.set_epoch(REGION, 9)
+    assert "registry_agrees:fail" in found(place)
+    with Lease.acquire(place.registry, REGION, "run") as lease:
+        lease.set_epoch(0)
+        assert "one_writer:fail" in found(place)
+        lease.set_epoch(10)
+        assert "one_writer:fail" not in found(place)
+
+
+@pytest.mark.seed("T1")
+def test_a_clock_behind_the_last_row_is_told(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = place.store(REGION).checkpoint.rows()
+    newest = max(row.recorded_at for row in rows)
+    monkeypatch.setattr(regions.time, "time", (newest - dt.timedelta(hours=1)).timestamp)
+    assert "clock:fail" in found(place)
+
+
+def test_one_broken_region_keeps_no_check_from_its_turn(place: Workplace) -> None:
+    log = place.home / "checkpoints" / REGION / "_delta_log"
+    for file in log.glob("*.json"):
+        file.write_text("torn")
+    told: dict[str, Any] = doctor.examine(place)
+    checks = {entry["check"]: entry["verdict"] for entry in told["checks"]}
+    assert checks["checkpoint"] == "fail"
+    assert checks["store"] == "ok"
+    assert told["regions"] == [
+        {"region": REGION, "epoch": None, "registry_epoch": None, "is_code_found": False}
+    ]

@@ -1,0 +1,206 @@
+"""Sinks whose stream gets a further column, by policy (I19): wider tables, old rows null, rewinds as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import run_once, settle
+
+import drainmark as dm
+from drainmark import F
+from jobs.errors import DeclarationError, SchemaMismatch
+from jobs.failpoints import InjectedFailure, arm
+from jobs.graph.params import Params
+from jobs.regions.plan import compile_application
+from orchestration.assembly import Opened, Workplace
+from orchestration.operations import Target, plan_reset, reset
+from resources.reading import read_at
+
+pytestmark = pytest.mark.spark
+
+REGION = "growing/lines"
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    arm("")
+
+
+def narrow(rows: Any) -> Any:
+    return rows
+
+
+def wide(rows: Any) -> Any:
+    """A further column in the middle."""
+    return dm.select(rows, "k", F.upper("k").alias("label"), "n")
+
+
+def retyped(rows: Any) -> Any:
+    return dm.select(rows, F.col("k"), F.col("n").cast("string").alias("n"))
+
+
+def dropped(rows: Any) -> Any:
+    return dm.select(rows, "k")
+
+
+def declare(inbox: Path, shape: Callable[[Any], Any], policy: Any = "evolve", aggregate: bool = False) -> Opened:
+    with dm.application("growing") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint", settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def shaped(lines: Any) -> Any:
+            return shape(dm.select(lines, "k", "n"))
+
+        dm.sink(shaped, dm.DeltaAppend("rows", on_schema_change=policy))
+        dm.sink(shaped, dm.DeltaUpsert("newest", ["k"], on_schema_change=policy))
+        if aggregate:
+            values = {"total": dm.sum("n"), **({"most": dm.max("n")} if shape is wide else {})}
+            totals = dm.aggregate(shaped, keys=["k"], values=values, name="totals")
+            dm.sink(totals, dm.DeltaUpsert("totals", ["k"], on_schema_change=policy))
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+
+
+def write(inbox: Path, *files: str) -> None:
+    for text in files:
+        (inbox / f"{len(list(inbox.iterdir()))}.csv").write_text(text)
+    settle(inbox)
+
+
+def seen(workplace: Workplace, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    """Return rows as Spark reads them."""
+    frame = workplace.engine.session.read.format("delta").load(str(workplace.home / "lake" / table))
+    return sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)
+
+
+COLUMNS = ("k", "n", "label", "_sequence_id")
+
+
+@pytest.mark.seed("I19")
+def test_a_further_column_is_added_and_everything_goes_on(workplace: Workplace, inbox: Path) -> None:
+    write(inbox, "a,1\nb,2\n")
+    run_once(workplace, declare(inbox, narrow))
+    write(inbox, "a,3\n", "c,4\n")
+    run_once(workplace, declare(inbox, wide))
+
+    old, new = [("a", 1, None, 1), ("b", 2, None, 1)], [("a", 3, "A", 2), ("c", 4, "C", 3)]
+    assert seen(workplace, "rows", *COLUMNS) == sorted([*old, *new], key=repr)
+    assert seen(workplace, "newest", *COLUMNS) == [new[0], old[1], new[1]]
+    shown = read_at("growing", "newest", at=1, home=str(workplace.home)).select(["k", "n", "label"])
+    assert shown.to_pylist() == [{"k": "a", "n": 1, "label": None}, {"k": "b", "n": 2, "label": None}]
+
+    store = workplace.store(REGION)
+    rows = store.table("lake/rows")
+    assert rows.compact(rows.txn_version() or 0, store.staging("lake/rows", 9, "c"), files_at_least=2)
+    assert seen(workplace, "rows", *COLUMNS) == sorted([*old, *new], key=repr)
+
+    reset(workplace, plan_reset(workplace, REGION, Target(to=1)))
+    assert seen(workplace, "rows", *COLUMNS) == old
+    assert seen(workplace, "newest", *COLUMNS) == old
+    run_once(workplace, declare(inbox, wide))
+    assert [row[:3] for row in seen(workplace, "newest", *COLUMNS)] == [new[0][:3], old[1][:3], new[1][:3]]
+
+
+@pytest.mark.seed("I19", "H3")
+def test_what_was_committed_before_the_change_is_published_after_it(workplace: Workplace, inbox: Path) -> None:
+    """The group of the older code is rolled forward into tables that are wider by then."""
+    write(inbox, "a,1\nb,2\n")
+    arm("publish.before_commit:raise:1,publish.before_commit:raise:2")
+    with pytest.raises(InjectedFailure):
+        run_once(workplace, declare(inbox, narrow))
+    arm("")
+    write(inbox, "a,3\n")
+    run_once(workplace, declare(inbox, wide))
+    assert seen(workplace, "rows", *COLUMNS) == [("a", 1, None, 1), ("a", 3, "A", 2), ("b", 2, None, 1)]
+    assert seen(workplace, "newest", *COLUMNS) == [("a", 3, "A", 2), ("b", 2, None, 1)]
+
+
+@pytest.mark.seed("I19")
+@pytest.mark.parametrize(
+    ("point", "passing"),
+    [
+        ("claim.before_commit", 3),
+        pytest.param("claim.before_commit", 2, marks=pytest.mark.slow),
+        pytest.param("claim.after_commit", 2, marks=pytest.mark.slow),
+        pytest.param("claim.after_commit", 3, marks=pytest.mark.slow),
+    ],
+)
+def test_a_claim_that_fails_while_it_widens_is_made_again(
+    workplace: Workplace, inbox: Path, point: str, passing: int
+) -> None:
+    """The claim's own commit is the first passing, then comes a table after the other."""
+    write(inbox, "a,1\n")
+    run_once(workplace, declare(inbox, narrow))
+    write(inbox, "a,3\n")
+    arm(f"{point}:raise:{passing}")
+    if point == "claim.before_commit":
+        with pytest.raises(InjectedFailure):
+            run_once(workplace, declare(inbox, wide))
+        arm("")
+    run_once(workplace, declare(inbox, wide))
+    assert seen(workplace, "newest", *COLUMNS) == [("a", 3, "A", 2)]
+    assert seen(workplace, "rows", *COLUMNS) == [("a", 1, None, 1), ("a", 3, "A", 2)]
+
+
+@pytest.mark.seed("I19", "H17")
+@pytest.mark.parametrize(("shape", "column"), [(retyped, "n"), (dropped, "n")])
+def test_columns_that_go_or_change_their_type_are_refused_by_name(
+    workplace: Workplace, inbox: Path, shape: Callable[[Any], Any], column: str
+) -> None:
+    write(inbox, "a,1\n")
+    run_once(workplace, declare(inbox, narrow))
+    claims = workplace.history(REGION).epoch
+    with pytest.raises(SchemaMismatch) as refused:
+        run_once(workplace, declare(inbox, shape))
+    assert refused.value.facts["columns"] == (column,)
+    assert workplace.history(REGION).epoch == claims
+
+
+@pytest.mark.seed("I19", "H17")
+def test_a_further_column_fails_unless_the_policy_says_otherwise(workplace: Workplace, inbox: Path) -> None:
+    write(inbox, "a,1\n")
+    run_once(workplace, declare(inbox, narrow, "fail"))
+    with pytest.raises(SchemaMismatch) as refused:
+        run_once(workplace, declare(inbox, wide, "fail"))
+    assert "evolve" in (refused.value.remedy or "")
+    run_once(workplace, declare(inbox, wide))
+    assert seen(workplace, "rows", *COLUMNS) == [("a", 1, None, 1)]
+
+
+@pytest.mark.seed("I19")
+def test_the_state_of_an_aggregate_keeps_its_columns(workplace: Workplace, inbox: Path) -> None:
+    write(inbox, "a,1\n")
+    run_once(workplace, declare(inbox, narrow, aggregate=True))
+    with pytest.raises(SchemaMismatch) as refused:
+        run_once(workplace, declare(inbox, wide, aggregate=True))
+    assert "state" in (refused.value.remedy or "")
+
+
+def test_policies_that_make_no_sense_are_refused(inbox: Path) -> None:
+    for policy, adopt, rule in (("drop", False, "ON_SCHEMA_CHANGE"), ("evolve", True, "ADOPTED_EVOLVES")):
+        with dm.application("bad") as declared:
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path=str(inbox)))
+            def lines(scanned: Any) -> Any:
+                return scanned
+
+            dm.sink(lines, dm.DeltaAppend("t", adopt=adopt, on_schema_change=policy))  # type: ignore[arg-type]
+        with pytest.raises(DeclarationError) as refused:
+            compile_application(dm.build_application(declared))
+        assert [violation.rule for violation in refused.value.violations] == [rule]

@@ -1,0 +1,248 @@
+"""`gc` on real tables: what can go goes, and every state within reach is as it was (H8, H30, D5, T1, R-I10)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from harness import LONG_AGO, run_once
+
+from jobs.protocol.manifest import TableRole
+from jobs.runtime.collecting import clock_fault, discard, find_garbage
+from jobs.state import keyed
+from orchestration import garbage
+from orchestration.assembly import Opened, Workplace, open_application, owning
+from orchestration.cli.main import invoke
+from resources.delta_commits import open_table
+from resources.reading import read_at, read_visible
+
+APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
+REGION = "two_regions/orders"
+SINKS = ("two_customers", "two_item_changes")
+DAYS = 2 * 86_400.0
+
+
+@pytest.fixture
+def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Six files of orders; a state is written whole with nearly every group."""
+    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 1)
+    for number in range(6):
+        path = tmp_path / "orders" / f"{number}.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"ann,tea,{number}\nbob,salt,{number + 1}\nc{number},tea,2\n")
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    return open_application(str(APP), inputs=[f"orders={tmp_path / 'orders'}", f"payments={tmp_path / 'orders'}"])
+
+
+def at_each_id(place: Workplace) -> dict[int, list[Any]]:
+    """Return every sink as it was at every effective id."""
+    ids = [0, *place.history(REGION).states]
+    home = str(place.home)
+    return {n: [rows(read_at(REGION, sink, at=n, home=home)) for sink in SINKS] for n in ids}
+
+
+def visible(place: Workplace) -> list[Any]:
+    return [rows(read_visible(place.settings, REGION, sink)) for sink in SINKS]
+
+
+def rows(table: pa.Table) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True) for row in table.to_pylist())
+
+
+def data_files(place: Workplace) -> dict[str, int]:
+    """Return all data files of the home by path, with their bytes."""
+    found = (path for path in place.home.rglob("*.parquet") if "_delta_log" not in path.parts)
+    return {path.relative_to(place.home).as_posix(): path.stat().st_size for path in found}
+
+
+def collect_later(place: Workplace, *, horizon: int, later: float = DAYS) -> int:
+    """Collect as if the time were later; return the bytes."""
+    with owning(place.owner(REGION)) as owner:
+        store, history = place.store(REGION), owner.history
+        found = find_garbage(
+            store, history.tables, below_epoch=owner.epoch, horizon=horizon, now=time.time() + later
+        )
+        discard(store, found)
+    return found.size
+
+
+def rewind(place: Workplace, to: int) -> None:
+    with owning(place.owner(REGION)) as owner:
+        owner.rewind(to, 1000)
+
+
+def compact(place: Workplace) -> None:
+    """Compact every table of rows, as maintenance does later."""
+    with owning(place.owner(REGION)) as owner:
+        store = place.store(REGION)
+        for table in owner.history.tables:
+            if table.role is not TableRole.UPSERT:
+                target = store.table(table.name)
+                staging = store.staging(table.name, owner.epoch, uuid.uuid4().hex)
+                target.compact(target.txn_version() or 0, staging, files_at_least=2)
+        store.checkpoint.compact(files_at_least=2)
+
+
+def leave_orphans(place: Workplace) -> list[str]:
+    """Leave what a killed attempt and a killed merge leave; return the paths below home."""
+    store = place.store(REGION)
+    columns = pa.table({"_sequence_id": [99]})
+    store.staging("lake/two_item_changes", 1, uuid.uuid4().hex).write(columns, "dead")
+    merged = place.home / "lake" / "two_customers" / "part-00000-dead.parquet"
+    merged.write_bytes(b"x" * 1000)
+    os.utime(merged, (time.time() - 7200,) * 2)
+    inbox = store.inbox(1, "dead")
+    (inbox / "all").mkdir(parents=True)
+    os.utime(inbox, (time.time() - 7200,) * 2)
+    return [path for path in data_files(place) if "dead" in path]
+
+
+@pytest.mark.seed("H8", "D5")
+def test_orphans_go_and_what_readers_may_hold_stays(
+    workplace: Workplace, application: Opened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_once(workplace, application, region=REGION, max_group=1)
+    compact(workplace)
+    before, states = data_files(workplace), at_each_id(workplace)
+    orphans = leave_orphans(workplace)
+    assert len(orphans) == 2
+    home = ("--home", str(workplace.home), "--json")
+
+    assert invoke(["gc", REGION, "--dry-run", *home]) == 0
+    (planned,) = json.loads(capsys.readouterr().out)
+    listed = [f"{table['table']}/{path}" for table in planned["tables"] for path in table["paths"]]
+    assert sorted(listed) == sorted(orphans)
+    assert planned["spools"] == 1
+    assert set(data_files(workplace)) == {*before, *orphans}, "a dry run deletes nothing"
+    epoch = workplace.history(REGION).epoch
+    assert invoke(["gc", "two_regions", *home]) == 0
+    (done,) = json.loads(capsys.readouterr().out)
+    assert (done["files"], done["bytes"], done["refused"]) == (planned["files"], planned["bytes"], None)
+    assert data_files(workplace) | before == data_files(workplace), "what compaction replaced is held for a day"
+    assert not set(orphans) & set(data_files(workplace))
+    assert not workplace.store(REGION).inbox(1, "dead").exists()
+    assert at_each_id(workplace) == states
+    assert workplace.history(REGION).epoch == epoch + 1
+
+    assert invoke(["gc", *home]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["files"] == 0
+    assert workplace.history(REGION).epoch == epoch + 1, "nothing to delete costs no claim"
+
+
+@pytest.mark.seed("H30", "H4", "H29")
+def test_after_a_day_only_what_is_in_reach_is_left_and_every_rewind_is_right(
+    workplace: Workplace, application: Opened
+) -> None:
+    run_once(workplace, application, region=REGION, max_group=1, max_triggers=4)
+    rewind(workplace, 2)
+    run_once(workplace, application, region=REGION, max_group=2)
+    compact(workplace)
+    states, shown = at_each_id(workplace), visible(workplace)
+    before = sum(data_files(workplace).values())
+
+    assert collect_later(workplace, horizon=1000) > 0
+    after = data_files(workplace)
+    assert sum(after.values()) < before
+    live = {f"lake/two_customers/{path}" for path in paths_of(workplace, "lake/two_customers")}
+    assert {path for path in after if path.startswith("lake/two_customers/part-")} == live
+    assert (at_each_id(workplace), visible(workplace)) == (states, shown)
+
+    small = collect_later(workplace, horizon=1)
+    assert small > 0, "images and staged files below the horizon"
+    assert (at_each_id(workplace), visible(workplace)) == (states, shown)
+    for to in sorted(states, reverse=True)[1:]:
+        rewind(workplace, to)
+        assert visible(workplace) == states[to], f"after the rewind to {to}"
+    run_once(workplace, application, region=REGION, max_group=1)
+    assert [without_ids(sink) for sink in visible(workplace)] == [without_ids(sink) for sink in shown]
+
+
+def paths_of(place: Workplace, name: str) -> list[str]:
+    from resources.delta_commits import live_paths
+
+    return sorted(live_paths(open_table(place.store(REGION).table(name).folder)))
+
+
+def without_ids(found: Sequence[str]) -> list[str]:
+    loaded = ({**json.loads(row), "_sequence_id": None} for row in found)
+    return sorted(json.dumps(row, sort_keys=True) for row in loaded)
+
+
+@pytest.mark.seed("H8")
+def test_files_of_a_group_that_is_committed_and_not_published_stay(
+    workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jobs import failpoints
+
+    monkeypatch.setattr(failpoints, "_act", interrupt)
+    failpoints.arm("publish.before_commit:raise")
+    with pytest.raises(KeyboardInterrupt):
+        run_once(workplace, application, region=REGION, max_group=3)
+    failpoints.arm("")
+    history = workplace.history(REGION)
+    assert [row.sequence_id for row in history.unpublished] == [3]
+    states = at_each_id(workplace)
+    store = workplace.store(REGION)
+    found = find_garbage(store, history.tables, below_epoch=99, horizon=0, now=time.time() + DAYS)
+    discard(store, found)
+    with owning(workplace.owner(REGION)):
+        pass  # rolls forward
+    assert at_each_id(workplace) == states
+    assert visible(workplace) == states[3]
+
+
+def interrupt(point: str, action: str) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.seed("T1")
+def test_a_doubtful_clock_deletes_nothing(
+    workplace: Workplace,
+    application: Opened,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run_once(workplace, application, region=REGION)
+    orphans = leave_orphans(workplace)
+    behind = time.time() - 86_400
+    monkeypatch.setattr(garbage.time, "time", lambda: behind)
+    assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 2
+    captured = capsys.readouterr()
+    assert "differ" in json.loads(captured.out)[0]["refused"]
+    assert set(orphans) <= set(data_files(workplace))
+    monkeypatch.undo()
+
+    checkpoint = workplace.store(REGION).checkpoint.rows()
+    assert clock_fault(checkpoint, here=time.time(), registry=time.time()) is None
+    assert "in the future" in (clock_fault(checkpoint, here=behind, registry=behind) or "")
+
+
+@pytest.mark.seed("H25")
+def test_a_region_at_work_is_left_to_its_owner(
+    workplace: Workplace, application: Opened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_once(workplace, application, region=REGION)
+    leave_orphans(workplace)
+    with owning(workplace.owner(REGION)):
+        assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 4
+    assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 0
+
+
+def test_a_run_collects_by_itself(
+    workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jobs.runtime import run as running
+
+    monkeypatch.setattr(running, "EVERY_GROUPS", 1)
+    run_once(workplace, application, region=REGION, max_triggers=1)
+    orphans = leave_orphans(workplace)
+    run_once(workplace, application, region=REGION)
+    assert not set(orphans) & set(data_files(workplace))
+    assert visible(workplace) == at_each_id(workplace)[workplace.history(REGION).committed_id]

@@ -1,0 +1,295 @@
+"""What cannot be read is quarantined or halts the region; nothing is lost or silently null (I3, I9–I12, I19)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from bad_inputs import APP, QUARANTINE, REGION, Fate, copying, fates, run, write
+from harness import LONG_AGO, rows, run_once, settle
+
+from jobs.errors import BadInput, Halted, UnknownName, UsageError
+from jobs.runtime import intake
+from orchestration.assembly import Workplace
+from orchestration.checks import QUARANTINE_RATIO, judgements
+from orchestration.cli.main import invoke
+from orchestration.quarantine import quarantined_files, quarantined_rows, redrive
+from orchestration.status import history_entries
+from resources.settings import Settings
+from resources.spark import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+CSV = {"format": "csv", "schema": "id bigint, name string", "options": {"header": "true"}}
+FILES: Mapping[str, bytes] = {
+    "a.csv": b"id,name\n1,a\n2,b\n",
+    "b.csv": b'id,name\n1,a\nx,"q"\n\n2,b,c\n3,c\n4,caf\xe9\n5,"open\n99999999999999999999,f\n'
+    b"7,g\n8,h\n9,i\n6,j\n6,k\n",
+    "c.csv": b"name,id\na,1\n",
+    "d.csv": b"id,name\nx,y\nz,w\n1,a\n",
+    "e.csv": "id,name\n1,a\n".encode("utf-16"),
+    "f.csv.gz": gzip.compress(b"id,name\n" + b"1,a\n" * 1000)[:-9],
+    "g.csv": b"",
+    "h.csv": b"id,name\n1,a\n  \n2,b",
+    "i.csv": b"id,name\n",
+}
+BAD_LINES = {
+    3: "column 'id': 'x' is no bigint",
+    5: "has 3 columns, declared are 2",
+    7: "not UTF-8: byte 0xe9 at 6",
+    8: "a quote is not closed",
+    9: "column 'id': '99999999999999999999' is no bigint",
+}
+
+
+@pytest.fixture(params=["small group", "large group"])
+def sized(request: pytest.FixtureRequest, tmp_path: Path, engine: SparkEngine) -> Iterator[Workplace]:
+    """A home in which groups come back by Arrow, and one in which Spark writes them."""
+    limits = {} if request.param == "small group" else {"small_group_bytes": 0}
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **limits))
+    place.use_engine(engine)
+    yield place
+    place.registry.close()
+
+
+def plain(found: Mapping[str, Fate]) -> dict[str, Any]:
+    return {
+        name: (fate.rows_in, sorted((row["id"], row["name"]) for row in fate.rows), fate.lines) for name, fate in
+        found.items()
+    }  # fmt: skip
+
+
+@pytest.mark.seed("I11", "I12", "I19", "H16")
+def test_bad_rows_and_files_are_quarantined_in_one_group_and_all_others_are_in(
+    sized: Workplace, tmp_path: Path
+) -> None:
+    inbox = tmp_path / "inbox"
+    write(inbox, FILES)
+    found = run(sized, inbox, **CSV)
+    assert set(found) == set(FILES)
+    assert plain(found)["a.csv"] == (2, [(1, "a"), (2, "b")], {})
+    assert found["b.csv"].lines == BAD_LINES
+    assert [row["raw"] for row in found["b.csv"].bad][:3] == ['x,"q"', "2,b,c", "4,caf\\xe9"]
+    assert sorted(row["id"] for row in found["b.csv"].rows) == [1, 3, 6, 6, 7, 8, 9]
+    assert {name for name, fate in found.items() if fate.refused} == {"c.csv", "d.csv", "e.csv", "f.csv.gz"}
+    assert found["d.csv"].refused == (
+        "nothing is read of a file of which more than 50% is bad: 2 of 3 rows; "
+        "the first, line 2: column 'id': 'x' is no bigint"
+    )
+    assert plain(found)["h.csv"] == (2, [(1, "a"), (2, "b")], {})
+    assert (found["g.csv"].rows_in, found["i.csv"].rows_in) == (0, 0)
+    history = sized.history(REGION)
+    assert (history.epoch, history.attempts) == (1, 0)
+    assert not list((tmp_path / "home").glob("inbox/*/*/*")), "no copy of a file is left behind"
+
+
+def test_the_same_is_quarantined_however_the_files_are_grouped_and_after_a_rewind(
+    workplace: Workplace, tmp_path: Path
+) -> None:
+    """Groups of one, a rewind to the beginning, and one group: the same verdicts; ids differ only."""
+    inbox = tmp_path / "inbox"
+    write(inbox, FILES)
+    run_once(workplace, copying(inbox, **CSV), max_group=1)
+    apart = fates(workplace, inbox)
+    owner = workplace.owner(REGION)
+    owner.claim()
+    owner.rewind(0, 1000)
+    assert rows(workplace, REGION, QUARANTINE) == [], "the quarantine is rewound with the sinks"
+    from jobs.protocol.history import Outcome
+
+    owner.release(Outcome.CLEAN)
+    assert plain(run(workplace, inbox, **CSV)) == plain(apart)
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "said"),
+    [
+        ("b.csv", "on_bad", "line 7: not UTF-8"),
+        ("d.csv", "on_bad", "line 2: column 'id'"),
+        ("c.csv", "on_schema", "header"),
+    ],
+)
+def test_the_other_policy_is_to_halt_before_anything_of_the_file_is_taken(
+    name: str, policy: str, said: str, workplace: Workplace, tmp_path: Path
+) -> None:
+    inbox = tmp_path / "inbox"
+    write(inbox, {"a.csv": FILES["a.csv"], name: FILES[name]})
+    with pytest.raises(Halted) as caught:
+        run_once(workplace, copying(inbox, **CSV, **{policy: "halt"}))
+    cause = caught.value.__cause__
+    assert isinstance(cause, BadInput)
+    assert said in cause.message
+    assert str(inbox / name) in cause.message
+    assert [row.trigger_uri for row in workplace.history(REGION).states.values()] == [str(inbox / "a.csv")]
+
+
+def test_a_higher_ratio_takes_the_good_rows_of_a_bad_file(workplace: Workplace, tmp_path: Path) -> None:
+    write(tmp_path / "inbox", {"d.csv": FILES["d.csv"]})
+    found = run(workplace, tmp_path / "inbox", **CSV, max_bad_ratio=0.7)
+    assert plain(found)["d.csv"][:2] == (3, [(1, "a")])
+
+
+def test_json_that_does_not_fit_its_columns_is_never_null(workplace: Workplace, tmp_path: Path) -> None:
+    good = {"i": 1, "d": 1.5, "day": "2026-02-01", "a": [1], "s": {"x": 1}, "t": "text"}
+    wrong = [
+        ({"i": 3_000_000_000}, "field 'i': 3000000000 is no int"),
+        ({"i": "1"}, "field 'i': \"1\" is no int"),
+        ({"i": 1.5}, "field 'i': 1.5 is no int"),
+        ({"d": 12345.5}, "field 'd': 12345.5 is no decimal(5,2)"),
+        ({"day": "2026-02-30"}, "field 'day': \"2026-02-30\" is no date"),
+        ({"a": {"x": 1}}, "field 'a': {\"x\": 1} is no array<int>"),
+        ({"s": {"x": "q"}}, "does not fit the declared columns"),
+    ]
+    lines = [json.dumps({**good, **bad}) for bad, _ in wrong] + [json.dumps(good)] * 10
+    write(tmp_path / "inbox", {"a.json": "\n".join(lines).encode()})
+    schema = "i int, d decimal(5,2), day date, a array<int>, s struct<x: int>, t string"
+    found = run(workplace, tmp_path / "inbox", format="json", schema=schema)["a.json"]
+    assert found.lines == {number: reason for number, (_, reason) in enumerate(wrong, start=1)}
+    assert len(found.rows) == 10
+
+
+def test_parquet_that_only_spark_cannot_read_is_taken_out_and_the_others_are_read(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Footers are whole and a bit of a page is not: Spark finds the first, one look at all of them the others."""
+    inbox = tmp_path / "inbox"
+    table = pa.table({"id": list(range(5000)), "name": [f"n{number}" for number in range(5000)]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    good = sink.getvalue().to_pybytes()
+    broken = good[:1000] + bytes([good[1000] ^ 1]) + good[1001:]
+    write(inbox, {f"{n}.parquet": broken if n in (1, 3, 4) else good for n in range(6)})
+    looks: list[Path] = []
+    search = intake.fault_of_pages
+    monkeypatch.setattr(intake, "fault_of_pages", lambda path: looks.append(path) or search(path))
+    found = run(workplace, inbox, format="parquet", schema="id bigint, name string")
+    assert {name for name, fate in found.items() if fate.refused} == {"1.parquet", "3.parquet", "4.parquet"}
+    assert all(len(fate.rows) == 5000 for fate in found.values() if not fate.refused)
+    assert len(looks) == 5
+
+
+@pytest.mark.seed("I3")
+def test_a_file_that_changes_while_it_is_read_is_scanned_anew_and_not_called_bad(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = tmp_path / "inbox"
+    write(inbox, {"a.csv": FILES["a.csv"]})
+    inspect, times = intake.inspect, [0]
+
+    def changing(path: Path, *arguments: Any) -> Any:
+        if not times[0]:
+            (inbox / "a.csv").write_bytes(b"garbage\xff")
+        times[0] += 1
+        return inspect(path, *arguments)
+
+    monkeypatch.setattr(intake, "inspect", changing)
+    application = copying(inbox, **CSV, on_bad="halt", on_schema="halt")
+    assert run_once(workplace, application) == []
+    history = workplace.history(REGION)
+    assert (history.states, history.halt, history.attempts) == ({}, None, 0)
+    write(inbox, {"a.csv": FILES["a.csv"] + b"3,c\n"})
+    run_once(workplace, application)
+    assert sorted(row["id"] for row in rows(workplace, REGION, "copied")) == [1, 2, 3]
+
+
+@pytest.mark.seed("I7")
+def test_equal_content_under_two_names_is_processed_twice(workplace: Workplace, tmp_path: Path) -> None:
+    write(tmp_path / "inbox", {"a.csv": FILES["a.csv"], "copy of a.csv": FILES["a.csv"]})
+    found = run(workplace, tmp_path / "inbox", **CSV)
+    assert [len(fate.rows) for fate in found.values()] == [2, 2]
+
+
+# --- looking, and taking in again -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quarantined(workplace: Workplace, tmp_path: Path) -> Workplace:
+    write(tmp_path / "inbox", {name: FILES[name] for name in ("a.csv", "b.csv", "c.csv")})
+    run_once(workplace, copying(tmp_path / "inbox", **CSV))
+    return workplace
+
+
+def test_the_quarantine_is_listed_and_shown(quarantined: Workplace, tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    listed = quarantined_files(quarantined, REGION)
+    assert [(entry["file"], entry["is_whole"], entry["rows_quarantined"], entry["rows_in"]) for entry in listed] == [
+        (str(inbox / "b.csv"), False, 5, 12),
+        (str(inbox / "c.csv"), True, 1, 1),
+    ]
+    assert [row["position"] for row in quarantined_rows(quarantined, REGION, "b.csv")] == list(BAD_LINES)
+    assert len(quarantined_rows(quarantined, REGION)) == 6
+    with pytest.raises(UnknownName):
+        quarantined_rows(quarantined, REGION, "a.csv")
+    entries = history_entries(quarantined, REGION)
+    assert [entry["rows_quarantined"] for entry in entries] == [0, 5, 1]
+    assert entries[2]["reason"].startswith("has a header that differs")
+    checks = {check.name: check for check in judgements(quarantined, copying(inbox, **CSV).region())}
+    check = checks[QUARANTINE_RATIO]
+    assert not check.passed
+    assert check.metadata == {"drainmark/rows_quarantined": 6, "drainmark/files_quarantined": 1}
+
+
+def test_a_mended_file_is_taken_in_again_under_an_id_of_its_own(quarantined: Workplace, tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    with pytest.raises(UsageError, match="still the file that was quarantined"):
+        redrive(quarantined, REGION, "c.csv")
+    with pytest.raises(UsageError, match="less 5 of 12 rows"):
+        redrive(quarantined, REGION, "b.csv")
+    (inbox / "c.csv").write_bytes(b"id,name\n1,mended\n")
+    os.utime(inbox / "c.csv", (LONG_AGO, LONG_AGO))
+    done = redrive(quarantined, REGION, "c.csv")
+    assert (done["quarantined_as"], done["queued"], done["pending_triggers"]) == (3, 1, 1)
+    run_once(quarantined, copying(inbox, **CSV))
+    assert [row["name"] for row in rows(quarantined, REGION, "copied") if row["_sequence_id"] == 4] == ["mended"]
+    assert quarantined_files(quarantined, REGION)[1]["redriven_as"] == 4
+    (inbox / "c.csv").unlink()
+    with pytest.raises(UsageError):
+        redrive(quarantined, REGION, "c.csv")
+
+
+def test_the_verbs_print_what_they_found(
+    quarantined: Workplace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = ("--home", str(quarantined.home))
+    assert invoke([*home, "quarantine", "list", APP, "--json"]) == 0
+    assert [entry["rows_quarantined"] for entry in json.loads(capsys.readouterr().out)] == [5, 1]
+    assert invoke(["quarantine", "show", APP, "--file", "b.csv", *home]) == 0
+    assert "column 'id': 'x' is no bigint" in capsys.readouterr().out
+    assert invoke(["quarantine", "redrive", APP, "--file", "b.csv", "--json", *home]) == 2
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert "backfill" in error["remedy"]
+    assert invoke(["quarantine", "list", "nobody", *home]) == UnknownName.exit_code
+
+
+# --- many files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.seed("I18")
+def test_fifty_thousand_files_are_scanned_at_once_and_taken_group_by_group(
+    workplace: Workplace, tmp_path: Path
+) -> None:
+    import psutil
+
+    from orchestration.assembly import scan_region
+
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for number in range(50_000):
+        (inbox / f"{number:06d}.txt").write_bytes(b"a\n")
+    settle(inbox)
+    application = copying(inbox)
+    assert len(scan_region(workplace, application.region()).new) == 50_000
+    before = psutil.Process().memory_info().rss
+    reports = run_once(workplace, application, scan=False, max_triggers=6000)
+    assert sum(report.triggers for report in reports) == 6000
+    assert workplace.registry.pending_count(REGION) == 44_000
+    assert psutil.Process().memory_info().rss - before < 200 * 1024 * 1024

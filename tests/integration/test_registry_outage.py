@@ -1,0 +1,68 @@
+"""`run` while its registry in PostgreSQL goes away and comes back (R2)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import opened, rows, settle
+from postgres import PostgresServer, why_not
+
+from orchestration.assembly import Workplace
+from orchestration.retries import Interruption, RunOptions, Watch, run_application
+from resources.settings import Settings
+from resources.spark import SparkEngine
+
+AWAY_SECONDS = 3.0
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    if reason := why_not():
+        pytest.skip(reason)
+    server = PostgresServer()
+    try:
+        server.create()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.mark.seed("R2")
+def test_a_run_waits_for_its_registry_and_counts_no_attempt(
+    tmp_path: Path, engine: SparkEngine, server: PostgresServer
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / f"{number}.txt").write_text("to be\n")
+    settle(tmp_path / "in")
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, registry_url=server.new_database()))
+    place.use_engine(engine)
+    application = opened("word_count", tmp_path / "in")
+    back: list[threading.Timer] = []
+    notes: list[str] = []
+
+    def go_away(report: Any, pending: int) -> None:
+        if not back:
+            server.stop()
+            back.append(threading.Timer(AWAY_SECONDS, server.start))
+            back[0].start()
+
+    with Interruption() as interruption:
+        (loop,) = run_application(
+            place, application, [application.region()], options=RunOptions(max_group=1),
+            watch=Watch(on_group=go_away, on_note=notes.append),
+            run_id="run", interruption=interruption,
+        )  # fmt: skip
+    back[0].join()
+    assert "does not answer" in notes[0]
+    assert loop.summary()["triggers"] == 3
+    history = place.history("word_count/lines")
+    assert len(history.states) == 3
+    assert history.attempts == 0
+    found = rows(place, "word_count/lines", "word_counts")
+    assert {row["word"]: row["count"] for row in found} == {"to": 3, "be": 3}
+    place.registry.close()

@@ -1,0 +1,194 @@
+"""Whole runs with every table in a bucket: the same tables as on a disk, also after a kill (D3, H10)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import canary
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from harness import opened, run_once, settle, sinks
+
+from jobs.state import keyed
+from orchestration.assembly import Workplace, owning
+from resources.object_store import ObjectStore
+from resources.reading import read_at
+from resources.s3_folder import S3Folder
+from resources.settings import Settings
+from resources.spark import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+REGION = "shop/lines"
+TABLES = ("words", "counts")
+APPLICATION = '''
+import drainmark as dm
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.txt", format="text"))
+def lines(scanned: DataFrame) -> DataFrame:
+    return scanned
+
+
+stop_words = dm.lookup("stop_words")
+
+
+@dm.functor(vectorised=True)
+def words(lines: DataFrame, stop_words: DataFrame) -> DataFrame:
+    found = dm.select(lines, F.explode(F.split("value", " ")).alias("word"))
+    return found.join(stop_words, "word", "left_anti")
+
+
+counts = dm.aggregate(words, keys=["word"], values={"count": dm.count()})
+dm.sink(words, dm.DeltaAppend("words"))
+dm.sink(counts, dm.DeltaUpsert("counts", keys=["word"]))
+'''
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    """Six files of a few words."""
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    for number in range(6):
+        words = " ".join(f"w{number * step % 7} the" for step in range(1, 9))
+        (folder / f"{number}.txt").write_text(words)
+    settle(folder)
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    return folder
+
+
+@pytest.fixture
+def bucket(s3_server: str, s3_credentials: None) -> S3Folder:
+    """A prefix of its own."""
+    store = ObjectStore(s3_server)
+    store.client.create_bucket(Bucket="lake")
+    return S3Folder(store, "lake", uuid4().hex)
+
+
+Placed = Callable[..., tuple[Workplace, Workplace]]
+
+
+@pytest.fixture
+def placed(tmp_path: Path, engine: SparkEngine, bucket: S3Folder) -> Iterator[Placed]:
+    """Open two homes, one with its tables beside it and one with them in the bucket, each with a table to look up."""
+    opened_homes: list[Workplace] = []
+
+    def open_both(**more: Any) -> tuple[Workplace, Workplace]:
+        far = {"tables_url": bucket.uri, "s3_endpoint_url": bucket.store.endpoint_url}
+        for name, where in (("near", {}), ("far", far)):
+            place = Workplace(Settings(home=tmp_path / name, project_root=tmp_path, **where, **more))
+            place.use_engine(engine)
+            opened_homes.append(place)
+            target = place.tables / "lake" / "stop_words"
+            stop_words = pa.table({"word": ["the"], "kind": ["article"]})
+            options = target.storage_options()
+            write_deltalake(target.uri, stop_words, storage_options=options, partition_by=["kind"])
+        near_place, far_place = opened_homes
+        return near_place, far_place
+
+    yield open_both
+    for place in opened_homes:
+        place.registry.close()
+
+
+def both(near: Workplace, far: Workplace) -> tuple[Any, Any]:
+    """Return the sinks of both homes."""
+    return sinks(near, REGION, TABLES, ids=True), sinks(far, REGION, TABLES, ids=True)
+
+
+@pytest.mark.seed("D3", "H29")
+@pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_run_in_a_bucket_leaves_the_tables_that_one_on_a_disk_leaves(
+    inbox: Path, placed: Placed, bucket: S3Folder, is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small outputs go by one put, large ones are written by Spark and uploaded; a large state is fetched for Spark."""
+    if is_large:
+        monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", 0)
+        monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 5)
+    near, far = placed(**({"small_group_bytes": 0} if is_large else {}))
+    application = opened(inbox.parent / "shop.py", inbox)
+    for place in (near, far):
+        run_once(place, application, max_group=2)
+    expected, found = both(near, far)
+    assert found == expected
+    assert far.history(REGION).committed_id == 6
+    assert far.known_regions() == (REGION,)
+    assert not {"checkpoints", "state", "lake"} & {entry.name for entry in far.home.iterdir()}
+    assert not [path for path in (far.home / "copies").rglob("*") if path.is_file()]
+
+    for place in (near, far):
+        with owning(place.owner(REGION)) as owner:
+            assert owner.rewind(2, 10_000) == 4
+    expected, found = both(near, far)
+    assert found == expected
+    for place in (near, far):
+        run_once(place, application, max_group=3)
+    expected, found = both(near, far)
+    assert found == expected
+    assert_same_at(2, near, far, monkeypatch)
+    keys = assert_no_canary(inbox.parent, bucket)
+    assert any("/rows/part-" in key for key in keys) is is_large
+
+
+def assert_same_at(number: int, near: Workplace, far: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare what `dm.read` gives, which finds the bucket by the settings."""
+    expected = read_at("shop", "counts", at=number, home=str(near.home))
+    monkeypatch.setenv("DRAINMARK_TABLES_URL", far.settings.tables_url)
+    monkeypatch.setenv("DRAINMARK_S3_ENDPOINT_URL", str(far.settings.s3_endpoint_url))
+    assert read_at("shop", "counts", at=number, home=str(far.home)).to_pylist() == expected.to_pylist()
+    assert expected.num_rows
+
+
+def assert_no_canary(folder: Path, bucket: S3Folder) -> list[str]:
+    """Look for the credentials in every file and object that the runs left (Z5); returns the keys."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in files for secret in canary.ALL if secret.encode() in path.read_bytes()]
+    keys = [found.key for page in bucket.store.pages("lake", bucket.prefix) for found in page]
+    assert keys
+    assert not [key for key in keys for secret in canary.ALL if secret.encode() in bucket.store.get("lake", key)]
+    return keys
+
+
+@pytest.mark.seed("H10", "H3")
+@pytest.mark.recovery
+@pytest.mark.parametrize("point", ["checkpoint.after_commit", "publish.after_commit", "checkpoint.before_commit"])
+def test_a_run_killed_around_a_commit_is_finished_by_the_next(
+    inbox: Path, placed: Placed, bucket: S3Folder, point: str
+) -> None:
+    near, far = placed()
+    source = str(inbox.parent / "shop.py")
+    application = opened(source, inbox)
+    run_once(near, application, max_group=2)
+
+    environment = {
+        **os.environ,
+        "DRAINMARK_TABLES_URL": bucket.uri,
+        "DRAINMARK_S3_ENDPOINT_URL": str(bucket.store.endpoint_url),
+        "DRAINMARK_FAILPOINTS": f"{point}:kill:2",
+    }
+    command = [sys.executable, "-m", "orchestration.cli.main"]
+    run = ["run", source, "--input", str(inbox), "--max-group", "2", "--home", str(far.home)]
+    assert subprocess.run([*command, *run], env=environment, check=False, timeout=180).returncode == -signal.SIGKILL
+
+    run_once(far, application, max_group=2)
+
+    assert sinks(far, REGION, TABLES) == sinks(near, REGION, TABLES)
+    del environment["DRAINMARK_FAILPOINTS"]
+    told = subprocess.run(
+        [*command, "status", "--json", "--home", str(far.home)], env=environment, check=True, capture_output=True
+    )
+    (status,) = json.loads(told.stdout)
+    assert (status["region"], status["pending_triggers"]) == (REGION, 0)

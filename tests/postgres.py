@@ -1,0 +1,174 @@
+"""A throw-away PostgreSQL server from the installed binaries, on a Unix socket, for the tests that need a real one."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+CHOSEN = "DRAINMARK_TEST_REGISTRY"
+"""`postgres` puts the registries of the recovery tests into a server, and not into SQLite files."""
+
+GIVEN = "DRAINMARK_TEST_POSTGRES_URL"
+"""Names a server that runs already, by the URL of a database in which others may be created."""
+
+_SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",  # the machine does not crash in a test, only the server does
+    "full_page_writes": "off",
+    "shared_buffers": "16MB",
+    "max_connections": "60",
+    "timezone": "Pacific/Chatham",  # no test may rest on the server's time zone
+}
+
+
+class PostgresServer:
+    """One server in a folder of its own; every call of `new_database` gives an empty database."""
+
+    def __init__(self) -> None:
+        binaries = _binaries()
+        assert binaries is not None, why_not()
+        self._binaries = binaries
+        self._prefix, owner = _other_user()
+        # Not pytest's folder: it is closed to the user that the server runs as, and too long for a socket's path.
+        self.folder = Path(tempfile.mkdtemp(prefix="drainmark-pg-"))
+        if owner is not None:
+            os.chown(self.folder, owner, -1)
+        self._data = self.folder / "data"
+
+    def create(self) -> None:
+        """Make the cluster and start it."""
+        how = ("-U", "drainmark", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        self._call("initdb", "-D", self._data, *how)
+        lines = "".join(f"{name} = '{value}'\n" for name, value in _SETTINGS.items())
+        self._run("sh", "-c", f"cat >> '{self._data}/postgresql.conf'", given=lines)
+        self.start()
+
+    def start(self) -> None:
+        options = f"-k {self.folder}"
+        self._call("pg_ctl", "start", "-w", "-D", self._data, "-o", options, "-l", self.folder / "log")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """End the server; `immediate` is a crash: connections are cut, nothing is flushed."""
+        self._call("pg_ctl", "stop", "-w", "-D", self._data, "-m", mode)
+
+    def restart(self, mode: str = "immediate") -> None:
+        self.stop(mode)
+        self.start()
+
+    def remove(self) -> None:
+        """Stop the server, if it runs, and delete its folder."""
+        if (self._data / "postmaster.pid").exists():
+            self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def new_database(self) -> str:
+        """Return the URL of a new, empty database."""
+        return new_database(f"postgresql://drainmark@/postgres?host={self.folder}")
+
+    def _call(self, program: str, *arguments: str | Path) -> None:
+        self._run(str(self._binaries / program), *map(str, arguments))
+
+    def _run(self, *command: str, given: str | None = None) -> None:
+        done = subprocess.run(
+            [*self._prefix, *command], input=given, capture_output=True, text=True, timeout=60, check=False,
+            cwd=self.folder, env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+def new_database(url: str, *, template: str | None = None) -> str:
+    """Create a database beside the one of a URL, empty or a copy; return its URL."""
+    name = f"drainmark_{uuid.uuid4().hex[:12]}"
+    beside = "postgres" if template else make_url(url).database
+    parsed = make_url(url).set(drivername="postgresql+psycopg", database=beside)
+    engine = create_engine(parsed, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        if template:  # a child that was killed a moment ago may still seem to be connected
+            ended = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
+            connection.execute(ended, {"name": template})
+        connection.execute(text(f"CREATE DATABASE {name}{f' TEMPLATE {template}' if template else ''}"))
+    engine.dispose()
+    return make_url(url).set(database=name).render_as_string(hide_password=False)
+
+
+def copy_database(url: str) -> str:
+    """Return the URL of a copy of a database to which nobody is connected any more."""
+    return new_database(url, template=make_url(url).database)
+
+
+def why_not() -> str | None:
+    """Return why no server can be started here, None where one can."""
+    if importlib.util.find_spec("psycopg") is None:
+        return "psycopg is not installed: pip install 'drainmark[postgres]'"
+    if _binaries() is None:
+        return "PostgreSQL's initdb is not installed"
+    if os.geteuid() == 0 and _other_user()[1] is None:
+        return "PostgreSQL refuses to run as root, and there is no setpriv or no user to run it as"
+    return None
+
+
+def _binaries() -> Path | None:
+    """Return the folder of initdb: Debian keeps it off the path."""
+    path = os.environ.get("PATH", "")
+    if told := shutil.which("pg_config"):
+        folder = subprocess.run([told, "--bindir"], capture_output=True, text=True, check=True).stdout.strip()
+        path = os.pathsep.join([folder, path])
+    found = shutil.which("initdb", path=path)
+    return Path(found).parent if found else None
+
+
+def _other_user() -> tuple[Sequence[str], int | None]:
+    """Return what to put before a command so that it does not run as root, and that user's id; nothing to do else."""
+    if os.geteuid() != 0:
+        return (), None
+    names = {entry.pw_name: entry.pw_uid for entry in pwd.getpwall()}
+    uid = next((names[name] for name in ("postgres", "nobody") if name in names), None)
+    setpriv = shutil.which("setpriv")
+    if uid is None or setpriv is None:
+        return (), None
+    return (setpriv, f"--reuid={uid}", "--clear-groups"), uid
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The run's own server; skips where none can be started."""
+    if reason := why_not():
+        pytest.skip(reason)
+    server = PostgresServer()
+    try:
+        server.create()
+        yield server
+    finally:
+        server.remove()
+
+
+@functools.cache
+def chosen_server() -> PostgresServer | None:
+    """Return the server of tests that run on either database, None where they are to use SQLite; removed at exit."""
+    if os.environ.get(CHOSEN) != "postgres":
+        return None
+    server = PostgresServer()
+    atexit.register(server.remove)
+    server.create()
+    return server
+
+
+@pytest.fixture
+def postgres_url(request: pytest.FixtureRequest) -> str:
+    """URL of an empty PostgreSQL database: of the server that the environment names, else of the run's own."""
+    if given := os.environ.get(GIVEN):
+        return new_database(given)
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return server.new_database()

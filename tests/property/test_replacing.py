@@ -1,0 +1,378 @@
+"""Files processed anew: as if at their new id only, for all append tables, however grouped, killed or rewound.
+
+The oracle is a list of what was committed: (id, file, its values then) in force, and which id withdrew which.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from by_hand import HandFed
+
+from jobs import failpoints
+from jobs.errors import CommitOutcomeUnknown, ReplaceRefused
+from jobs.failpoints import FailPoint, InjectedFailure
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.manifest import RegionTable, TableRole
+from jobs.protocol.rows import RowKind
+from orchestration import backfill, doctor, operations
+from orchestration.assembly import Workplace
+from orchestration.backfill import Wanted
+from orchestration.status import history_entries
+from resources.reading import RegionReader
+from resources.settings import Settings
+
+Rows = list[tuple[int, str]]
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[HandFed]:
+    """A region with two append tables and files of values that name their file."""
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = HandFed(place, tmp_path / "inbox", names=("kept", "copied"))
+    yield scene
+    failpoints.arm("")
+    place.registry.close()
+
+
+def again(fed: HandFed, pattern: str = "*", **more: Any) -> dict[str, Any]:
+    return backfill.queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / pattern), again=True), **more)
+
+
+def oracle(history: RegionHistory, contents: dict[int, list[str]], at: int) -> Rows:
+    """Return what every append table holds at an id, from the ids in force and what was in their files."""
+    newest: dict[str, int] = {}
+    gone: set[int] = set()
+    for number, row in history.states.items():
+        if number > at or row.kind is not RowKind.STATE:
+            continue
+        uri = row.trigger_uri or ""
+        if "again" in (row.trigger_identity or {}) and uri in newest:
+            gone.add(newest[uri])
+        newest[uri] = number
+    return sorted((n, value) for n in history.states if n <= at and n not in gone for value in contents[n])
+
+
+def shown(fed: HandFed, table: str, at: int) -> Rows:
+    return pairs(RegionReader(fed.workplace.settings, fed.region).as_of(table, at))
+
+
+def pairs(rows: pa.Table) -> Rows:
+    return sorted((row["_sequence_id"], row["value"]) for row in rows.to_pylist())
+
+
+def seen(fed: HandFed, contents: dict[int, list[str]]) -> None:
+    """Remember what was in the files of ids that are new."""
+    for number, row in fed.history().states.items():
+        contents.setdefault(number, Path(row.trigger_uri or "").read_text().splitlines())
+
+
+def check(fed: HandFed, contents: dict[int, list[str]]) -> None:
+    """Compare the tables, and every state of them, with the oracle."""
+    history = fed.history()
+    reader = RegionReader(fed.workplace.settings, fed.region)
+    for table in fed.names:
+        assert fed.values(table) == oracle(history, contents, history.committed_id)
+        for at in (0, *history.states):
+            assert pairs(reader.as_of(table, at)) == oracle(history, contents, at), f"{table} at {at}"
+
+
+# --- the verb -------------------------------------------------------------------------------------------------------
+
+
+def test_the_new_state_withdraws_the_rows_of_the_old_and_history_says_so(fed: HandFed) -> None:
+    for name in "ab":
+        fed.write(name, [f"{name}1", f"{name}2"])
+    fed.add("a", "b")
+    fed.drain(2)
+
+    rehearsed = again(fed, "a", dry_run=True)
+    assert (rehearsed["replaced"], rehearsed["queued"], rehearsed["pending_triggers"]) == (1, 1, 0)
+    queued = again(fed, "a")
+    assert queued["replaces"] == [{"file": str(fed.inbox / "a"), "sequence_id": 1}]
+    waiting = again(fed, "a")
+    assert (waiting["replaced"], waiting["pending"], waiting["pending_triggers"]) == (0, 1, 1)
+    fed.drain()
+
+    assert fed.values() == fed.values("copied") == [(2, "b1"), (2, "b2"), (3, "a1"), (3, "a2")]
+    assert shown(fed, "kept", 2) == [(1, "a1"), (1, "a2"), (2, "b1"), (2, "b2")]
+    entries = history_entries(fed.workplace, fed.region)
+    assert [(entry["sequence_id"], entry["replaced_by"]) for entry in entries] == [(1, 3), (2, None), (3, None)]
+    kept = fed.workplace.store(fed.region).table("lake/kept")
+    assert kept.delta_version() == 2, "one commit to create, one a group"
+
+
+def test_the_scan_takes_a_file_that_waits_or_was_replaced_for_what_it_is(fed: HandFed) -> None:
+    fed.write("a", ["a1"])
+    fed.add("a")
+    fed.drain()
+    registry = fed.workplace.registry
+    before = registry.known(fed.region)
+    again(fed)
+    assert registry.known(fed.region) == before, "else the next scan would call it changed and halt"
+    fed.drain()
+    assert registry.known(fed.region) == before
+    fed.add("a")
+    assert registry.pending_count(fed.region) == 0
+
+
+def test_a_changed_file_replaces_the_newest_state_of_its_name(fed: HandFed) -> None:
+    fed.write("a", ["old"])
+    fed.add("a")
+    fed.drain()
+    fed.write("a", ["new", "newer"])
+    assert again(fed)["replaced"] == 1
+    fed.drain()
+    assert fed.values() == [(2, "new"), (2, "newer")]
+    assert shown(fed, "kept", 1) == [(1, "old")]
+
+
+def test_files_never_seen_are_queued_as_ever(fed: HandFed) -> None:
+    fed.write("a", ["a1"])
+    queued = again(fed)
+    assert (queued["queued"], queued["replaced"]) == (1, 0)
+    fed.drain()
+    assert fed.values() == [(1, "a1")]
+
+
+def test_twice_in_a_row_and_twice_in_one_group(fed: HandFed) -> None:
+    """What is withdrawn must be published, so a group ends before the second one."""
+    fed.write("a", ["a1"])
+    fed.add("a")
+    again(fed)
+    fed.drain(10)
+    assert again(fed)["replaced"] == 1
+    fed.drain(10)
+    assert fed.history().replaced_by(1) == 2
+
+    fed.write("a", ["a2"])
+    again(fed)
+    fed.write("a", ["a33"])
+    again(fed)
+    fed.drain(10)
+    history = fed.history()
+    assert [history.replaced_by(number) for number in (1, 2, 3, 4)] == [2, 3, 4, None]
+    assert [row.group_last for row in history.states.values()] == [1, 2, 3, 4]
+    assert fed.values() == [(4, "a33")]
+
+
+def test_an_empty_file_has_nothing_to_withdraw_and_nothing_to_add(fed: HandFed) -> None:
+    fed.write("a", [])
+    fed.write("b", ["b1"])
+    fed.add("a", "b")
+    fed.drain()
+    again(fed)
+    fed.drain()
+    fed.write("b", [])
+    again(fed, "b")
+    fed.drain()
+    assert fed.values() == []
+    assert shown(fed, "kept", 4) == [(4, "b1")]
+
+
+def test_a_region_that_keeps_state_refuses_and_names_the_rewind(
+    fed: HandFed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed.write("a", ["a1"])
+    fed.write("b", ["b1"])
+    fed.add("a", "b")
+    fed.drain()
+    tables = fed.tables
+    counted = RegionTable(name="state/by_hand/counts", role=TableRole.CHANGES, operator="counts",
+                          schema_json=tables[0].schema_json, keys=("value",))  # fmt: skip
+    monkeypatch.setattr(HandFed, "tables", property(lambda _: (*tables, counted)))
+    queued_before = again(fed, "b")
+    with fed.owning(), pytest.raises(ReplaceRefused):
+        fed.process(1)
+    with pytest.raises(ReplaceRefused) as refused:
+        again(fed, "a")
+    assert queued_before["replaced"] == 1, "the code kept no state then"
+    assert (refused.value.operator, refused.value.facts["ids"]) == ("counts", (1,))
+    assert f"drainmark reset {fed.region} --to 0" in (refused.value.remedy or "")
+    assert fed.history().committed_id == 2
+
+
+def test_the_registry_is_rebuilt_with_what_replaces(fed: HandFed) -> None:
+    fed.write("a", ["a1"])
+    fed.write("b", ["b1"])
+    fed.add("a", "b")
+    fed.drain()
+    again(fed)
+    fed.drain()
+    operations.reset(fed.workplace, operations.plan_reset(fed.workplace, fed.region, operations.Target(to=3)))
+    registry = fed.workplace.registry
+    before = [registry.by_uri(fed.region, str(fed.inbox / name)) for name in "ab"]
+
+    doctor.repair(fed.workplace)
+
+    after = [registry.by_uri(fed.region, str(fed.inbox / name)) for name in "ab"]
+    facts = lambda found: [[(t.identity_key, t.order_index, t.status, t.sequence_id) for t in each] for each in found]  # noqa: E731
+    assert facts(after) == facts(before)
+    fed.drain()
+    assert fed.values() == [(3, "a1"), (6, "b1")]
+
+
+# --- crashes ---------------------------------------------------------------------------------------------------------
+
+POINTS = (FailPoint.CHECKPOINT_BEFORE, FailPoint.CHECKPOINT_AFTER, FailPoint.PUBLISH_BEFORE, FailPoint.PUBLISH_AFTER,
+          FailPoint.RESUME_BEFORE, FailPoint.RESUME_AFTER, FailPoint.NOTE_BEFORE)  # fmt: skip
+
+
+@pytest.mark.parametrize("passing", [1, 2])
+@pytest.mark.parametrize("point", POINTS, ids=str)
+@pytest.mark.seed("H3", "H10")
+def test_a_crash_anywhere_in_the_commit_is_rolled_forward_or_forgotten(
+    fed: HandFed, point: FailPoint, passing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the checkpoint commit nothing happened, after it everything will have: the tables never hold both."""
+    contents: dict[int, list[str]] = {}
+    for name in "abc":
+        fed.write(name, [f"{name}1", f"{name}2"])
+    fed.add("a", "b", "c")
+    fed.drain(3)
+    seen(fed, contents)
+    again(fed, "[ac]")
+
+    with _dying(monkeypatch):
+        failpoints.arm(f"{point}:raise:{passing}")
+        _attempt(fed)
+    failpoints.arm("")
+    fed.drain(2)
+
+    seen(fed, contents)
+    check(fed, contents)
+    assert [value for _, value in fed.values()] == ["b1", "b2", "a1", "a2", "c1", "c2"]
+
+
+def _attempt(fed: HandFed) -> None:
+    """Process one group; an injected failure is the end of the process."""
+    try:
+        with fed.owning():
+            fed.process(2)
+    except InjectedFailure:
+        fed.workplace.registry.region_info(fed.region)
+
+
+class _dying:
+    """Makes what is raised after a commit the end of the process, as SIGKILL would be, not a lost reply."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
+
+    def __enter__(self) -> None:
+        from resources import delta_commits
+
+        def reply(act: Callable[[], None], answered: Callable[[], None]) -> None:
+            act()
+            answered()
+
+        self.monkeypatch.setattr(delta_commits, "_reply", reply)
+
+    def __exit__(self, *error: object) -> None:
+        self.monkeypatch.undo()
+
+
+def test_a_lost_reply_of_the_publish_is_found_in_the_table(fed: HandFed) -> None:
+    fed.write("a", ["a1"])
+    fed.add("a")
+    fed.drain()
+    again(fed)
+    failpoints.arm(f"{FailPoint.PUBLISH_AFTER}:lost_reply")
+    fed.drain()
+    assert fed.values() == [(2, "a1")]
+    assert CommitOutcomeUnknown.id
+
+
+# --- rewinds ---------------------------------------------------------------------------------------------------------
+
+
+def rewind(fed: HandFed, to: int) -> None:
+    plan = operations.plan_reset(fed.workplace, fed.region, operations.Target(to=to))
+    operations.reset(fed.workplace, plan, accept_loss=True)
+
+
+def test_a_rewind_to_before_brings_the_rows_back_and_the_file_waits_again(fed: HandFed) -> None:
+    for name in "abcd":
+        fed.write(name, [f"{name}1"])
+    fed.add("a", "b", "c", "d")
+    fed.drain(4)
+    contents: dict[int, list[str]] = {}
+    seen(fed, contents)
+    again(fed, "[abc]")
+    fed.drain(3)
+    seen(fed, contents)
+
+    rewind(fed, 5)  # inside the group that replaced three
+    check(fed, contents)
+    assert fed.values() == [(2, "b1"), (3, "c1"), (4, "d1"), (5, "a1")]
+    rewind(fed, 4)
+    check(fed, contents)
+    assert fed.values() == [(1, "a1"), (2, "b1"), (3, "c1"), (4, "d1")]
+    assert fed.workplace.registry.pending_count(fed.region) == 3
+    fed.drain(2)
+    seen(fed, contents)
+    check(fed, contents)
+    assert {value for _, value in fed.values()} == {"a1", "b1", "c1", "d1"}
+
+
+def test_a_rewind_that_dies_between_two_tables_is_finished_by_the_next_owner(
+    fed: HandFed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed.write("a", ["a1"])
+    fed.add("a")
+    fed.drain()
+    again(fed)
+    fed.drain()
+    with _dying(monkeypatch):
+        failpoints.arm(f"{FailPoint.REWIND_TABLE_AFTER}:raise:1")
+        with pytest.raises(InjectedFailure):
+            rewind(fed, 1)
+    failpoints.arm("")
+    with fed.owning():
+        pass
+    assert fed.values() == fed.values("copied") == [(1, "a1")]
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 30))])
+def test_any_sequence_of_runs_replacements_rewinds_and_compactions(fed: HandFed, seed: int) -> None:
+    """As if each file had been processed at its newest id only, at every id in force."""
+    chance = random.Random(seed)
+    contents: dict[int, list[str]] = {}
+    steps = {
+        "write": lambda: _write(fed, chance),
+        "again": lambda: again(fed, chance.choice(["*", chance.choice(sorted(fed.inbox.iterdir())).name])),
+        "rewind": lambda: rewind(fed, chance.choice([0, *fed.history().states])),
+        "compact": lambda: _compact(fed),
+        "crash": lambda: fed.crash_after(min(1, fed.workplace.registry.pending_count(fed.region))),
+    }
+    _write(fed, chance)
+    for _ in range(6):
+        fed.drain(chance.randrange(1, 5))
+        seen(fed, contents)
+        for verb in chance.choices([*steps, "write", "again"], k=2):
+            steps[verb]()
+            seen(fed, contents)
+    fed.drain(chance.randrange(1, 5))
+    seen(fed, contents)
+    check(fed, contents)
+
+
+def _write(fed: HandFed, chance: random.Random) -> None:
+    for _ in range(2):
+        name = f"f{chance.randrange(5)}"
+        fed.write(name, [f"{name}-{chance.randrange(1000)}" for _ in range(chance.randrange(4))])
+        fed.add(name)
+
+
+def _compact(fed: HandFed) -> None:
+    store = fed.workplace.store(fed.region)
+    with fed.owning() as owner:
+        for table in fed.tables:
+            managed = store.table(table.name)
+            staging = store.staging(table.name, owner.epoch, "compacting")
+            managed.compact(managed.txn_version() or 0, staging, files_at_least=2)

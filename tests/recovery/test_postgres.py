@@ -1,0 +1,185 @@
+"""A registry in PostgreSQL under runs: restarted, away for a while, and shared by two hosts (R2, C4, H25, H26)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from postgres import PostgresServer, why_not
+from scene import Scene
+
+from jobs.failpoints import FailPoint
+from jobs.protocol.rows import RowKind
+from orchestration.testing.children import Nursery
+
+Build = Callable[..., Scene]
+
+HANG = 2.5
+OWNED_OR_FENCED = 4
+SHORT_LEASE = {"lease_seconds": 2.0, "heartbeat_seconds": 0.2}
+_NEW_HOST_NAME = 0x04000000  # CLONE_NEWUTS
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server of this module alone: it is stopped."""
+    if reason := why_not():
+        pytest.skip(reason)
+    server = PostgresServer()
+    try:
+        server.create()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def scene(build: Build, server: PostgresServer) -> Scene:
+    """Five files of orders pending, the registry in the module's server."""
+    scene = build("two_regions")
+    scene.place.registry.close()
+    scene.settings = {**scene.settings, "registry_url": server.new_database()}
+    scene.reopen()
+    return scene
+
+
+@pytest.mark.seed("R2")
+def test_a_restart_under_a_run_is_not_noticed(scene: Scene, server: PostgresServer) -> None:
+    run = scene.start(["scan"], ["run", 1], failpoints=f"process.before:hang={HANG}:2")
+    wait_until(lambda: scene.next_id == 3)  # the ids of the second group are taken: it hangs
+    server.restart()
+    ended = run.wait()
+    assert ended.code == 0, ended
+    scene.assert_golden()
+    assert scene.attempts_at_claims() == [0]
+
+
+@pytest.mark.seed("R2")
+@pytest.mark.parametrize(
+    "point",
+    [
+        FailPoint.PROCESS_BEFORE,
+        FailPoint.PUBLISH_BEFORE,
+        pytest.param(FailPoint.ASSIGN_BEFORE, marks=pytest.mark.recovery),
+        pytest.param(FailPoint.CHECKPOINT_BEFORE, marks=pytest.mark.recovery),
+        pytest.param(FailPoint.RESUME_BEFORE, marks=pytest.mark.recovery),
+        pytest.param(FailPoint.RESUME_AFTER, marks=pytest.mark.recovery),
+        pytest.param(FailPoint.RELEASE_BEFORE, marks=pytest.mark.recovery),
+    ],
+)
+def test_a_run_whose_registry_is_away_ends_and_the_next_one_goes_on(
+    scene: Scene, server: PostgresServer, point: FailPoint
+) -> None:
+    """No attempt is counted, no trigger lost, no row twice; what was committed is published by whoever is next."""
+    nth = 1 if point is FailPoint.RELEASE_BEFORE else 2
+    run = scene.start(["scan"], ["run", 1], failpoints=f"{point.value}:hang={HANG}:{nth}")
+    run.await_step("group")
+    if point is FailPoint.RELEASE_BEFORE:
+        wait_until(lambda: groups(run) == 5)
+    server.stop()
+    try:
+        ended = run.wait()
+    finally:
+        server.start()
+    assert (ended.code, ended.error.get("id")) in {(1, "STORE_UNAVAILABLE"), (0, None)}, ended
+    scene.run_well()
+    scene.assert_golden()
+    assert set(scene.attempts_at_claims()) == {0}
+
+
+def groups(run: Any) -> int:
+    return sum(event["step"] == "group" for event in run.events())
+
+
+def wait_until(holds: Callable[[], Any], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        pause.wait(0.02)
+
+
+# --- two hosts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Nursery]:
+    """What forks children on another host, as far as a host name tells: a UTS namespace of their own."""
+    made: list[Nursery] = []
+    refused: list[OSError] = []
+
+    def open_there() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(_NEW_HOST_NAME):  # of this thread alone, and of what it starts
+            refused.append(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())))
+            return
+        socket.sethostname("elsewhere")
+        made.append(Nursery())
+
+    thread = threading.Thread(target=open_there)
+    thread.start()
+    thread.join()
+    if refused:
+        pytest.skip(f"no namespace for another host name: {refused[0]}")
+    assert socket.gethostname() != "elsewhere"
+    yield made[0]
+    made[0].close()
+
+
+@pytest.mark.seed("H25", "H26", "C4")
+def test_of_two_hosts_one_owns_the_region_and_a_stopped_one_is_fenced(scene: Scene, elsewhere: Nursery) -> None:
+    other = replace(scene, nursery=elsewhere)
+    scene.run_well(["scan"])
+    first = scene.start(["run", 1], failpoints=f"{FailPoint.PUBLISH_BEFORE.value}:stop:2", settings=SHORT_LEASE)
+    first.await_stopped()
+    refused = other.run(["run", 1], settings=SHORT_LEASE)
+    assert (refused.code, refused.error["id"]) == (OWNED_OR_FENCED, "OWNED"), refused
+    assert refused.error["facts"]["host"] == socket.gethostname()
+    before = [row for row in scene.checkpoint_rows() if row.kind is RowKind.CLAIM]
+    taken_over = other.run_well(["sleep", SHORT_LEASE["lease_seconds"] + 0.5], ["run", 1], settings=SHORT_LEASE)
+    scene.assert_golden()
+    claims = [row for row in scene.checkpoint_rows() if row.kind is RowKind.CLAIM]
+    assert len(claims) == len(before) + 1, taken_over
+    rows = scene.checkpoint_rows()
+    first.signal(signal.SIGCONT)
+    ended = first.wait()
+    assert (ended.code, ended.error["id"]) == (OWNED_OR_FENCED, "FENCED"), ended
+    assert scene.checkpoint_rows() == rows
+    scene.assert_golden()
+
+
+@pytest.mark.seed("H25")
+def test_a_region_at_work_on_another_host_is_refused_however_long_it_takes(scene: Scene, elsewhere: Nursery) -> None:
+    other = replace(scene, nursery=elsewhere)
+    scene.run_well(["scan"])
+    hang = SHORT_LEASE["lease_seconds"] * 2
+    run = other.start(["run", 5], failpoints=f"process.before:hang={hang}", settings=SHORT_LEASE)
+    run.await_step("claim")
+    refused = scene.run(["sleep", SHORT_LEASE["lease_seconds"] + 0.5], ["run", 1], settings=SHORT_LEASE)
+    assert (refused.code, refused.error["id"]) == (OWNED_OR_FENCED, "OWNED"), refused
+    assert refused.error["facts"]["host"] == "elsewhere"
+    assert run.wait().code == 0
+    scene.assert_golden()
+
+
+@pytest.mark.seed("H25")
+def test_a_process_killed_on_another_host_is_taken_over_only_when_its_lease_is_over(
+    scene: Scene, elsewhere: Nursery
+) -> None:
+    """Here nobody can see that it is dead: its pid says nothing on another host."""
+    other = replace(scene, nursery=elsewhere)
+    scene.run_well(["scan"])
+    killed = other.run(["run", 1], failpoints="checkpoint.after_commit:kill:2", settings=SHORT_LEASE)
+    assert killed.code == -signal.SIGKILL
+    assert scene.run(["run", 1], settings=SHORT_LEASE).error["id"] == "OWNED"
+    scene.run_well(["sleep", SHORT_LEASE["lease_seconds"] + 0.5], ["run", 1], settings=SHORT_LEASE)
+    scene.assert_golden()
+    assert scene.attempts_at_claims() == [0, 1]

@@ -1,0 +1,118 @@
+"""Objects of a bucket as triggers: what a listing says is new or changed, and what an address means (I2–I5, P39)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.errors import StoreUnavailable, UsageError
+from jobs.operators.directory_scan import DirectoryScan
+from jobs.protocol.addresses import address_of, hadoop_address, prefix_of
+from jobs.runtime.objects import ObjectFacts, listing_prefix, scan_objects, selects
+
+
+def facts(key: str, etag: str = "e", modified: float = 0.0) -> ObjectFacts:
+    return ObjectFacts(key=key, size=1, etag=etag, modified=modified)
+
+
+def test_a_listing_becomes_triggers() -> None:
+    """What is known is left out, what has another etag changed, markers of folders are no files; any key will do."""
+    listing = [facts("in/"), facts("in/a\nb%20[1]{*}"), facts("in/known"), facts("in/other", "new"), facts("in/d/e")]
+    first = scan_objects("bucket", "in/", listing, DirectoryScan(path="s3://bucket/in"), {})
+    assert [trigger.uri for trigger in first.new] == [
+        "s3://bucket/in/a\nb%20[1]{*}", "s3://bucket/in/known", "s3://bucket/in/other",
+    ]  # fmt: skip
+    known = {trigger.uri: trigger.identity_key for trigger in first.new[1:]}
+    known["s3://bucket/in/other"] = known["s3://bucket/in/known"].replace("e", "before")
+    again = scan_objects("bucket", "in/", listing, DirectoryScan(path="s3://bucket/in"), known)
+    assert [trigger.uri for trigger in again.new] == ["s3://bucket/in/a\nb%20[1]{*}"]
+    assert [(uri, trigger.identity["etag"]) for uri, _, trigger in again.changed] == [("s3://bucket/in/other", "new")]
+    assert (again.seen, again.unsettled, again.refused) == (3, 0, ())
+
+
+def test_the_time_of_an_object_is_no_part_of_it() -> None:
+    (first,) = scan_objects("b", "", [facts("a", modified=1.0)], DirectoryScan(path="s3://b"), {}).new
+    known = {first.uri: first.identity_key}
+    found = scan_objects("b", "", [facts("a", modified=2.0)], DirectoryScan(path="s3://b"), known)
+    assert (found.new, found.changed) == ((), ())
+
+
+def test_a_listing_that_breaks_off_is_none() -> None:
+    """D15"""
+
+    def listing() -> Iterator[ObjectFacts]:
+        yield facts("a")
+        raise StoreUnavailable("page 2")
+
+    with pytest.raises(StoreUnavailable):
+        scan_objects("b", "", listing(), DirectoryScan(path="s3://b"), {})
+
+
+@pytest.mark.parametrize(
+    ("scan", "prefix"),
+    [
+        ({"pattern": "2026-*.csv"}, "2026-"),
+        ({"pattern": "*.csv"}, ""),
+        ({"pattern": "2026-*.csv", "recursive": True}, ""),
+        ({"pattern": "2026/*.csv", "recursive": True}, "2026/"),
+        ({"outputs": {"a": "in/orders/*.csv", "b": "in/old/*.csv"}}, "in/o"),
+        ({"pattern": "one.csv"}, "one.csv"),
+    ],
+)
+def test_no_more_is_listed_than_can_match(scan: dict[str, object], prefix: str) -> None:
+    assert listing_prefix(DirectoryScan(path="s3://b", **scan)) == prefix  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("glob", "meant", "not_meant"),
+    [
+        ("", "a/b", None),
+        ("in", "in/a/b", "inbox/a"),
+        ("in/", "in/a", "in2/a"),
+        ("in/a.csv", "in/a.csv", "in/a.csv2"),
+        ("in/*.csv", "in/a.csv", "in/x/a.csv"),
+        ("in/**/*.csv", "in/x/y/a.csv", "in/x/a.txt"),
+        ("in/**/*.csv", "in/a.csv", "in2/a.csv"),
+        ("in/**", "in/a/b", "in"),
+        ("a?", "ab", "a/"),
+        ("a[bc]", "ac", "ad"),
+        ("a[!bc]", "ad", "ab"),
+        ("a[1].t", "a[1].t", "a2.t"),
+        ("a[b", "a[b", "ab"),
+        ("a.c*", "a.c", "abc"),
+    ],
+)
+def test_a_glob_means_keys(glob: str, meant: str, not_meant: str | None) -> None:
+    assert selects(glob, meant)
+    assert not_meant is None or not selects(glob, not_meant)
+
+
+def test_an_address_is_bucket_and_key() -> None:
+    assert address_of("s3://bucket/a//b c%20") == ("bucket", "a//b c%20")
+    assert prefix_of("s3://bucket") == prefix_of("s3://bucket/") == ("bucket", "")
+    assert prefix_of("s3://bucket/in") == prefix_of("s3://bucket/in/") == ("bucket", "in/")
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3:///a", "bucket/a", "s3://key:secret@bucket/a", "s3://host:9000/bucket"])
+def test_what_is_no_address_is_refused_and_not_repeated(uri: str) -> None:
+    """Z5"""
+    with pytest.raises(UsageError) as caught:
+        address_of(uri)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["a.txt", "in/day=2026-01-02/a-b_c.csv", "_old/a", "a.csv.gz", "in/..a/b"])
+def test_keys_that_hadoop_reads_as_they_are(key: str) -> None:
+    assert hadoop_address(f"s3://bucket/{key}") == f"s3a://bucket/{key}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["a b", "a%41", "ü", "a:b", "a//b", "/a", "a/", "./a", "a/../b", "a[1]", "a{1}", "a*", "a?", "a\\b", "a\n", "a,b",
+     "in/_a.txt", ".a", "a.GZ", "a._COPYING_", "", "a+b"],
+)  # fmt: skip
+def test_keys_that_hadoop_or_spark_would_change_or_hide_have_no_address(key: str) -> None:
+    """They are fetched instead: escaped, globbed, cut, hidden, or decompressed by another rule."""
+    assert hadoop_address(f"s3://bucket/{key}") is None
+    assert hadoop_address("s3://Bucket_1/a") is None

@@ -1,0 +1,177 @@
+"""Checks of `doctor` that need no region: disk, store, settings, versions, Dagster's daemons (faults.md §6)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from orchestration.doctor import machine
+from orchestration.doctor.daemons import daemons
+from orchestration.doctor.findings import Finding, Verdict
+from resources.conformance import shortcomings
+from resources.locations import LocalFolder
+
+MOUNTS = """\
+/dev/sda1 / ext4 rw 0 0
+server:/export /net/nfs nfs4 rw 0 0
+user@host:/ /net/with\\040space fuse.sshfs rw 0 0
+/dev/sdb1 /net/nfs/local xfs rw 0 0
+tmpfs /net/nfsish tmpfs rw 0 0
+"""
+
+
+@pytest.mark.seed("R7")
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("/opt/registry.db", None),
+        ("/net/nfs/project/registry.db", "nfs4"),
+        ("/net/nfs/local/registry.db", None),
+        ("/net/nfsish/registry.db", None),
+        ("/net/with space/registry.db", "fuse.sshfs"),
+    ],
+)
+def test_sqlite_on_a_network_disk_is_refused(file: str, kind: str | None) -> None:
+    found = machine.registry_disk(f"sqlite:///{file}", MOUNTS)
+    assert found.verdict is (Verdict.OK if kind is None else Verdict.FAIL)
+    if kind is not None:
+        assert kind in found.message
+        assert "postgresql" in (found.remedy or "")
+    assert machine.registry_disk("postgresql://host/db", MOUNTS).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("conf", "verdict"),
+    [
+        ({}, Verdict.OK),
+        ({"spark.hadoop.fs.s3a.performance.flags": "mkdir"}, Verdict.OK),
+        ({"spark.hadoop.fs.s3a.performance.flags": "mkdir, Create"}, Verdict.FAIL),
+        ({"spark.hadoop.fs.s3a.performance.flags": "*"}, Verdict.FAIL),
+        ({"fs.s3a.create.performance": "true"}, Verdict.FAIL),
+        ({"fs.s3a.create.performance": "false"}, Verdict.OK),
+    ],
+)
+def test_a_flag_by_which_commits_overwrite_each_other_is_refused(conf: dict[str, str], verdict: Verdict) -> None:
+    """faults.md, finding 2."""
+    assert machine.spark_settings(conf).verdict is verdict
+
+
+def test_versions_that_drainmark_does_not_ask_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.versions().verdict is Verdict.OK
+    wanted = ["pyarrow>=999", "no-such-package", "typer", "psycopg>=999; extra == 'postgres'"]
+    monkeypatch.setattr(machine, "requires", lambda name: wanted)
+    found = machine.versions()
+    assert found.verdict is Verdict.FAIL
+    assert "pyarrow" in found.message
+    assert "no-such-package is missing" in found.message
+    assert "typer" not in found.message
+    assert "psycopg" not in found.message, "an extra that nobody asked for"
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+class Overwriting(LocalFolder):
+    """A store without put-if-absent."""
+
+    def write(self, path: str, data: pa.Buffer) -> None:
+        (self.path / path).parent.mkdir(exist_ok=True)
+        (self.path / path).write_bytes(data)
+
+
+@pytest.mark.seed("D3")
+def test_a_store_is_tried_and_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shortcomings(LocalFolder(tmp_path)) == []
+    wrong = shortcomings(Overwriting(tmp_path))
+    assert any("written over another" in what for what in wrong)
+    assert any("not what is read" in what for what in wrong)
+
+    def refuse(*names: Any) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    (what,) = shortcomings(LocalFolder(tmp_path))
+    assert "hard links" in what
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    (what,) = shortcomings(LocalFolder(tmp_path / "file"))
+    assert "does not answer" in what
+
+
+# --- Dagster ---------------------------------------------------------------------------------------------------------
+
+
+def verdicts(found: list[Finding]) -> dict[str, Verdict]:
+    return {finding.check: finding.verdict for finding in found}
+
+
+@pytest.fixture
+def dagster_home(tmp_path: Path) -> Path:
+    home = tmp_path / "dagster"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    return home
+
+
+def beat(dagster_home: Path, daemon_type: str, daemon_id: str, seconds_ago: float = 0.0) -> None:
+    """Leave a heartbeat as a daemon does."""
+    import dagster as dg
+    from dagster._daemon.types import DaemonHeartbeat
+
+    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
+        heartbeat = DaemonHeartbeat(time.time() - seconds_ago, daemon_type, daemon_id, errors=[])
+        instance.add_daemon_heartbeat(heartbeat)
+
+
+@pytest.mark.seed("C1")
+def test_two_daemons_are_seen_in_their_heartbeats(dagster_home: Path) -> None:
+    assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.OK}
+    beat(dagster_home, "SENSOR", "first")
+    beat(dagster_home, "SCHEDULER", "first")
+    beat(dagster_home, "BACKFILL", "gone", seconds_ago=600)
+    assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.OK}
+    beat(dagster_home, "SCHEDULER", "second")
+    assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.FAIL}
+
+
+def test_a_dagster_home_without_settings_is_told(tmp_path: Path) -> None:
+    assert verdicts(daemons(tmp_path / "none")) == {"dagster": Verdict.OK}
+    assert verdicts(daemons(tmp_path)) == {"dagster": Verdict.WARN}
+
+
+@pytest.fixture
+def two_daemons(dagster_home: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two of Dagster's own daemons on one instance, with nothing to run."""
+    (dagster_home / "workspace.yaml").write_text("load_from: []\n")
+    beat(dagster_home, "BACKFILL", "gone", seconds_ago=600)  # makes the databases, which two at once cannot
+    command = [sys.executable, "-m", "dagster._daemon", "run", "-w", str(dagster_home / "workspace.yaml")]
+    environment = {**os.environ, "DAGSTER_HOME": str(dagster_home)}
+    started = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(2)
+    ]
+    yield started
+    for process in started:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.mark.slow
+@pytest.mark.seed("C1")
+def test_two_daemons_are_seen_while_they_live(
+    dagster_home: Path, two_daemons: list[subprocess.Popen[bytes]]
+) -> None:
+    assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.FAIL}
+    assert all(str(process.pid) in daemons(dagster_home)[0].message for process in two_daemons)

@@ -1,0 +1,165 @@
+"""`on_halt`: the command runs once a halt, is bounded, and changes nothing (design.md §3.5)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs import failpoints
+from jobs.failpoints import FailPoint, InjectedFailure
+from jobs.protocol.history import RegionHistory
+from orchestration import halting, operations
+from orchestration.assembly import Workplace, owning
+from resources.settings import Settings, load_settings
+
+REGION = "app/start"
+TELLER = "import json, sys; open(sys.argv[1], 'a').write(json.dumps(json.load(sys.stdin)) + '\\n')"
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    return tmp_path / "told.jsonl"
+
+
+@pytest.fixture
+def place(tmp_path: Path, told: Path) -> Iterator[Workplace]:
+    """A home whose halts are written to a file."""
+    command = (sys.executable, "-c", TELLER, str(told))
+    workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, on_halt=command))
+    yield workplace
+    failpoints.arm("")
+    workplace.registry.close()
+
+
+def events(told: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
+
+
+def with_command(place: Workplace, *command: str) -> Workplace:
+    place.settings = place.settings.model_copy(update={"on_halt": command})
+    return place
+
+
+def test_a_halt_is_told_once_with_what_an_operator_needs(place: Workplace, told: Path) -> None:
+    operations.halt(place, REGION, "the disk is to be replaced")
+    operations.halt(place, REGION, "again")
+    history = place.history(REGION)
+    assert halting.make_up(place, REGION, history) is False, "nobody has to make up for it"
+
+    (event,) = events(told)
+    assert (event["event"], event["region"], event["reason"]) == ("halted", REGION, "the disk is to be replaced")
+    assert (event["committed_sequence_id"], event["epoch"], event["consecutive_reset_attempts"]) == (0, 1, 0)
+    assert event["home"] == str(place.home)
+    assert event["remedies"] == [f"drainmark resume {REGION}"]
+    assert (event["run_id"], str(event["halted_at"])[-1]) == (history.halt.run_id if history.halt else "", "Z")
+
+
+def test_a_halt_because_of_a_file_names_it_and_how_to_pass_it(place: Workplace, told: Path) -> None:
+    error = {"id": "OPERATOR_FAILED", "message": "no number"}
+    with owning(place.owner(REGION)) as owner:
+        owner.halt("6 consecutive resets wanted", trigger="/in/b.txt", operator="numbers", error=error)
+    (event,) = events(told)
+    assert (event["trigger"], event["operator"], event["error"]) == ("/in/b.txt", "numbers", error)
+    assert event["remedies"] == [
+        f"drainmark resume {REGION}",
+        f"drainmark skip {REGION} --file '/in/b.txt' --reason '…'",
+    ]
+
+
+def test_each_halt_is_told(place: Workplace, told: Path) -> None:
+    for reason in ("one", "two"):
+        operations.halt(place, REGION, reason)
+        operations.resume(place, REGION, "mended")
+    assert [event["reason"] for event in events(told)] == ["one", "two"]
+
+
+def test_a_death_after_the_commit_is_made_up_for_once(
+    place: Workplace, told: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least once: who finds the region halted and nobody told runs the command (sensor ticks and `run` do)."""
+
+    def die(history: RegionHistory) -> None:
+        raise InjectedFailure("killed between commit and command")
+
+    owner = place.owner(REGION)
+    owner.outside = type(owner.outside)(**{n: getattr(owner.outside, n) for n in owner.outside.__slots__}
+                                        | {"on_halt": die})  # fmt: skip
+    owner.claim()
+    with pytest.raises(InjectedFailure):
+        owner.halt("disk", trigger=None, operator=None, error=None)
+    owner.leave()
+    history = place.history(REGION)
+    assert history.halt is not None
+    assert halting.make_up(place, REGION, history) is False, "it may be under way"
+
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 2 * halting.LIMIT_SECONDS + 1)
+    assert halting.make_up(place, REGION, history) is True
+    assert halting.make_up(place, REGION, history) is False
+    assert [event["reason"] for event in events(told)] == ["disk"]
+
+
+def test_a_halt_that_was_not_committed_is_not_told(place: Workplace, told: Path) -> None:
+    owner = place.owner(REGION)
+    owner.claim()
+    failpoints.arm(f"{FailPoint.NOTE_BEFORE}:raise")
+    with pytest.raises(InjectedFailure):
+        owner.halt("disk", trigger=None, operator=None, error=None)
+    owner.leave()
+    assert (place.history(REGION).halt, events(told)) == (None, [])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("/no/such/program",), (sys.executable, "-c", "import sys; print('no network'); sys.exit(3)")],
+    ids=["missing", "fails"],
+)
+def test_a_command_that_fails_is_logged_and_halts_all_the_same(
+    place: Workplace, command: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert operations.halt(with_command(place, *command), REGION, "disk")["state"] == "HALTED"
+    (record,) = [record for record in caplog.records if record.name == halting.logger.name]
+    assert record.levelno == logging.WARNING
+    assert command[0] in record.getMessage()
+
+
+def test_a_command_that_hangs_is_killed_with_its_children(
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pids = tmp_path / "pids"
+    monkeypatch.setattr(halting, "LIMIT_SECONDS", 1.0)
+    script = f"sleep 600 & echo $! > {pids}; wait"
+    started = time.monotonic()
+    assert operations.halt(with_command(place, "/bin/sh", "-c", script), REGION, "disk")["state"] == "HALTED"
+    assert time.monotonic() - started < 20
+    assert "killed" in caplog.text
+    assert not _lives(int(pids.read_text()))
+
+
+def _lives(pid: int) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_the_setting_is_a_list_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "drainmark.toml").write_text('on_halt = ["notify", "--channel", "ops"]\n')
+    monkeypatch.chdir(tmp_path)
+    assert load_settings().on_halt == ("notify", "--channel", "ops")
+    monkeypatch.setenv("DRAINMARK_ON_HALT", '["page", "me"]')
+    assert load_settings().on_halt == ("page", "me")
+    assert os.environ["DRAINMARK_ON_HALT"]

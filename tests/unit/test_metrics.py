@@ -1,0 +1,169 @@
+"""Metrics (E23): what they count, and that Prometheus can read them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from by_hand import HandFed
+
+from orchestration import metrics, operations
+from orchestration.assembly import Workplace
+from orchestration.cli.main import invoke
+from orchestration.metrics import as_text, metrics_path, region_metrics
+from resources.settings import Settings
+
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_HELP = re.compile(rf"# HELP ({_NAME}) (.+)")
+_TYPE = re.compile(rf"# TYPE ({_NAME}) (counter|gauge|summary)")
+_LABELS = r'(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+'
+_SAMPLE = re.compile(rf"({_NAME})\{{({_LABELS})\}} (-?[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)")
+
+Samples = dict[tuple[str, str], float]
+
+
+def parsed(text: str) -> Samples:
+    """Read the text format strictly: each metric once, HELP and TYPE before its samples, no sample twice.
+
+    Returns:
+        value by (name, labels less the region).
+    """
+    assert text.endswith("\n")
+    told: dict[str, str] = {}
+    present: str | None = None
+    found: Samples = {}
+    regions: dict[tuple[str, str], float] = {}
+    for line in text.splitlines():
+        if helped := _HELP.fullmatch(line):
+            present = helped[1]
+            assert present not in told, f"{present} stands in two places"
+            told[present] = ""
+        elif typed := _TYPE.fullmatch(line):
+            assert typed[1] == present
+            told[typed[1]] = typed[2]
+        else:
+            sample = _SAMPLE.fullmatch(line)
+            assert sample, line
+            name = sample[1]
+            suffixes = ("_sum", "_count") if present and told[present] == "summary" else ("",)
+            assert name in {f"{present}{suffix}" for suffix in suffixes}, f"{name} stands below {present}"
+            if present and told[present] == "counter":
+                assert name.endswith("_total")
+            labels = sample[2].split(",", 1)
+            assert labels[0].startswith('region="')
+            assert (name, sample[2]) not in regions, "a sample twice"
+            regions[name, sample[2]] = float(sample[3])
+            found[name.removeprefix("drainmark_"), labels[1] if len(labels) > 1 else ""] = float(sample[3])
+    return found
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[HandFed]:
+    """A region with three files of two, one and no rows."""
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = HandFed(place, tmp_path / "inbox")
+    for name, values in {"a": ["1", "2"], "b": ["3"], "c": []}.items():
+        scene.write(name, values)
+    scene.add("a", "b", "c")
+    yield scene
+    place.registry.close()
+
+
+def of(scene: HandFed) -> Samples:
+    return parsed(as_text({scene.region: region_metrics(scene.workplace, scene.region)}))
+
+
+def in_file(scene: HandFed) -> Samples:
+    return parsed(metrics_path(scene.workplace, scene.region).read_text())
+
+
+@pytest.mark.seed("E23")
+def test_what_is_committed_is_counted(fed: HandFed) -> None:
+    fed.drain(2)
+    found = of(fed)
+    size = sum(path.stat().st_size for path in fed.inbox.iterdir())
+    expected = {
+        "groups_total": 2, "states_total": 3, "rows_in_total": 3, "bytes_in_total": size, "skipped_total": 0,
+        "committed_sequence_id": 3, "published_sequence_id": 3, "pending_triggers": 0, "epoch": 1, "halted": 0,
+        "reset_attempt": 0, "drain_seconds_count": 2, "drain_seconds_sum": 1.0, "drain_average_seconds": 0.5,
+        "checkpoint_seconds_count": 2, "publish_seconds_count": 2, "reset_seconds_count": 0,
+    }  # fmt: skip
+    assert {name: found[name, ""] for name in expected} == expected
+    states = {labels: value for (name, labels), value in found.items() if name == "state"}
+    assert (len(states), [name for name, value in states.items() if value]) == (7, ['state="PROCESSING"'])
+    written = fed.history().states[3].recorded_at.timestamp()
+    assert found["last_commit_timestamp_seconds", ""] == pytest.approx(written, abs=1e-3)
+    assert ("last_reset_timestamp_seconds", "") not in found, "what never happened has no time"
+
+
+@pytest.mark.seed("E23", "E14")
+def test_resets_rewinds_and_halts_are_counted_and_what_is_withdrawn_stays_counted(fed: HandFed) -> None:
+    fed.crash_after(1)
+    assert of(fed)["state", 'state="UNHEALTHY"'] == 1
+    fed.drain()
+    found = of(fed)
+    assert (found["reset_seconds_count", ""], found["last_reset_sequence_id", ""]) == (1, 1)
+    assert found["reset_average_seconds", ""] > 0
+
+    operations.reset(fed.workplace, operations.plan_reset(fed.workplace, fed.region, operations.Target(to=1)))
+    operations.halt(fed.workplace, fed.region, 'a "quoted"\nreason')
+    found = of(fed)
+    assert (found["rewinds_total", ""], found["halts_total", ""], found["halted", ""]) == (1, 1, 1)
+    assert (found["states_total", ""], found["committed_sequence_id", ""], found["pending_triggers", ""]) == (3, 1, 2)
+    assert (found["reset_seconds_count", ""], found["last_reset_sequence_id", ""]) == (2, 1)
+    assert found["state", 'state="HALTED"'] == 1
+
+
+def test_the_file_is_written_at_each_outcome_and_says_what_the_verb_says(
+    fed: HandFed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fed.drain(2)
+    assert in_file(fed) == of(fed)
+    operations.halt(fed.workplace, fed.region, "disk")
+    assert in_file(fed)["halted", ""] == 1
+    assert [path.name for path in (fed.workplace.home / "metrics").iterdir()] == ["by_hand__files.prom"]
+
+    home = ["--home", str(fed.workplace.home)]
+    assert invoke(["metrics", "by_hand", *home]) == 0
+    assert parsed(capsys.readouterr().out) == of(fed)
+    assert invoke(["metrics", *home, "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["region"], told["drainmark_state"], told["drainmark_states_total"]) == (fed.region, "HALTED", 3)
+    assert invoke(["metrics", "by_hnad", *home]) == 2
+
+
+def test_between_groups_the_file_is_written_now_and_then(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting anew after every group of one would cost more than the group (H41)."""
+    monkeypatch.setattr(metrics, "EVERY_SECONDS", 0.0)
+    with fed.owning() as owner:
+        fed.process(1)
+        owner.report("group", {})
+        assert in_file(fed)["states_total", ""] == 1
+        monkeypatch.setattr(metrics, "EVERY_SECONDS", 3600.0)
+        fed.process(1)
+        owner.report("group", {})
+        assert in_file(fed)["states_total", ""] == 1
+        assert in_file(fed)["state", 'state="PROCESSING"'] == 1
+    assert in_file(fed) == of(fed)
+
+
+def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(fed: HandFed) -> None:
+    (fed.workplace.home / "metrics").write_text("in the way")
+    steps: list[str] = []
+    owner = fed.workplace.owner(fed.region, report=lambda step, numbers: steps.append(step))
+    owner.claim(fed.tables)
+    owner.halt("disk", trigger=None, operator=None, error=None)
+    assert steps[-2:] == ["halt", "metrics"]
+    owner.leave()
+
+
+def test_regions_of_one_metric_stand_together(fed: HandFed) -> None:
+    fed.drain()
+    found = region_metrics(fed.workplace, fed.region)
+    text = as_text({"one/a": found, 'two/"b"': found})
+    assert len(re.findall(r"^# TYPE ", text, re.MULTILINE)) == len(found)
+    assert r'region="two/\"b\""' in text
+    parsed(text)

@@ -1,0 +1,137 @@
+"""`show --at` and `dm.read`: any table at any state in force, wherever its rows are; no Spark (design.md §6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from by_hand import Counting, HandFed
+
+import drainmark as dm
+from jobs.errors import RewindRefused, UnknownName
+from orchestration import backfill, operations
+from orchestration.assembly import Workplace
+from orchestration.backfill import Wanted
+from orchestration.cli.main import invoke
+from resources.settings import Settings
+
+FILES = {"one": ["a", "b"], "two": ["b"], "three": ["c", "b"], "four": ["d"]}
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Counting]:
+    """Four files in groups of three and one."""
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = Counting(place, tmp_path / "inbox")
+    for name, values in FILES.items():
+        scene.write(name, values)
+    scene.add(*FILES)
+    scene.drain(3)
+    yield scene
+    place.registry.close()
+
+
+def read(fed: HandFed, table: str, at: int | None = None) -> list[tuple[int, str]]:
+    found = dm.read("by_hand", table, at=at, home=str(fed.workplace.home)).to_pylist()
+    return sorted((row["_sequence_id"], row["value"]) for row in found)
+
+
+def rows_at(at: int) -> list[tuple[int, str]]:
+    return sorted((n, v) for n, values in enumerate(FILES.values(), 1) if n <= at for v in values)
+
+
+def last_at(at: int) -> list[tuple[int, str]]:
+    newest = {value: number for number, value in rows_at(at)}
+    return sorted((number, value) for value, number in newest.items())
+
+
+def test_every_table_answers_for_every_id_also_inside_a_group(fed: Counting) -> None:
+    for at in range(5):
+        assert read(fed, "kept", at) == rows_at(at)
+        assert read(fed, "last", at) == last_at(at)
+        assert read(fed, "state/by_hand/last", at) == sorted(set(rows_at(at)))
+        assert read(fed, "lake/last", at) == last_at(at), "a path below home is a name, too"
+    assert (read(fed, "kept"), read(fed, "last")) == (rows_at(4), last_at(4))
+
+
+def test_a_group_that_is_committed_and_not_published_is_part_of_the_answer(fed: Counting) -> None:
+    fed.write("five", ["a", "e"])
+    fed.add("five")
+    fed.owner = fed.workplace.owner(fed.region)
+    fed.owner.claim(fed.tables)
+    fed.owner.commit(fed.group(1))
+    fed.owner.leave()
+    assert read(fed, "kept") == [*rows_at(4), (5, "a"), (5, "e")]
+    assert read(fed, "last") == sorted([*(row for row in last_at(4) if row[1] != "a"), (5, "a"), (5, "e")])
+    assert (read(fed, "kept", 4), read(fed, "last", 4)) == (rows_at(4), last_at(4))
+    assert fed.values() == rows_at(4), "what others see of the Delta table is what was published"
+
+
+def test_after_a_rewind_only_the_ids_in_force_have_states(fed: Counting) -> None:
+    operations.reset(fed.workplace, operations.plan_reset(fed.workplace, fed.region, operations.Target(to=2)))
+    assert (read(fed, "kept"), read(fed, "last")) == (rows_at(2), last_at(2))
+    assert read(fed, "last", 1) == last_at(1)
+    with pytest.raises(RewindRefused) as refused:
+        read(fed, "kept", 3)
+    assert refused.value.facts["nearest"] == 2
+    fed.drain(2)
+    assert fed.history().committed_id == 7, "5 is the rewind's, 3 and 4 are gone for good"
+    assert [value for _, value in read(fed, "kept", 6)] == ["a", "b", "b", "b", "c"]
+
+
+def test_a_compacted_table_answers_as_before(fed: Counting) -> None:
+    for name in ("five", "six"):
+        fed.write(name, [name])
+        fed.add(name)
+    fed.drain()
+    store = fed.workplace.store(fed.region)
+    with fed.owning() as owner:
+        for name in ("lake/kept", "state/by_hand/last"):
+            table = store.table(name)
+            assert table.compact(table.txn_version() or 0, store.staging(name, owner.epoch, "c"), files_at_least=2)
+    for at in range(5):
+        assert (read(fed, "kept", at), read(fed, "last", at)) == (rows_at(at), last_at(at))
+
+
+def test_rows_that_were_replaced_and_collected_since_are_refused_not_left_out(tmp_path: Path) -> None:
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = HandFed(place, tmp_path / "inbox")
+    scene.write("a", ["1"])
+    scene.add("a")
+    scene.drain()
+    backfill.queue(place, scene.region, Wanted(pattern=str(scene.inbox / "a"), again=True))
+    scene.drain()
+    assert read(scene, "kept", 1) == [(1, "1")]
+    for path in (place.home / "lake" / "kept").rglob("replaced*.parquet"):
+        path.unlink()
+    with pytest.raises(RewindRefused) as refused:
+        read(scene, "kept", 1)
+    assert refused.value.facts["nearest"] == 2
+    assert read(scene, "kept", 2) == [(2, "1")]
+    place.registry.close()
+
+
+def test_unknown_names_and_ids_name_the_nearest(fed: Counting) -> None:
+    for region, table in (("by_hnad", "kept"), ("by_hand", "kepd")):
+        with pytest.raises(UnknownName) as unknown:
+            dm.read(region, table, home=str(fed.workplace.home))
+        assert "did you mean" in (unknown.value.remedy or "")
+    with pytest.raises(RewindRefused) as refused:
+        read(fed, "kept", 9)
+    assert refused.value.facts["nearest"] == 4
+
+
+def test_show_takes_a_limit_and_says_what_it_left_out(fed: Counting, capsys: pytest.CaptureFixture[str]) -> None:
+    def show(*arguments: str) -> Any:
+        capsys.readouterr()
+        assert invoke(["show", *arguments, "--home", str(fed.workplace.home)]) == 0
+        return capsys.readouterr().out
+
+    assert len(json.loads(show("kept", "--json"))) == 6
+    assert len(json.loads(show("kept", "--at", "1", "--json"))) == 2
+    assert len(json.loads(show("kept", "--limit", "2", "--json"))) == 2
+    assert "2 of 6 rows: --limit 6 shows all" in show("kept", "--limit", "2")
+    assert "_sequence_id" in show("kept", "--at", "0"), "no row still has columns"
