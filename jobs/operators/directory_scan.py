@@ -24,7 +24,7 @@ __all__ = ["DirectoryScan", "source"]
 CORRUPT = "_corrupt_record"
 """Where Spark's parsers put the text of a row that does not fit the schema; never visible to the author."""
 
-_ADDRESS = "_address"
+_ADDRESS = "_drainmark_address"
 _POSITION = f"struct(_metadata.file_block_start as block, monotonically_increasing_id() as row) as {POSITION}"
 _FORMATS = ("text", "csv", "json", "parquet")
 _POLICIES: Mapping[str, tuple[str, ...]] = {

@@ -418,6 +418,7 @@ def test_the_command_line_takes_addresses(
     """`scan`, `backfill` and `run` on a bucket; a glob, a folder and a key; each object once."""
     monkeypatch.setenv("DRAINMARK_S3_ENDPOINT_URL", s3_server)
     home = place()
+    assert home.engine.session is not None  # the command line's own engine finds this session
     for name in ("a.txt", "old/b.txt", "old/deep/c.txt", "old/d.csv"):
         bucket.put(name, "one")
 

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import canary
 import pytest
+from integration.test_s3_input import REGION, Bucket, word_count
 
-from jobs.errors import StoreRefused
+from jobs.errors import InputChanged, InputMissing, StoreRefused
+from orchestration.assembly import Workplace, scan_region
+from resources.inputs import Inputs
 from resources.s3a import can_read, s3a_settings
 from resources.settings import Settings
 from resources.spark import SparkEngine
@@ -66,3 +69,33 @@ def test_a_session_of_ours_is_led_to_the_store(settings: Settings) -> None:
     assert found["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-1"
     assert not [secret for secret in canary.ALL if secret in str(found)]
     assert not [name for name in found if "performance" in name]
+
+
+@pytest.mark.seed("D16")
+@pytest.mark.usefixtures("s3_credentials")
+def test_only_what_was_scanned_is_left_in_place(s3_server: str, settings: Settings) -> None:
+    """What was replaced, deleted or has an odd key is for `place`, which says so; what changes later, for `check`."""
+    bucket = Bucket(s3_server)
+    for name in ("a.txt", "b c.txt", "changed.txt", "gone.txt", "later.txt"):
+        bucket.put(name, name)
+    home = Workplace(settings.model_copy(update={"s3_endpoint_url": s3_server}))
+    scan_region(home, word_count(bucket).region())
+    triggers = home.registry.pending(REGION, 10)
+    home.registry.close()
+    bucket.put("changed.txt", "other")
+    bucket.delete("gone.txt")
+    inputs = Inputs(bucket.store, spool_bytes=1 << 20, can_read=lambda address: True)
+    found = inputs.in_place([*triggers, triggers[0]])
+    assert found == {
+        0: f"s3a://{bucket.name}/in/a.txt",
+        4: f"s3a://{bucket.name}/in/later.txt",
+    }
+    left = [triggers[index] for index in found]
+    inputs.check(left)
+    bucket.put("later.txt", "other")
+    with pytest.raises(InputChanged, match="later"):
+        inputs.check(left)
+    bucket.delete("a.txt")
+    with pytest.raises(InputMissing, match="in/a"):
+        inputs.check(left)
+    assert not Inputs(bucket.store, spool_bytes=1).in_place(triggers)
