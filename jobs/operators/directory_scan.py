@@ -68,7 +68,8 @@ class DirectoryScan:
 
     Whatever these say: lines that are not UTF-8 (or not `options["encoding"]`) or hold a NUL byte, and quotes that
     are not closed, are bad rows; files that are damaged, or too large in one of the sizes of
-    `jobs.runtime.verdicts.CAPS`, are bad files.
+    `jobs.runtime.verdicts.CAPS`, are bad files. Of objects that Spark reads where they are (`s3_reader`) nobody but
+    Spark's parser judges the rows: then `strict`, these rules for bytes, and I19 for Parquet do not hold.
     """
 
     path: str

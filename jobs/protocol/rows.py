@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Raised when an older Drainmark could not read the table rightly any more."""
 
 

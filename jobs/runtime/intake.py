@@ -2,7 +2,7 @@
 
 A record that cannot be read goes into the region's quarantine table, or halts the region, as the source's `on_bad`
 says. Rows in are rows accepted plus rows quarantined, for each id; a file that is quarantined whole counts as one row.
-Nothing here depends on which triggers share a group.
+Nothing here depends on which triggers share a group. Objects that Spark reads where they are cannot be inspected.
 """
 
 from __future__ import annotations
