@@ -1,4 +1,5 @@
-"""An operator's verbs: reset, rewind, skip, halt, resume. They need neither Spark nor the application's code.
+"""An operator's verbs: reset, rewind, skip, halt, resume. They need no code of the application, nor Spark, unless an
+adopted table is behind or is rewound.
 
 Every one claims the region (so what is in flight is fenced off), commits a row that says what was done and why, and
 hands the region over again. Nothing here prints.

@@ -27,7 +27,7 @@ def disarmed() -> Iterator[None]:
     arm("")
 
 
-def orders(files: int = 4) -> dict[str, Any]:
+def orders(files: int = 3) -> dict[str, Any]:
     chance = random.Random(3)
     rows = [
         [
@@ -81,7 +81,7 @@ def test_an_application_of_two_sinks_survives_failures_around_its_commits() -> N
         ("publish.before_commit", "raise"),
         ("rewind_table.after_commit", "raise"), ("rewind_table.after_commit", "lost_reply"),
     ]  # fmt: skip
-    assert (proof.states, proof.unreached) == (4, ())
+    assert (proof.states, proof.unreached) == (3, ())
 
 
 @pytest.mark.slow
