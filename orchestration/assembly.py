@@ -371,8 +371,8 @@ def owning(owner: RegionOwner) -> Iterator[RegionOwner]:
     from jobs.errors import Fenced
     from jobs.protocol.history import Outcome
 
-    owner.claim()
     try:
+        owner.claim()
         yield owner
     except Fenced:
         owner.leave()

@@ -16,7 +16,7 @@ from resources.adopted_tables import AdoptedTable
 from resources.checkpoint_table import CheckpointTable
 from resources.delta_commits import is_table
 from resources.delta_tables import ManagedTable
-from resources.garbage import Garbage, garbage_of
+from resources.garbage import KEPT_SECONDS, Garbage, garbage_of, removed_since
 from resources.locations import Folder, LocalFolder
 from resources.staging import STAGING_FOLDER, Staging, verify
 
@@ -25,8 +25,6 @@ _EVOLVE = (
     'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
     " one of another name starts with none"
 )
-_REWRITTEN = ("compacted-", "rewound-")
-_KEPT_SECONDS = 86_400
 
 
 class DirectoryStore:
@@ -113,13 +111,17 @@ class DirectoryStore:
 
         Local copies that older owners left on this machine go as well.
         """
-        removed = 0
+        removed, now = 0, time.time()
         for name in names:
             folder = self.table(name).folder
-            used = named | {file.path.rpartition("/")[0] for file in self.table(name).live_files()}
-            for attempt in _dead(folder, STAGING_FOLDER, below_epoch):
-                is_used = any(path == attempt or path.startswith(f"{attempt}/") for path in used)
-                if not is_used and not _left_a_table_lately(folder, attempt):
+            dead = _dead(folder, STAGING_FOLDER, below_epoch)
+            if not dead:
+                continue
+            # A reader may still hold a version of the table with files that have left it since.
+            shown = {file.path for file in self.table(name).live_files()} | removed_since(folder, now - KEPT_SECONDS)
+            used = named | {path.rpartition("/")[0] for path in shown}
+            for attempt in dead:
+                if not any(path == attempt or path.startswith(f"{attempt}/") for path in used):
                     folder.delete(attempt)
                     removed += 1
         inboxes = LocalFolder(self.home / "inbox" / self.region)
@@ -161,12 +163,6 @@ def regions_of(tables: Folder) -> tuple[str, ...]:
     applications = tables / CHECKPOINTS
     found = [f"{name}/{start}" for name in applications.names() for start in applications.names(name)]
     return tuple(region for region in found if is_table(applications / region))
-
-
-def _left_a_table_lately(folder: Folder, attempt: str) -> bool:
-    """May a reader still hold a version of the table with these files? They were compacted or rewound, not orphaned."""
-    written = (at for name, at in folder.modified(attempt).items() if name.startswith(_REWRITTEN))
-    return any(time.time() - at < _KEPT_SECONDS for at in written)
 
 
 def _dead(folder: Folder, path: str, below_epoch: int) -> list[str]:

@@ -93,10 +93,10 @@ class S3Folder(Folder):
             StoreRefused: it does.
         """
         key = self._key(f"_staged/put-if-absent-{uuid.uuid4().hex}")
-        self.store.put(self.bucket, key, b"1", if_absent=True)
         try:
-            self.store.put(self.bucket, key, b"2", if_absent=True)
-        except ObjectChanged:
+            for content in (b"1", b"2"):
+                self.store.put(self.bucket, key, content, if_absent=True)
+        except ObjectChanged:  # of the first put, too: it was sent again, since its reply was lost
             return
         finally:
             self.store.delete(self.bucket, [key])

@@ -42,7 +42,7 @@ def files_in_reach(
             paths[image.table].update(file.path for file in image.files)
     for image in _images_below(history, oldest):
         paths[image.table].update(file.path for file in image.files)
-    for name, files in _replaced(standing):
+    for name, files in _replaced(standing, history):
         paths[name].update(file.path for file in files)
     return {name: frozenset(found) for name, found in paths.items()}
 
@@ -58,7 +58,12 @@ def _standing(rows: Sequence[CheckpointRow], since: dt.datetime) -> list[Checkpo
     return standing
 
 
-def _replaced(standing: Sequence[CheckpointRow]) -> Iterator[tuple[str, tuple[StagedFile, ...]]]:
+def _replaced(
+    standing: Sequence[CheckpointRow], history: RegionHistory
+) -> Iterator[tuple[str, tuple[StagedFile, ...]]]:
+    """Yield what replaced rows are kept in: also where a rewind took the row back that names them, and not the ids."""
+    for replacement in history.replaced.values():
+        yield from replacement.kept.files.items()
     for row in standing:
         manifest = manifest_of(row)
         if manifest is not None and manifest.replaced is not None:

@@ -77,6 +77,11 @@ class Expected:
         return not whole and "linesep" not in self.options and self.encoding is None
 
     @property
+    def has_row_a_record(self) -> bool:
+        """Does Spark make exactly one row of each record?"""
+        return self.format != "json" or self.strict
+
+    @property
     def header(self) -> tuple[str, ...] | None:
         """Return the names that the first line of a CSV file must have, None where it has no header."""
         has_one = self.format == "csv" and self.options.get("header", "false").lower() == "true"
@@ -92,7 +97,7 @@ def inspect(path: Path, expected: Expected, cleaned: Path) -> Verdict:
     """
     if expected.format == "parquet":
         return parquet_footers.inspect(path, expected.columns or ())
-    if path.suffix not in (".data", *_DECOMPRESSORS):
+    if not can_be_read_here(path):
         return Verdict()
     try:
         if expected.has_records_in_lines:
@@ -104,6 +109,11 @@ def inspect(path: Path, expected: Expected, cleaned: Path) -> Verdict:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
         return Verdict(refused=f"cannot be decompressed: {error}")
+
+
+def can_be_read_here(path: Path) -> bool:
+    """Say whether the lines of a file can be looked at by Python; what else is compressed is Spark's alone to judge."""
+    return path.suffix in (".data", *_DECOMPRESSORS)
 
 
 def count_records(path: Path, expected: Expected) -> int:

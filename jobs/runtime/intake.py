@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 _FILE_NAME = re.compile(r"(\d{19})\.\w+")
 _UNREADABLE = ("FAILED_READ_FILE", "not in gzip format", "ZipException", "EOFException", "MALFORMED_")
+_FAULTS_OF_MACHINES = (
+    *("FILE_NOT_EXIST", "FileNotFoundException", "No such file", "AccessDenied", "AccessControlException"),
+    *("Permission denied", "Too many open files", "Input/output error", "Stale file handle", "No space left"),
+)
+"""Under the same error class as bad content: here the file is good, and an attempt elsewhere or later may read it."""
 _OWN_NAME = re.compile(r"\S*/\d{19}\.\w+")
 _END_OF_PATH = r"(?![A-Za-z0-9_=/-]|\.[A-Za-z0-9])"
 _INSPECTORS = 2
@@ -107,7 +112,8 @@ class Intake:
         else:
             verdicts = [verdict_on(member) for member in members]
         for member, verdict in zip(members, verdicts, strict=True):
-            self._records[member.sequence_id] = verdict.records
+            # Of a line that is an array Spark makes any number of rows, where it is told not to be strict.
+            self._records[member.sequence_id] = verdict.records if expected.has_row_a_record else None
             if verdict.refused is not None:
                 self._refuse(source, member, verdict.refused, is_schema=verdict.is_schema)
             elif verdict.bad:
@@ -142,7 +148,7 @@ class Intake:
                     self._inspect(source, [remote], expected)
                     continue
                 found = _FILE_NAME.search(str(error))
-                if found is None or not any(sign in str(error) for sign in _UNREADABLE):
+                if found is None or not _is_about_content(str(error)):
                     raise
                 member = self.group.member(int(found.group(1)))
                 self._refuse(source, member, f"cannot be read as {expected.format}: {_cause(str(error))}")
@@ -184,6 +190,8 @@ class Intake:
                 alone = source.read(self.session, [str(self.inbox.path(member))], output)
                 alone.write.format("noop").mode("overwrite").save()
             except Exception as error:
+                if not _is_about_content(str(error)):
+                    raise
                 self._refuse(source, member, f"cannot be read as parquet: {_cause(str(error))}")
 
     def _check_counts(
@@ -302,6 +310,10 @@ def _halting(source: Source, member: Assigned, reason: str) -> BadInput:
         'or on_bad="quarantine" at the source',
         triggers=(trigger,),
     )
+
+
+def _is_about_content(error: str) -> bool:
+    return any(sign in error for sign in _UNREADABLE) and not any(sign in error for sign in _FAULTS_OF_MACHINES)
 
 
 def _cause(text: str) -> str:

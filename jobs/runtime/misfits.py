@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.runtime.csv_lines import fields_of
-from jobs.runtime.inspecting import Expected, numbered_records
+from jobs.runtime.inspecting import Expected, can_be_read_here, numbered_records
 from jobs.runtime.verdicts import CAPS, BadRecord
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def bad_records(misfits: Sequence[Misfit], path: Path | None, expected: Expected
     Args:
         path: of the file as it was scanned; None where it cannot be read here, and then the record's number stands.
     """
-    lines = iter(numbered_records(path, expected)) if path is not None and expected.has_records_in_lines else None
+    lines = None
+    if path is not None and expected.has_records_in_lines and can_be_read_here(path):
+        lines = numbered_records(path, expected)
     records = []
     for place, raw, crc, size in misfits:
         position = (_line_of(lines, crc, size) if lines is not None else None) or place

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobs.errors import Fenced, Halted, RegistryLost
+from jobs.errors import DrainmarkError, Fenced, Halted, RegistryLost, Retry
 from jobs.failpoints import FailPoint, reach
 from jobs.protocol.decisions import attempts_after
 from jobs.protocol.history import Outcome, RegionHistory
@@ -134,7 +134,20 @@ class RegionOwner:
             self.report("collect", {"folders": removed})
 
     def roll_forward(self) -> None:
-        """Finish, in commit order, whatever is committed and not published (H3); resets count as done then."""
+        """Finish, in commit order, whatever is committed and not published (H3); resets count as done then.
+
+        Raises:
+            Halted: a table does not take what is committed, and trying again gives the same.
+        """
+        try:
+            self._roll_forward()
+        except DrainmarkError as error:
+            if error.retry is not Retry.PERMANENT:
+                raise
+            why, blamed = "what is committed cannot be published", error.to_json()
+            raise self.halt(why, trigger=None, operator=error.operator, error=blamed) from error
+
+    def _roll_forward(self) -> None:
         reach(FailPoint.ROLL_FORWARD)
         behind = self.behind
         for row in behind:
@@ -154,10 +167,7 @@ class RegionOwner:
     # --- a group ----------------------------------------------------------------------------------------------------
 
     def commit(self, staged: StagedGroup) -> CheckpointRow:
-        """Make a drained group a consistent state: the one commit point.
-
-        Returns:
-            the row of the group's last id.
+        """Make a drained group a consistent state, the one commit point; return the row of its last id.
 
         Raises:
             Fenced: another owner claimed; nothing was committed.

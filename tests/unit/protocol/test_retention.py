@@ -75,6 +75,13 @@ def test_rows_that_were_replaced_are_kept_whatever_the_horizon() -> None:
     assert kept(rows, horizon=0) == {"r2", "g3"}
 
 
+def test_replaced_rows_are_kept_where_a_rewind_took_back_the_row_that_names_them() -> None:
+    """A group's last row has the manifest; a rewind into the group leaves the replacement in force without it."""
+    rows = [*staged(1), *staged(2, 3), published(4), rewind(5, 3), published(5)]
+    rows[3].detail["manifest"]["replaced"] = {"ids": {"1": 2}, "files": {TABLE: [file("r2")]}}  # type: ignore[index]
+    assert "r2" in kept(rows, horizon=100, withdrawn_since=LATE)
+
+
 def test_a_skip_and_a_refusal_name_no_files() -> None:
     rows = [*staged(1), row(RowKind.REFUSED, 1, reason="why"), published(1)]
     assert kept(rows, horizon=100) == {"g1"}
