@@ -357,8 +357,15 @@ def scan_region(
     if workplace.registry.is_empty(region.name) and workplace.history(region.name).states:
         msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
-    folder = source_folder(workplace, source)
-    return record_scan(workplace.registry, region.name, workplace.inputs, folder, source.scan, now=now())
+
+    def was_refused(sequence_id: int | None) -> bool:
+        state = workplace.history(region.name).states.get(sequence_id or 0)
+        return state is not None and "reason" in state.detail
+
+    return record_scan(
+        workplace.registry, region.name, workplace.inputs, source_folder(workplace, source), source.scan,
+        now=now(), was_refused=was_refused,
+    )  # fmt: skip
 
 
 @contextmanager

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainmarkError
 from jobs.protocol.history import RegionHistory
 from jobs.runtime.descriptions import halt_remedies
 
@@ -31,6 +30,9 @@ TOLD = "@on_halt"
 
 _LATE_SECONDS = 2 * LIMIT_SECONDS
 _KEPT_CHARACTERS = 2000
+
+_told_here: set[str] = set()
+"""Attempts of halts that this process has told, in case the registry cannot hold it: a full disk pages once."""
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +73,10 @@ def tell(workplace: Workplace, region: str, history: RegionHistory) -> None:
         _run(workplace.settings.on_halt, event, str(workplace.settings.project_root))
     except Exception as error:
         logger.warning("on_halt of %s failed: %s: %s", region, type(error).__name__, error)
+    _told_here.add(row.attempt)
     try:
         workplace.registry.save_cursor(region, TOLD, row.attempt)
-    except DrainmarkError as error:
+    except Exception as error:
         logger.warning("on_halt of %s may run again: %s", region, error)
 
 
@@ -90,7 +93,7 @@ def make_up(workplace: Workplace, region: str, history: RegionHistory) -> bool:
     row = history.halt
     if row is None or not workplace.settings.on_halt or time.time() - row.recorded_at.timestamp() < _LATE_SECONDS:
         return False
-    if workplace.registry.load_cursor(region, TOLD) == row.attempt:
+    if row.attempt in _told_here or workplace.registry.load_cursor(region, TOLD) == row.attempt:
         return False
     tell(workplace, region, history)
     return True

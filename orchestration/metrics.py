@@ -92,7 +92,7 @@ class Metric:
     name: str
     kind: str
     help: str
-    samples: Sequence[tuple[str, Mapping[str, str], float]]
+    samples: Sequence[tuple[str, Mapping[str, str], float | None]]
 
 
 def region_metrics(workplace: Workplace, region: str) -> list[Metric]:
@@ -116,13 +116,15 @@ def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
         lines.append(f"# TYPE {_PREFIX}{name} {entries[0][1].kind}")
         for region, metric in entries:
             for suffix, labels, value in metric.samples:
+                if value is None:
+                    continue
                 told = ",".join(f'{key}="{_escaped(text)}"' for key, text in {"region": region, **labels}.items())
                 lines.append(f"{_PREFIX}{name}{suffix}{{{told}}} {_number(value)}")
     return "".join(f"{line}\n" for line in lines)
 
 
 def as_json(region: str, metrics: Sequence[Metric]) -> dict[str, Any]:
-    """Return a region's metrics by full name; of the enumeration the name that holds."""
+    """Return a region's metrics by full name, null where there is no value yet; of the enumeration the name."""
     found: dict[str, Any] = {"region": region}
     for metric in metrics:
         for suffix, labels, value in metric.samples:
@@ -239,7 +241,7 @@ def _metrics(totals: Totals, history: RegionHistory, present: _Present) -> list[
     ]
     found = [Metric(name="state", kind="gauge", help="state of the region's controller, 1 for the one that holds",
                     samples=[("", {"state": each.value}, int(each is state)) for each in State])]  # fmt: skip
-    found += [_single(name, "gauge", told, value) for name, told, value in gauges if value is not None]
+    found += [_single(name, "gauge", told, value) for name, told, value in gauges]
     found += [_single(f"{name}_total", "counter", told, totals.counts.get(key, 0)) for name, key, told in _COUNTERS]
     found += [_summary(name, told, totals) for name, told in _DURATIONS]
     return found
@@ -263,7 +265,7 @@ _DURATIONS = (
 )
 
 
-def _single(name: str, kind: str, told: str, value: float) -> Metric:
+def _single(name: str, kind: str, told: str, value: float | None) -> Metric:
     return Metric(name=name, kind=kind, help=told, samples=[("", {}, value)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jobs.errors import InputChanged
@@ -15,12 +16,23 @@ if TYPE_CHECKING:
 
 
 def record_scan(
-    registry: Registry, region: str, inputs: Inputs, location: str, scan: DirectoryScan, *, now: float
+    registry: Registry,
+    region: str,
+    inputs: Inputs,
+    location: str,
+    scan: DirectoryScan,
+    *,
+    now: float,
+    was_refused: Callable[[int | None], bool] = lambda sequence_id: False,
 ) -> ScanResult:
     """Scan a folder, or a prefix of a bucket, and add its new files to the registry, in order.
 
-    A file that changed before it was committed is a new trigger, at the end of the order. One that changed after it
-    was committed is ignored, taken anew, or an error, as `on_change` says.
+    A file that changed before it was committed is a new trigger, at the end of the order, and so is one of which
+    nothing was taken and that was mended. One that changed after it was committed is ignored, taken anew, or an error,
+    as `on_change` says.
+
+    Args:
+        was_refused: was the file of a sequence id quarantined whole? Asked only of files that changed.
 
     Raises:
         InputChanged: a committed file changed and `on_change` is "halt".
@@ -30,8 +42,9 @@ def record_scan(
     registry.add_triggers(region, list(result.new))
     changed: list[NewTrigger] = []
     for uri, _, trigger in result.changed:
-        committed = any(known.status is TriggerStatus.COMMITTED for known in registry.by_uri(region, uri))
-        if not committed or scan.on_change == "reprocess":
+        committed = [known for known in registry.by_uri(region, uri) if known.status is TriggerStatus.COMMITTED]
+        is_mended = bool(committed) and was_refused(committed[-1].sequence_id)
+        if not committed or is_mended or scan.on_change == "reprocess":
             changed.append(trigger)
         elif scan.on_change == "halt":
             msg = f"{uri} was committed and is another file now"

@@ -95,6 +95,8 @@ class Tracer:
         seen = registry.by_uri(self.region, found[0]) if registry is not None else []
         settled = {row.trigger_order for row in self.history.states.values()}
         entries += [_waiting_entry(trigger) for trigger in seen if _is_waiting(trigger, settled)]
+        if not entries:  # committed between our two looks
+            raise UnknownName(f"{found[0]} is being committed right now", remedy="ask again")
         return {**entries[-1], "ids": entries}
 
     def sequence(self, number: int) -> dict[str, Any]:

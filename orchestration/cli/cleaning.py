@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.errors import Owned, UsageError
+from jobs.errors import DrainmarkError
 from orchestration.cli import output
 from orchestration.cli.options import AsJson, Home, Yes, workplace
 
@@ -28,20 +28,20 @@ def gc(
     place = workplace(home)
     regions = [find_region(region, workplace=place)] if region is not None else place.known_regions()
     done: list[dict[str, Any]] = []
-    owned: list[Owned] = []
+    failed: list[DrainmarkError] = []
     for name in regions:
         try:
             done.append(collect_region(place, name, dry_run=dry_run))
-        except Owned as error:
-            owned.append(error)
+        except DrainmarkError as error:  # the others have their turn all the same
+            failed.append(error)
     if as_json:
         output.emit(done)
     else:
         _show(done)
-    if owned:
-        raise owned[0]
+    if failed:
+        raise failed[0]
     if any(entry["refused"] and not dry_run for entry in done):
-        raise UsageError("nothing was deleted where the clock is doubtful", remedy="set the clock, then repeat it")
+        raise DrainmarkError("nothing was deleted where the clock is doubtful", remedy="set the clock, then repeat it")
 
 
 def _show(done: list[dict[str, Any]]) -> None:

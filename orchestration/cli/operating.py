@@ -31,8 +31,10 @@ def metrics(
     found = {name: region_metrics(place, name) for name in names}
     if as_json:
         output.emit([to_json(name, entries) for name, entries in found.items()])
+    elif not found:
+        output.note("no region has run here yet: drainmark run APP")
     else:
-        output.say(as_text(found).rstrip("\n") or "no region has run here yet: drainmark run APP")
+        output.say(as_text(found).rstrip("\n"))
 
 
 def trace(

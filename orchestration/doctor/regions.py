@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestration.assembly import Workplace
@@ -36,10 +36,22 @@ def examine_region(
         "registry_epoch": known,
         "is_code_found": load_region(workplace, region) is not None,
     }
-    findings = [_agreement(region, history, known), _halted(region, history)]
-    findings += [_owner(workplace, region, history, registry), _clock(workplace, region, registry)]
-    findings.append(_garbage(workplace, region))
+    looks: Mapping[str, Callable[[], Finding]] = {
+        "registry_agrees": lambda: _agreement(region, history, known),
+        "not_halted": lambda: _halted(region, history),
+        "one_writer": lambda: _owner(workplace, region, history, registry),
+        "clock": lambda: _clock(workplace, region, registry),
+        "garbage": lambda: _garbage(workplace, region),
+    }
+    findings = [_guarded(name, look, region) for name, look in looks.items()]
     return entry, [*findings, *_tables(workplace, region, history)]
+
+
+def _guarded(name: str, look: Callable[[], Finding], region: str) -> Finding:
+    try:
+        return look()
+    except Exception as error:
+        return broken(name, error, where=f"{region}: ")
 
 
 def _agreement(region: str, history: RegionHistory, known: int | None) -> Finding:

@@ -254,6 +254,17 @@ def test_a_mended_file_is_taken_in_again_under_an_id_of_its_own(quarantined: Wor
         redrive(quarantined, REGION, "c.csv")
 
 
+def test_a_mended_file_that_is_scanned_before_it_is_redriven_is_taken_and_halts_nothing(
+    quarantined: Workplace, tmp_path: Path
+) -> None:
+    """Nothing of it was taken, so it is no change of a committed file (I4), and its default `on_change="halt"`."""
+    mended = tmp_path / "inbox" / "c.csv"
+    mended.write_bytes(b"id,name\n1,mended\n")
+    os.utime(mended, (LONG_AGO, LONG_AGO))
+    run_once(quarantined, copying(tmp_path / "inbox", **CSV))
+    assert [row["name"] for row in rows(quarantined, REGION, "copied") if row["_sequence_id"] == 4] == ["mended"]
+
+
 def test_the_verbs_print_what_they_found(
     quarantined: Workplace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
