@@ -16,6 +16,7 @@ from jobs.errors import DrainmarkError, RegistryLost, UnknownName
 from jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
 from jobs.graph.application import shipped_applications
 from orchestration.assembly import Opened, Workplace, open_application, source_folder, source_of
+from resources.settings import SQLITE
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 NOTE = "@declared"
 """Name of the cursor that holds the note; no operator can be called so."""
 
-_SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Declared:
 def existing_registry(workplace: Workplace) -> Registry | None:
     """Return the registry if there is one that can be read; looking does not create it."""
     url = workplace.settings.registry_url
-    if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).is_file():
+    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).is_file():
         return None
     try:
         return workplace.registry

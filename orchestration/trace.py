@@ -19,6 +19,7 @@ from jobs.protocol.ids import txn_version
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.triggers import TriggerStatus
+from jobs.runtime.descriptions import scanned_identity
 from orchestration.assembly import Workplace
 from orchestration.declared import existing_registry
 from orchestration.operations import names_file
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _SEQUENCE_ID = "_sequence_id"
 _NUMBERED = frozenset({RowKind.STATE, RowKind.SKIP})
-_OF_US = frozenset({"output", "origin"})
 _COMPARED = 5000
 """Names that a misspelt one is compared with, the last in order: with all of a million it would take minutes."""
 
@@ -175,7 +175,7 @@ class Tracer:
     def _entry(self, row: CheckpointRow, *, with_tables: bool = True) -> dict[str, Any]:
         """Return one committed row of a trigger; every key always present."""
         is_state = row.kind is RowKind.STATE
-        identity = {name: value for name, value in (row.trigger_identity or {}).items() if name not in _OF_US}
+        identity = scanned_identity(row.trigger_identity or {})
         return {
             "region": self.region,
             "trigger": row.trigger_uri,

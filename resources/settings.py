@@ -27,8 +27,10 @@ from jobs.errors import HomeNotFound, UsageError
 SETTINGS_FILE = "drainmark.toml"
 """Name of the file that marks a project's root."""
 
+SQLITE = "sqlite:///"
+"""How the URL of a registry in a file begins."""
+
 _MIB = 1024 * 1024
-_SQLITE = "sqlite:///"
 
 
 class Settings(BaseSettings):
@@ -227,9 +229,9 @@ def _home(value: object, settings_file: Path | None, root: Path) -> Path:
 
 def _registry_url(value: object, home: Path, root: Path) -> object:
     if not value:
-        return f"{_SQLITE}{home / 'registry.db'}"
-    if isinstance(value, str) and value.startswith(_SQLITE):
-        return f"{_SQLITE}{root / value.removeprefix(_SQLITE)}"
+        return f"{SQLITE}{home / 'registry.db'}"
+    if isinstance(value, str) and value.startswith(SQLITE):
+        return f"{SQLITE}{root / value.removeprefix(SQLITE)}"
     return value
 
 

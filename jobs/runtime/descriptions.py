@@ -25,6 +25,11 @@ def full_identity(trigger: Trigger) -> dict[str, Any]:
     return {**trigger.identity, "output": trigger.output, "origin": trigger.origin}
 
 
+def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the identity as a scan found it, of what `full_identity` keeps in a row."""
+    return {name: value for name, value in kept.items() if name not in ("output", "origin")}
+
+
 def halt_remedies(region: str, halt: Mapping[str, Any]) -> list[str]:
     """Return the commands that end a halt, the detail of whose row is given."""
     commands = [f"drainmark resume {region}"]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import DrainmarkError
 from orchestration.doctor.findings import Finding, fail, ok, warn
+from resources.settings import SQLITE
 
 if TYPE_CHECKING:
     from resources.locations import Folder
 
 _ENOUGH_BYTES = 1024**3
-_SQLITE = "sqlite:///"
 _NETWORK = frozenset(
     {"9p", "afs", "ceph", "cifs", "davfs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"}
 )
@@ -81,9 +81,9 @@ def registry_disk(url: str, mounts: str | None = None) -> Finding:
     Args:
         mounts: text of /proc/mounts; read by default.
     """
-    if not url.startswith(_SQLITE):
+    if not url.startswith(SQLITE):
         return ok("registry_disk", "the registry is in PostgreSQL")
-    file = Path(url.removeprefix(_SQLITE)).resolve()
+    file = Path(url.removeprefix(SQLITE)).resolve()
     if mounts is None:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace") if _MOUNTS.exists() else ""
     kind = _file_system(file, mounts)

@@ -11,15 +11,15 @@ from jobs.errors import Owned
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, TriggerStatus, file_key
+from jobs.runtime.descriptions import scanned_identity
 from orchestration.assembly import Workplace, open_application, source_folder, source_of
 from orchestration.declared import existing_registry, load_region, remember
+from resources.settings import SQLITE
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
     from orchestration.assembly import Opened
 
-_SQLITE = "sqlite:///"
-_OF_US = frozenset({"output", "origin"})
 """What a checkpoint row keeps beside the identity of a file."""
 
 
@@ -49,9 +49,9 @@ def repair(
 def _set_aside_damaged(workplace: Workplace) -> None:
     """Rename an SQLite file that cannot be read, so that a new one can take its place."""
     url = workplace.settings.registry_url
-    if existing_registry(workplace) is not None or not url.startswith(_SQLITE):
+    if existing_registry(workplace) is not None or not url.startswith(SQLITE):
         return
-    file = Path(url.removeprefix(_SQLITE))
+    file = Path(url.removeprefix(SQLITE))
     suffix = f".damaged-{int(time.time())}"
     for part in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
         if part.exists():
@@ -120,7 +120,7 @@ def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int 
     from jobs.runtime.scanning import identity_key
 
     kept: Mapping[str, Any] = row.trigger_identity or {}
-    identity = {name: value for name, value in kept.items() if name not in _OF_US}
+    identity = scanned_identity(kept)
     return RebuiltTrigger(
         uri=row.trigger_uri or "",
         identity=identity,
