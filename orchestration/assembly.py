@@ -19,6 +19,7 @@ from jobs.graph.application import Application, load_application, nearest
 from jobs.graph.params import Params, bind_params
 from jobs.protocol.addresses import is_object
 from jobs.protocol.history import RegionHistory
+from jobs.protocol.rows import RowKind
 from jobs.regions.plan import ApplicationPlan, RegionPlan, compile_application
 from orchestration.halting import teller
 from orchestration.metrics import metered
@@ -360,7 +361,7 @@ def scan_region(
 
     def was_refused(sequence_id: int | None) -> bool:
         state = workplace.history(region.name).states.get(sequence_id or 0)
-        return state is not None and "reason" in state.detail
+        return state is not None and state.kind is RowKind.STATE and "reason" in state.detail
 
     return record_scan(
         workplace.registry, region.name, workplace.inputs, source_folder(workplace, source), source.scan,
