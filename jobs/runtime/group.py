@@ -167,10 +167,17 @@ class GroupWork:
         if operator.name in self.blueprint.written_by:
             self._stage(operator, frame, materialiser, pool)
             return
-        read_as_is = isinstance(operator, Source) and frame is frames.scanned(output)
-        if self.blueprint.region.consumers(operator.name, output) > 1 and not read_as_is:
+        if self.blueprint.region.consumers(operator.name, output) > 1 and not self._is_fixed(operator, frame, frames):
             frame = self._blaming(operator, lambda: materialiser.once(frame))
         frames.streams[f"{operator.name}[{output}]" if output else operator.name] = frame
+
+    def _is_fixed(self, operator: Operator, frame: DataFrame, frames: GroupFrames) -> bool:
+        """Is a source's frame what was materialised when it was read, but for columns left out or renamed?"""
+        if not isinstance(operator, Source):
+            return False
+        verdict = self.blueprint.verdicts.get(operator.name)
+        is_as_read = any(frame is read for read in frames.scanned_frames.values())
+        return is_as_read or (verdict is not None and verdict.only_picks)
 
     def _scan(self, inbox: Inbox, materialiser: Materialiser) -> dict[str, DataFrame]:
         """Take in the files of each output; what cannot be read is quarantined, or halts the region."""

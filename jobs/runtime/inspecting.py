@@ -11,7 +11,7 @@ import bz2
 import codecs
 import gzip
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -88,12 +88,16 @@ class Expected:
         return tuple(name for name, _ in self.columns) if has_one and self.columns else None
 
 
-def inspect(path: Path, expected: Expected, cleaned: Path) -> Verdict:
+def inspect(
+    path: Path, expected: Expected, cleaned: Path, take: Callable[[bytes], object] = lambda piece: None
+) -> Verdict:
     """Judge one file; it is read at most twice, in pieces of bounded size.
 
     Args:
         path: ends in what Spark sees of the name (`.data`, `.gz`, …).
         cleaned: where the good lines are written, if some lines are bad.
+        take: gets each piece of a file with a record a line, as long as nothing bad was found: whole lines, without
+            byte order mark.
     """
     if expected.format == "parquet":
         return parquet_footers.inspect(path, expected.columns or ())
@@ -101,7 +105,7 @@ def inspect(path: Path, expected: Expected, cleaned: Path) -> Verdict:
         return Verdict()
     try:
         if expected.has_records_in_lines:
-            return _quick(path, expected) or _separate(path, expected, cleaned)
+            return _quick(path, expected, take) or _separate(path, expected, cleaned)
         return _whole(path, expected)
     except Refused as refused:
         return Verdict(refused=str(refused), is_schema=isinstance(refused, OtherColumns))
@@ -129,7 +133,7 @@ def numbered_records(path: Path, expected: Expected) -> Iterator[tuple[int, byte
 # --- the quick look ------------------------------------------------------------------------------------------------
 
 
-def _quick(path: Path, expected: Expected) -> Verdict | None:
+def _quick(path: Path, expected: Expected, take: Callable[[bytes], object]) -> Verdict | None:
     """Return the verdict on a file that is good at first sight, None for one to be taken apart.
 
     The number of records may be too high, by lines of spaces and comments: Spark's word is checked by `count_records`.
@@ -141,6 +145,7 @@ def _quick(path: Path, expected: Expected) -> Verdict | None:
         found = _good_records(chunk, expected)
         if found is None:
             return None
+        take(chunk)
         records += found - (1 if is_first and expected.header else 0)
         is_first = False
     return Verdict(records=records)

@@ -24,8 +24,9 @@ from jobs.runtime.inspecting import Expected, count_records, inspect
 from jobs.runtime.materialising import Materialiser
 from jobs.runtime.misfits import bad_records, misfits_of
 from jobs.runtime.parquet_footers import Columns, fault_of_pages
+from jobs.runtime.parsing import Content, Parsed, Parser, can_parse, schema_of
 from jobs.runtime.quarantining import Quarantine
-from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
+from jobs.runtime.reading import PARSED_FOLDER, Assigned, Group, Inbox, paths_by_id
 from jobs.runtime.verdicts import CAPS, BadRecord, Verdict
 
 if TYPE_CHECKING:
@@ -86,25 +87,51 @@ class Intake:
         self.rows_in.update(dict.fromkeys((member.sequence_id for member in members), 0))
         self.inbox.output_folder(output).mkdir(parents=True, exist_ok=True)
         expected = expected_of(source, output)
-        # An object that is read where it is cannot be looked at first: Spark's parser alone judges it.
-        self._inspect(source, [member for member in members if not self._is_in_place(member)], expected)
-        rows, counts = self._read(source, output, members, expected)
-        self._check_counts(source, members, counts, expected)
-        self._keep_misfits(source, rows, counts, expected)
-        refused = [number for number in counts if number in self.quarantine.files]
-        if CORRUPT in rows.columns:
-            rows = (rows.where(f"{CORRUPT} is null") if any(bad for _, bad in counts.values()) else rows).drop(CORRUPT)
-        if refused:
-            rows = rows.where(f"{SEQUENCE_ID} not in ({','.join(map(str, refused))})")
-        for number, (read, bad) in counts.items():
-            self.rows_in[number] += 0 if number in refused else read - bad
-        return with_source_file(rows, self.group.first_id, paths_by_id(self.group.members))
+        parsed = self._parse(source, output, members, expected)
+        self._check_counts(source, members, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
+        self.rows_in.update(parsed.counts)
+        frame = self.materialiser.parsed(parsed, schema_of(expected)) if parsed.counts else None
+        left = [member for member in members if member.sequence_id not in parsed.counts]
+        if frame is None or any(member.sequence_id not in self.quarantine.files for member in left):
+            rows = self._read_good(source, output, left, expected)
+            frame = rows if frame is None else self.materialiser.joined(frame, rows)
+        return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
 
     # --- before Spark reads ------------------------------------------------------------------------------------------
 
-    def _inspect(self, source: Source, members: Sequence[Assigned], expected: Expected) -> None:
+    def _parse(self, source: Source, output: str, members: Sequence[Assigned], expected: Expected) -> Parsed:
+        """Inspect the files, and parse those that are good and plain; Spark gets to see the others only.
+
+        An object that is read where it is cannot be looked at first: Spark's parser alone judges it.
+        """
+        here = [member for member in members if not self._is_in_place(member)]
+        if not can_parse(expected):
+            self._inspect(source, here, expected)
+            return Parsed()
+        folder = None if self.materialiser.small else self.inbox.folder / PARSED_FOLDER / (output or "all")
+        parser = Parser(expected, folder)
+        try:
+            self._inspect(source, here, expected, parser)
+            parsed = parser.finish()
+        finally:
+            parser.close()
+        if len(parsed.counts) < len(here):
+            for number in parsed.counts:
+                self.inbox.put_aside(self.group.member(number))
+        return parsed
+
+    def _inspect(
+        self, source: Source, members: Sequence[Assigned], expected: Expected, parser: Parser | None = None
+    ) -> None:
         def verdict_on(member: Assigned) -> Verdict:
-            return inspect(self.inbox.path(member), expected, self.inbox.folder / f"{member.sequence_id:019d}.cleaned")
+            cleaned = self.inbox.folder / f"{member.sequence_id:019d}.cleaned"
+            if parser is None:
+                return inspect(self.inbox.path(member), expected, cleaned)
+            content = Content()
+            verdict = inspect(self.inbox.path(member), expected, cleaned, content.take)
+            if verdict.records is not None and verdict.cleaned is None and content.is_whole:
+                parser.add(member.sequence_id, b"".join(content.pieces), verdict.records)
+            return verdict
 
         if len(members) > 1 and expected.format in ("json", "parquet"):  # these parsers let go of Python's lock
             with ThreadPoolExecutor(_INSPECTORS, thread_name_prefix="inspect") as pool:
@@ -123,6 +150,20 @@ class Intake:
                     self.inbox.put_aside(member, verdict.cleaned)
 
     # --- Spark -------------------------------------------------------------------------------------------------------
+
+    def _read_good(self, source: Source, output: str, members: Sequence[Assigned], expected: Expected) -> DataFrame:
+        """Return the good rows of files that Spark reads; the others are quarantined."""
+        rows, counts = self._read(source, output, members, expected)
+        self._check_counts(source, members, counts, expected)
+        self._keep_misfits(source, rows, counts, expected)
+        refused = [number for number in counts if number in self.quarantine.files]
+        if CORRUPT in rows.columns:
+            rows = (rows.where(f"{CORRUPT} is null") if any(bad for _, bad in counts.values()) else rows).drop(CORRUPT)
+        if refused:
+            rows = rows.where(f"{SEQUENCE_ID} not in ({','.join(map(str, refused))})")
+        for number, (read, bad) in counts.items():
+            self.rows_in[number] += 0 if number in refused else read - bad
+        return rows
 
     def _read(
         self, source: Source, output: str, members: Sequence[Assigned], expected: Expected

@@ -15,6 +15,9 @@ from jobs.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from jobs.runtime.parsing import Parsed
 
 _NO_ZONE = "timestamp[us]"
 
@@ -39,17 +42,33 @@ class Materialiser:
         self.held.append(kept)
         return kept
 
-    def local(self, table: Any, like: DataFrame) -> DataFrame:
+    def parsed(self, parsed: Parsed, schema: StructType) -> DataFrame:
+        """Return what was parsed in this process as a frame; reading it twice gives the same rows twice."""
+        import pyarrow as pa
+
+        if parsed.tables:
+            return self.local(pa.concat_tables(parsed.tables), schema)
+        if parsed.paths:
+            return self.session.read.schema(schema).parquet(*parsed.paths)
+        return self.session.createDataFrame([], schema)
+
+    def joined(self, some: DataFrame, others: DataFrame) -> DataFrame:
+        """Return the rows of both, in one partition where the group is small."""
+        rows = some.unionByName(others)
+        return rows.coalesce(1) if self.small else rows
+
+    def local(self, table: Any, like: DataFrame | StructType) -> DataFrame:
         """Return Arrow rows as a frame of one partition: keyed operators then need no exchange.
 
         Args:
-            like: where the rows come from; has their types, which Arrow's tell all but for times without a zone.
+            like: has the rows' types, which Arrow's tell all but for times without a zone.
         """
         if _NO_ZONE not in str(table.schema):
             return self.session.createDataFrame(table).coalesce(1)
         from pyspark.sql.types import StructType
 
-        columns = StructType([column for column in like.schema.fields if column.name in table.column_names])
+        schema = like if isinstance(like, StructType) else like.schema
+        columns = StructType([column for column in schema.fields if column.name in table.column_names])
         return self.session.createDataFrame(table, columns).coalesce(1)
 
     def counted(self, frame: DataFrame, corrupt: str | None) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:

@@ -13,6 +13,7 @@ from jobs.protocol.triggers import Trigger
 from jobs.runtime.ports import Inputs
 
 _GZIP_RATIO = 10
+PARSED_FOLDER = "_parsed"
 _ASIDE = "_aside"
 
 

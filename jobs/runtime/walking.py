@@ -43,6 +43,7 @@ _NOT_DETERMINISTIC = re.compile(
 )
 _ID = re.compile(r"(?:^|, )_sequence_id#\d+L?(?=,|$)")
 _SAME_ID = re.compile(r"_sequence_id#\d+L? <?=>? _sequence_id#\d+L?")
+_PICKED = re.compile(r"Project \[(\w+#\d+L?( AS \w+#\d+L?)?(, (?=\w)|(?=\])))*\]")
 _BRANCH = re.compile(r"^((?:[ :]  )*)(?:[:+]- )?")
 _STREAM_LEFT = frozenset({"Inner", "LeftOuter", "LeftSemi", "LeftAnti", "Cross"})
 _STREAM_RIGHT = frozenset({"Inner", "RightOuter", "Cross"})
@@ -50,10 +51,15 @@ _STREAM_RIGHT = frozenset({"Inner", "RightOuter", "Cross"})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a function may see many triggers at once, and if not, which node of its plan forbids it."""
+    """Whether a function may see many triggers at once, and if not, which node of its plan forbids it.
+
+    Attributes:
+        only_picks: it picks and renames columns and does nothing else, so it may as well be done twice.
+    """
 
     vectorises: bool
     reason: str = ""
+    only_picks: bool = False
 
 
 @dataclass(slots=True)
@@ -83,12 +89,13 @@ def verdict_of(frame: DataFrame) -> Verdict:
     text = analysed_plan(frame)
     if "subquery#" in text or "exists#" in text:
         return Verdict(False, "a subquery sees the rows of all triggers")
-    for node in _parse(text).walk():
+    nodes = list(_parse(text).walk())
+    for node in nodes:
         if node.is_stream and (reason := _objection(node)):
             return Verdict(False, reason)
     if "_sequence_id" not in frame.columns:
         return Verdict(False, "its result lacks _sequence_id (dm.select keeps it)")
-    return Verdict(True)
+    return Verdict(True, only_picks=all(_only_picks(node) for node in nodes))
 
 
 def analysed_plan(frame: DataFrame) -> str:
@@ -139,6 +146,12 @@ def _objection(node: _Node) -> str | None:
             return None
         return f"{name} is not keyed by _sequence_id"
     return f"{name} sees the rows of all triggers"
+
+
+def _only_picks(node: _Node) -> bool:
+    if node.name == "Project":
+        return _PICKED.fullmatch(node.text) is not None
+    return not node.children
 
 
 def _join_is_row_wise(node: _Node) -> bool:

@@ -1,0 +1,430 @@
+"""Parse good CSV and text files in this process, by Arrow: several times the speed of Spark's parser (design.md §3.6).
+
+Only what is sure to come out as Spark's own rows is taken: plain options, types whose texts both parsers read alike,
+and content in which nothing is open to interpretation. Every other file is left to Spark. A test reads the same files
+both ways. What is parsed is materialised by that: in memory for a small group, else as Parquet in the attempt's inbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.graph.operator import POSITION, SEQUENCE_ID
+from jobs.runtime.inspecting import Expected
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILE_BYTES = 64 * 1024 * 1024
+"""A file beyond is left to Spark, which reads it by several tasks."""
+
+_BATCH_BYTES = 16 * 1024 * 1024
+_WORKERS = 2
+_WAITING = 3
+_ROW_GROUP_ROWS = 1 << 20
+_NO_SUCH_BYTE = b"\x01"
+_CSV_OPTIONS: Mapping[str, frozenset[str]] = {
+    "header": frozenset({"true", "false"}),
+    "encoding": frozenset({"utf-8", "utf8"}),
+    "charset": frozenset({"utf-8", "utf8"}),
+    "quote": frozenset({'"'}),
+    "escape": frozenset({"\\", '"'}),
+}
+_SEPARATORS = frozenset({",", ";", "|", "\t"})
+_NAIVE_LENGTHS = (19, 23, 26)
+_ZONED_LENGTHS = (20, 24, 27)
+_DATE_LENGTH = 10
+
+
+class _NotSure(Exception):
+    """Spark might read this otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A good file's content in UTF-8, without its header, and the records that the inspection counted."""
+
+    number: int
+    content: bytes
+    records: int
+
+
+@dataclass(slots=True)
+class Content:
+    """Collects the pieces of a file, as long as they are few enough to be held."""
+
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return self.size <= FILE_BYTES
+
+    def take(self, piece: bytes) -> None:
+        self.size += len(piece)
+        self.pieces.append(piece)
+        if not self.is_whole:
+            self.pieces.clear()
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What was parsed, in no order: tables of a small group, Parquet files of a large one.
+
+    Columns are `_sequence_id` bigint, `_position` struct<block, row> and the declared ones.
+
+    Attributes:
+        counts: rows by id, of the files that were parsed; every other file is left to Spark.
+    """
+
+    counts: dict[int, int] = field(default_factory=dict)
+    tables: list[pa.Table] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+
+class Parser:
+    """Parses the files of one output, batch by batch, beside whoever reads them; used once.
+
+    Args:
+        expected: what the files are declared to be; see `can_parse`.
+        folder: for the Parquet files of a large group; None keeps the rows in memory.
+    """
+
+    def __init__(self, expected: Expected, folder: Path | None) -> None:
+        self._expected = expected
+        self._folder = folder
+        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="parse")
+        self._batch: list[File] = []
+        self._batches: list[Future[tuple[dict[int, int], Any]]] = []
+        self._bytes = 0
+
+    def add(self, number: int, content: bytes, records: int) -> None:
+        """Take a file in, if its content is as plain as it must be."""
+        if self._expected.header is not None:
+            content = _without_header(content)
+        if records and not is_plain(content, self._expected):
+            return
+        self._batch.append(File(number, content, records))
+        self._bytes += len(content)
+        if self._bytes >= _BATCH_BYTES:
+            self._submit()
+
+    def finish(self) -> Parsed:
+        """Return what was parsed, whole files only."""
+        if self._batch:
+            self._submit()
+        parsed = Parsed()
+        try:
+            for batch in self._batches:
+                counts, rows = batch.result()
+                parsed.counts.update(counts)
+                if rows is not None:
+                    (parsed.tables if self._folder is None else parsed.paths).append(rows)
+        finally:
+            self.close()
+        return parsed
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _submit(self) -> None:
+        waiting = [batch for batch in self._batches if not batch.done()]
+        if len(waiting) >= _WAITING:  # memory: no more than this is read ahead of the parser
+            waiting[0].result()
+        self._batches.append(self._pool.submit(self._parse, len(self._batches), self._batch))
+        self._batch, self._bytes = [], 0
+
+    def _parse(self, place: int, files: Sequence[File]) -> tuple[dict[int, int], Any]:
+        table, counts = parse_files(files, self._expected)
+        if table is None or self._folder is None:
+            return counts, table
+        import pyarrow.parquet as pq
+
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{place:06d}.parquet"
+        pq.write_table(table, path, compression="lz4", row_group_size=_ROW_GROUP_ROWS, store_schema=False)
+        return counts, str(path)
+
+
+def can_parse(expected: Expected) -> bool:
+    """Say whether files declared so are parsed here, as far as their content allows it."""
+    if not expected.has_records_in_lines:
+        return False
+    if expected.format == "text":
+        return not expected.options
+    columns = expected.columns or ()
+    plain = all(value.lower() in _CSV_OPTIONS.get(name, ()) for name, value in expected.options.items()
+                if name not in ("sep", "delimiter"))  # fmt: skip
+    # A line of spaces is no record of Spark's, and would be one of a single column's.
+    return (
+        expected.format == "csv"
+        and plain
+        and len(columns) > 1
+        and expected.dialect.sep in _SEPARATORS
+        and all(_reader_of(kind) is not None for _, kind in columns)
+    )
+
+
+def is_plain(content: bytes, expected: Expected) -> bool:
+    """Say whether both parsers split a good file's content into the same records and fields."""
+    if b"\r" in content and content.count(b"\r") != content.count(b"\r\n"):
+        return False
+    if expected.format == "text":
+        return _NO_SUCH_BYTE not in content
+    quote = expected.dialect.quote.encode()
+    return quote * 2 not in content  # an empty field in quotes, or a quote in a field
+
+
+def schema_of(expected: Expected) -> Any:
+    """Return the StructType of what is parsed: tags, then the declared columns."""
+    from pyspark.sql.types import StringType, StructType
+
+    schema = StructType.fromDDL(f"{SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>")
+    for name, kind in expected.columns or (("value", StringType()),):
+        schema.add(name, kind)
+    return schema
+
+
+def parse_files(files: Sequence[File], expected: Expected) -> tuple[pa.Table | None, dict[int, int]]:
+    """Parse files together, and one by one where they cannot be: one odd file costs the others nothing.
+
+    Returns:
+        the rows, None for none, and the rows of each file that was parsed.
+    """
+    import pyarrow as pa
+
+    try:
+        table = _rows_of(files, expected)
+    except (_NotSure, pa.ArrowException):
+        if len(files) == 1:
+            return None, {}
+    else:
+        # Alone, a file's rows are what there is: the inspection may have counted an empty line.
+        counts = {file.number: file.records for file in files} if len(files) > 1 else {files[0].number: table.num_rows}
+        return _tagged(table, counts), counts
+    alone = [parse_files([file], expected) for file in files]
+    tables = [table for table, _ in alone if table is not None]
+    return pa.concat_tables(tables) if tables else None, {n: rows for _, counts in alone for n, rows in counts.items()}
+
+
+def _rows_of(files: Sequence[File], expected: Expected) -> Any:
+    content = b"".join(_terminated(file.content) for file in files)
+    table = _parse_text(content) if expected.format == "text" else _parse_csv(content, expected)
+    # A file has at most as many rows as lines: where the sums are equal, each file's count is.
+    if len(files) > 1 and table.num_rows != sum(file.records for file in files):
+        raise _NotSure
+    return table
+
+
+def _terminated(content: bytes) -> bytes:
+    return content if not content or content.endswith(b"\n") else content + b"\n"
+
+
+def _without_header(content: bytes) -> bytes:
+    """Return what follows the first line that is not empty: the inspection knows it for the header."""
+    start = len(content) - len(content.lstrip(b"\r\n"))
+    end = content.find(b"\n", start)
+    return content[end + 1 :] if end >= 0 else b""
+
+
+def _tagged(table: pa.Table, rows_by_id: Mapping[int, int]) -> pa.Table:
+    """Put the id, and the place in the file, before the columns (H21)."""
+    import numpy as np
+    import pyarrow as pa
+
+    counts = np.fromiter(rows_by_id.values(), np.int64)
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    ids = np.repeat(np.fromiter(rows_by_id, np.int64), counts)
+    places = np.arange(len(ids), dtype=np.int64) - starts
+    position = pa.StructArray.from_arrays([np.zeros(len(ids), np.int64), places], names=["block", "row"])
+    columns = [pa.array(ids), position, *table.columns]
+    return pa.table(columns, names=[SEQUENCE_ID, POSITION, *table.column_names])
+
+
+# --- text and CSV --------------------------------------------------------------------------------------------------
+
+
+def _parse_text(content: bytes) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    if not content:
+        return pa.table({"value": pa.array([], pa.string())})
+    return csv.read_csv(
+        pa.BufferReader(content),
+        read_options=csv.ReadOptions(column_names=["value"], block_size=_block_size(content)),
+        parse_options=csv.ParseOptions(
+            delimiter=_NO_SUCH_BYTE.decode(), quote_char=False, escape_char=False, ignore_empty_lines=False
+        ),
+        convert_options=csv.ConvertOptions(column_types={"value": pa.string()}, check_utf8=False, null_values=[]),
+    )
+
+
+def _parse_csv(content: bytes, expected: Expected) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    columns, dialect = expected.columns or (), expected.dialect
+    readers = [_reader_of(kind) for _, kind in columns]
+    names = [str(place) for place in range(len(columns))]  # the same name twice would be one column of the reader's
+    if not content:
+        return pa.table([pa.array([], reader.kind) for reader in readers], names=[name for name, _ in columns])
+    # Of a number the reader would trim spaces, and take 0x1F for 31: then it gets texts, and they are cast.
+    has_hex = b"0x" in content or b"0X" in content
+    is_direct = not has_hex and not _has_spaces_at_ends(content, dialect.sep.encode(), dialect.quote.encode())
+    kinds = {
+        name: reader.kind if is_direct and reader.is_number else pa.string()
+        for name, reader in zip(names, readers, strict=True)
+    }
+    table = csv.read_csv(
+        pa.BufferReader(content),
+        read_options=csv.ReadOptions(column_names=names, block_size=_block_size(content)),
+        parse_options=csv.ParseOptions(
+            delimiter=dialect.sep,
+            quote_char=dialect.quote if dialect.quote.encode() in content else False,
+            double_quote=False,
+            escape_char=False,
+        ),
+        convert_options=csv.ConvertOptions(
+            column_types=kinds, check_utf8=False, null_values=[""], strings_can_be_null=True
+        ),
+    )
+    read = [reader.convert(column, reader.kind) for reader, column in zip(readers, table.columns, strict=True)]
+    if dialect.sep.isspace() and _has_row_of_nulls(read):
+        raise _NotSure  # a line of separators that are spaces is no record of Spark's
+    return pa.table(read, names=[name for name, _ in columns])
+
+
+def _block_size(content: bytes) -> int:
+    """Return a size that no line of the content exceeds, and that gives both cores work."""
+    return max(1 << 20, len(content) // 4, _longest_line(content) + 2)
+
+
+def _longest_line(content: bytes) -> int:
+    window = 1 << 19
+    if all(content.find(b"\n", at, at + window) >= 0 for at in range(0, len(content), window)):
+        return 2 * window
+    return len(content)
+
+
+def _has_spaces_at_ends(content: bytes, sep: bytes, quote: bytes) -> bool:
+    """Say whether a field may begin or end with a space: Arrow would trim it off a number, for Spark it is bad."""
+    if b" " not in content and (b"\t" not in content or sep == b"\t"):
+        return False
+    blanks = [blank for blank in (b" ", b"\t") if blank != sep]
+    ends = [sep, b"\n", b"\r", *([quote] if quote in content else [])]
+    sides = any(blank + end in content or end + blank in content for blank in blanks for end in ends)
+    return sides or content[:1] in blanks or content[-1:] in blanks
+
+
+def _has_row_of_nulls(columns: Sequence[Any]) -> bool:
+    import functools
+
+    import pyarrow.compute as pc
+
+    return bool(pc.any(functools.reduce(pc.and_, (pc.is_null(column) for column in columns))).as_py())
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """How a column of texts, or of numbers read as such, gets its type; `_NotSure` where Spark may see other values."""
+
+    kind: Any
+    is_number: bool
+    convert: Callable[[Any, Any], Any]
+
+
+@lru_cache(maxsize=256)
+def _reader_of(kind: Any) -> _Reader | None:
+    from pyspark.sql import types
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    readers: Mapping[type, tuple[bool, Callable[[Any, Any], Any]]] = {
+        types.ByteType: (True, _integers),
+        types.ShortType: (True, _integers),
+        types.IntegerType: (True, _integers),
+        types.LongType: (True, _integers),
+        types.FloatType: (True, _floats),
+        types.DoubleType: (True, _floats),
+        types.StringType: (False, lambda texts, kind: texts),
+        types.BooleanType: (False, _booleans),
+        types.DateType: (False, _dates),
+        types.TimestampType: (False, _timestamps),
+        types.TimestampNTZType: (False, _timestamps_without_zone),
+    }
+    found = readers.get(type(kind))
+    if found is None or (isinstance(kind, types.StringType) and kind != types.StringType()):
+        return None
+    return _Reader(to_arrow_type(kind, timezone="UTC"), *found)
+
+
+def _integers(values: Any, kind: Any) -> Any:
+    import pyarrow.compute as pc
+
+    if values.type != kind and pc.any(pc.match_substring(values, "x", ignore_case=True)).as_py():
+        raise _NotSure
+    return pc.cast(values, kind)
+
+
+def _floats(values: Any, kind: Any) -> Any:
+    import pyarrow.compute as pc
+
+    numbers = pc.cast(values, kind)
+    if pc.all(pc.is_finite(numbers)).as_py() is False:
+        raise _NotSure  # what is no number, or too large, has other names there
+    return numbers
+
+
+def _booleans(texts: Any, kind: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lower = pc.utf8_lower(texts)
+    if not pc.all(pc.is_in(lower, value_set=pa.array(["true", "false", None]))).as_py():
+        raise _NotSure
+    return pc.cast(lower, kind)
+
+
+def _dates(texts: Any, kind: Any) -> Any:
+    import pyarrow.compute as pc
+
+    _require_lengths(texts, (_DATE_LENGTH,))
+    return pc.cast(texts, kind)
+
+
+def _timestamps(texts: Any, kind: Any) -> Any:
+    """Read times that all end in Z, or all have no zone: the session's is UTC."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    zoned = pc.ends_with(texts, "Z")
+    if not pc.any(zoned).as_py():
+        return pc.cast(_timestamps_without_zone(texts, pa.timestamp("us")), kind)
+    if not pc.all(zoned).as_py():
+        raise _NotSure
+    _require_lengths(texts, _ZONED_LENGTHS)
+    return pc.cast(texts, kind)
+
+
+def _timestamps_without_zone(texts: Any, kind: Any) -> Any:
+    import pyarrow.compute as pc
+
+    _require_lengths(texts, _NAIVE_LENGTHS)
+    return pc.cast(texts, kind)
+
+
+def _require_lengths(texts: Any, allowed: Sequence[int]) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = pc.binary_length(texts)
+    if not pc.all(pc.is_in(lengths, value_set=pa.array([*allowed, None], lengths.type))).as_py():
+        raise _NotSure
