@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from jobs.arrow_frames import frame_of
 from jobs.errors import AdoptionRefused, SchemaMismatch
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.protocol.manifest import StagedFile
@@ -298,7 +299,7 @@ class AdoptedTable:
             return spark_commits.no_rows(session, self.folder)
         if sum(file.size for file in files) <= _BY_ARROW_BYTES:
             tables = self.folder.read_each([file.path for file in files])
-            return session.createDataFrame(pa.concat_tables(tables, promote_options="permissive")).coalesce(1)
+            return frame_of(session, pa.concat_tables(tables, promote_options="permissive")).coalesce(1)
         return session.read.parquet(*map(str, self.folder.fetch([file.path for file in files])))
 
 

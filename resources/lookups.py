@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.arrow_frames import frame_of
 from jobs.errors import UsageError
 from resources.delta_commits import open_table
 from resources.locations import S3, Folder, folder_of
@@ -59,7 +60,7 @@ class LookupTables:
         wanted = self.version(table) if version is None else version
         if self._kept.get(table, (None,))[0] != wanted:
             self._kept[table] = (wanted, _rows_of(bucket, wanted))
-        return session.createDataFrame(self._kept[table][1])
+        return frame_of(session, self._kept[table][1])
 
     def _place(self, table: str) -> tuple[str, Folder | None]:
         """Return a table's URI and, where it is in a bucket, its folder."""

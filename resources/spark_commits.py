@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from jobs.arrow_frames import frame_of
 from jobs.errors import SplitBrain, TableRefused
 from jobs.protocol.ids import app_id
 from resources import delta_commits
@@ -68,7 +69,7 @@ class SparkCommit:
             return
         view = f"drainmark_{uuid.uuid4().hex}"
         same = " AND ".join(f"target.{quoted(key)} <=> source.{quoted(key)}" for key in keys)
-        self.session.createDataFrame(source).createOrReplaceTempView(view)
+        frame_of(self.session, source).createOrReplaceTempView(view)
         try:
             self.run(f"MERGE INTO delta.{quoted(self.folder.uri)} AS target USING {view} AS source ON {same} {clauses}")
         finally:

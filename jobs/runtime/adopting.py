@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from jobs.arrow_frames import frame_of
 from jobs.errors import ConstraintViolated, DrainmarkError
 from jobs.graph.operator import Operator
 from jobs.protocol.manifest import RegionTable
@@ -48,7 +49,7 @@ def require_accepted(
 def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach | None:
     if not staged.files:
         return None
-    frame = staged.frame if staged.rows is None else outside.engine.session.createDataFrame(staged.rows)
+    frame = staged.frame if staged.rows is None else frame_of(outside.engine.session, staged.rows)
     if frame is None:
         return None
     visible = frame.select(*(f"`{name}`" for name in table.columns)) if table.columns else frame

@@ -88,10 +88,11 @@ class Intake:
         self.inbox.output_folder(output).mkdir(parents=True, exist_ok=True)
         expected = expected_of(source, output)
         parsed = self._parse(source, output, members, expected)
-        self._check_counts(source, members, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
+        done = [member for member in members if member.sequence_id in parsed.counts]
+        left = [member for member in members if member.sequence_id not in parsed.counts]
+        self._check_counts(source, done, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
         self.rows_in.update(parsed.counts)
         frame = self.materialiser.parsed(parsed, schema_of(expected)) if parsed.counts else None
-        left = [member for member in members if member.sequence_id not in parsed.counts]
         if frame is None or any(member.sequence_id not in self.quarantine.files for member in left):
             rows = self._read_good(source, output, left, expected)
             frame = rows if frame is None else self.materialiser.joined(frame, rows)
@@ -129,8 +130,8 @@ class Intake:
                 return inspect(self.inbox.path(member), expected, cleaned)
             content = Content()
             verdict = inspect(self.inbox.path(member), expected, cleaned, content.take)
-            if verdict.records is not None and verdict.cleaned is None and content.is_whole:
-                parser.add(member.sequence_id, b"".join(content.pieces), verdict.records)
+            if verdict.is_good and content.is_whole:
+                parser.add(member.sequence_id, b"".join(content.pieces), verdict.records or 0)
             return verdict
 
         if len(members) > 1 and expected.format in ("json", "parquet"):  # these parsers let go of Python's lock

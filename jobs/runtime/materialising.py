@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from jobs.arrow_frames import frame_of
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.lazy import F
 
@@ -64,12 +65,12 @@ class Materialiser:
             like: has the rows' types, which Arrow's tell all but for times without a zone.
         """
         if _NO_ZONE not in str(table.schema):
-            return self.session.createDataFrame(table).coalesce(1)
+            return frame_of(self.session, table).coalesce(1)
         from pyspark.sql.types import StructType
 
         schema = like if isinstance(like, StructType) else like.schema
         columns = StructType([column for column in schema.fields if column.name in table.column_names])
-        return self.session.createDataFrame(table, columns).coalesce(1)
+        return frame_of(self.session, table, columns).coalesce(1)
 
     def counted(self, frame: DataFrame, corrupt: str | None) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:
         """Materialise a parsed input and count its rows in the same pass.

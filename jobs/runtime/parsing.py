@@ -36,6 +36,7 @@ _CSV_OPTIONS: Mapping[str, frozenset[str]] = {
     "escape": frozenset({"\\", '"'}),
 }
 _SEPARATORS = frozenset({",", ";", "|", "\t"})
+_BLANKS = bytes(range(33)).decode()
 _NAIVE_LENGTHS = (19, 23, 26)
 _ZONED_LENGTHS = (20, 24, 27)
 _DATE_LENGTH = 10
@@ -105,10 +106,10 @@ class Parser:
 
     def add(self, number: int, content: bytes, records: int) -> None:
         """Take a file in, if its content is as plain as it must be."""
+        if not is_plain(content, self._expected):
+            return
         if self._expected.header is not None:
             content = _without_header(content)
-        if records and not is_plain(content, self._expected):
-            return
         self._batch.append(File(number, content, records))
         self._bytes += len(content)
         if self._bytes >= _BATCH_BYTES:
@@ -174,6 +175,8 @@ def is_plain(content: bytes, expected: Expected) -> bool:
     """Say whether both parsers split a good file's content into the same records and fields."""
     if b"\r" in content and content.count(b"\r") != content.count(b"\r\n"):
         return False
+    if expected.header is not None and content[:1].isspace():
+        return False  # the header may be further down
     if expected.format == "text":
         return _NO_SUCH_BYTE not in content
     quote = expected.dialect.quote.encode()
@@ -226,9 +229,8 @@ def _terminated(content: bytes) -> bytes:
 
 
 def _without_header(content: bytes) -> bytes:
-    """Return what follows the first line that is not empty: the inspection knows it for the header."""
-    start = len(content) - len(content.lstrip(b"\r\n"))
-    end = content.find(b"\n", start)
+    """Return what follows the first line, which the inspection knows for the header where it is not blank."""
+    end = content.find(b"\n")
     return content[end + 1 :] if end >= 0 else b""
 
 
@@ -274,13 +276,6 @@ def _parse_csv(content: bytes, expected: Expected) -> pa.Table:
     names = [str(place) for place in range(len(columns))]  # the same name twice would be one column of the reader's
     if not content:
         return pa.table([pa.array([], reader.kind) for reader in readers], names=[name for name, _ in columns])
-    # Of a number the reader would trim spaces, and take 0x1F for 31: then it gets texts, and they are cast.
-    has_hex = b"0x" in content or b"0X" in content
-    is_direct = not has_hex and not _has_spaces_at_ends(content, dialect.sep.encode(), dialect.quote.encode())
-    kinds = {
-        name: reader.kind if is_direct and reader.is_number else pa.string()
-        for name, reader in zip(names, readers, strict=True)
-    }
     table = csv.read_csv(
         pa.BufferReader(content),
         read_options=csv.ReadOptions(column_names=names, block_size=_block_size(content)),
@@ -290,13 +285,14 @@ def _parse_csv(content: bytes, expected: Expected) -> pa.Table:
             double_quote=False,
             escape_char=False,
         ),
+        # Texts, to be cast, which is as fast: of a number the reader would trim spaces, which are bad for Spark.
         convert_options=csv.ConvertOptions(
-            column_types=kinds, check_utf8=False, null_values=[""], strings_can_be_null=True
+            column_types=dict.fromkeys(names, pa.string()), check_utf8=False, null_values=[""], strings_can_be_null=True
         ),
     )
+    if dialect.sep in _BLANKS and _has_blank_line(table.columns):
+        raise _NotSure  # no record of Spark's
     read = [reader.convert(column, reader.kind) for reader, column in zip(readers, table.columns, strict=True)]
-    if dialect.sep.isspace() and _has_row_of_nulls(read):
-        raise _NotSure  # a line of separators that are spaces is no record of Spark's
     return pa.table(read, names=[name for name, _ in columns])
 
 
@@ -312,22 +308,14 @@ def _longest_line(content: bytes) -> int:
     return len(content)
 
 
-def _has_spaces_at_ends(content: bytes, sep: bytes, quote: bytes) -> bool:
-    """Say whether a field may begin or end with a space: Arrow would trim it off a number, for Spark it is bad."""
-    if b" " not in content and (b"\t" not in content or sep == b"\t"):
-        return False
-    blanks = [blank for blank in (b" ", b"\t") if blank != sep]
-    ends = [sep, b"\n", b"\r", *([quote] if quote in content else [])]
-    sides = any(blank + end in content or end + blank in content for blank in blanks for end in ends)
-    return sides or content[:1] in blanks or content[-1:] in blanks
-
-
-def _has_row_of_nulls(columns: Sequence[Any]) -> bool:
+def _has_blank_line(texts: Sequence[Any]) -> bool:
+    """Say whether a line has nothing but separators and spaces."""
     import functools
 
     import pyarrow.compute as pc
 
-    return bool(pc.any(functools.reduce(pc.and_, (pc.is_null(column) for column in columns))).as_py())
+    blank = (pc.fill_null(pc.equal(pc.ascii_trim(column, _BLANKS), ""), True) for column in texts)
+    return bool(pc.any(functools.reduce(pc.and_, blank)).as_py())
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
@@ -335,10 +323,9 @@ def _has_row_of_nulls(columns: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """How a column of texts, or of numbers read as such, gets its type; `_NotSure` where Spark may see other values."""
+    """How a column of texts gets its type; `_NotSure` where Spark may see other values."""
 
     kind: Any
-    is_number: bool
     convert: Callable[[Any, Any], Any]
 
 
@@ -347,37 +334,37 @@ def _reader_of(kind: Any) -> _Reader | None:
     from pyspark.sql import types
     from pyspark.sql.pandas.types import to_arrow_type
 
-    readers: Mapping[type, tuple[bool, Callable[[Any, Any], Any]]] = {
-        types.ByteType: (True, _integers),
-        types.ShortType: (True, _integers),
-        types.IntegerType: (True, _integers),
-        types.LongType: (True, _integers),
-        types.FloatType: (True, _floats),
-        types.DoubleType: (True, _floats),
-        types.StringType: (False, lambda texts, kind: texts),
-        types.BooleanType: (False, _booleans),
-        types.DateType: (False, _dates),
-        types.TimestampType: (False, _timestamps),
-        types.TimestampNTZType: (False, _timestamps_without_zone),
+    readers: Mapping[type, Callable[[Any, Any], Any]] = {
+        types.ByteType: _integers,
+        types.ShortType: _integers,
+        types.IntegerType: _integers,
+        types.LongType: _integers,
+        types.FloatType: _floats,
+        types.DoubleType: _floats,
+        types.StringType: lambda texts, kind: texts,
+        types.BooleanType: _booleans,
+        types.DateType: _dates,
+        types.TimestampType: _timestamps,
+        types.TimestampNTZType: _timestamps_without_zone,
     }
     found = readers.get(type(kind))
     if found is None or (isinstance(kind, types.StringType) and kind != types.StringType()):
         return None
-    return _Reader(to_arrow_type(kind, timezone="UTC"), *found)
+    return _Reader(to_arrow_type(kind, timezone="UTC"), found)
 
 
-def _integers(values: Any, kind: Any) -> Any:
+def _integers(texts: Any, kind: Any) -> Any:
     import pyarrow.compute as pc
 
-    if values.type != kind and pc.any(pc.match_substring(values, "x", ignore_case=True)).as_py():
-        raise _NotSure
-    return pc.cast(values, kind)
+    if pc.any(pc.match_substring(texts, "x")).as_py() or pc.any(pc.match_substring(texts, "X")).as_py():
+        raise _NotSure  # 0x1F would be taken for 31
+    return pc.cast(texts, kind)
 
 
-def _floats(values: Any, kind: Any) -> Any:
+def _floats(texts: Any, kind: Any) -> Any:
     import pyarrow.compute as pc
 
-    numbers = pc.cast(values, kind)
+    numbers = pc.cast(texts, kind)
     if pc.all(pc.is_finite(numbers)).as_py() is False:
         raise _NotSure  # what is no number, or too large, has other names there
     return numbers

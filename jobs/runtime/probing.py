@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jobs.arrow_frames import frame_of
 from jobs.errors import NotRowWise, OperatorFailed
 from jobs.graph.operator import SEQUENCE_ID, Operator
 from jobs.lazy import F
@@ -138,7 +139,7 @@ def probe(
     if sampled is None or not fed:
         return ()
     session, uris = outside.engine.session, paths_by_id(group.members)
-    scanned = {name: with_source_file(session.createDataFrame(rows), _FIRST, uris) for name, rows in sampled.items()}
+    scanned = {name: with_source_file(frame_of(session, rows), _FIRST, uris) for name, rows in sampled.items()}
     judge = _Judge(blueprint=blueprint, outside=outside, scanned=scanned, fed=fed, wanted={op.name for op in wanted})
     return tuple(judge.passed())
 
@@ -245,7 +246,7 @@ class _Judge:
         rows = _computed(operator, both)
         sides = {side: _side(rows, side) for side in (_TOGETHER, _APART)}
         self._compare(operator, output, sides)
-        self.streams[name] = self.session.createDataFrame(sides[_TOGETHER])
+        self.streams[name] = frame_of(self.session, sides[_TOGETHER])
 
     def _sees_many(self, operator: Operator) -> bool:
         return operator.name not in self.blueprint.forced_single

@@ -79,6 +79,7 @@ class Verdict:
 
     Attributes:
         records: how many Spark must find in what it reads; None where only Spark can tell.
+        is_good: at first sight, each line being a record.
         bad: lines that Spark does not get to see.
         cleaned: the copy without them.
         refused: why nothing of the file is read.
@@ -86,6 +87,7 @@ class Verdict:
     """
 
     records: int | None = None
+    is_good: bool = False
     bad: tuple[BadRecord, ...] = ()
     cleaned: Path | None = None
     refused: str | None = None

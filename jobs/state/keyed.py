@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jobs.arrow_frames import frame_of
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.lazy import F
 from jobs.protocol.manifest import Image, StagedFile
@@ -108,7 +109,7 @@ class KeyedState:
             if self.rows is None or self.rows.num_rows == 0:
                 return None
             if self._frame is None:
-                self._frame = session.createDataFrame(self.rows).coalesce(1)
+                self._frame = frame_of(session, self.rows).coalesce(1)
             frame = self._frame
             return frame.select(*(f"`{name}`" for name in partials.columns))
         rows = self._large(session)
@@ -171,7 +172,7 @@ class KeyedState:
         if not self.is_small:
             rows = self._large(session).unionByName(staged)
         elif self.rows is not None:
-            rows = session.createDataFrame(self.rows).unionByName(staged)
+            rows = frame_of(session, self.rows).unionByName(staged)
         payload = F.struct(*(f"`{name}`" for name in rows.columns))
         last = rows.groupBy(*(f"`{key}`" for key in self.keys)).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
         return last.select("_last.*")
