@@ -94,7 +94,7 @@ class DeltaAppendSink(DeltaSink):
 
     def apply(self, frames: GroupFrames) -> DataFrame:
         rows = frames.input(self.inputs[0])
-        return rows.select(SEQUENCE_ID, *visible_columns(rows.columns))
+        return rows.selectExpr(SEQUENCE_ID, *visible_columns(rows.columns))
 
 
 def visible_columns(columns: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from jobs.runtime.inspecting import Expected
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 FILE_BYTES = 64 * 1024 * 1024
 """A file beyond is left to Spark, which reads it by several tasks."""
@@ -183,11 +184,12 @@ def is_plain(content: bytes, expected: Expected) -> bool:
     return quote * 2 not in content  # an empty field in quotes, or a quote in a field
 
 
-def schema_of(expected: Expected) -> Any:
-    """Return the StructType of what is parsed: tags, then the declared columns."""
-    from pyspark.sql.types import StringType, StructType
+def schema_of(expected: Expected) -> StructType:
+    """Return the type of what is parsed: tags, then the declared columns."""
+    from pyspark.sql.types import LongType, StringType, StructType
 
-    schema = StructType.fromDDL(f"{SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>")
+    place = StructType().add("block", LongType()).add("row", LongType())
+    schema = StructType().add(SEQUENCE_ID, LongType()).add(POSITION, place)
     for name, kind in expected.columns or (("value", StringType()),):
         schema.add(name, kind)
     return schema
