@@ -326,6 +326,14 @@ def live_paths(table: Any) -> set[str]:
     return set(pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist())
 
 
+def live_sizes(table: Any) -> dict[str, int]:
+    """Return the bytes of the table's files by path, relative to it."""
+    import pyarrow as pa
+
+    actions = pa.table(table.get_add_actions(flatten=True))
+    return dict(zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True))
+
+
 def live_files(table: Any, folder: Folder) -> tuple[StagedFile, ...]:
     """Return the files of the table's version with their exact bounds, in the order of their ids."""
     import pyarrow as pa

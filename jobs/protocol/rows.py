@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -78,3 +78,15 @@ class CheckpointRow:
     drain_seconds: float | None = None
     checkpoint_seconds: float | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, those that are not set left out."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values |= {"kind": self.kind.value, "recorded_at": self.recorded_at.isoformat()}
+        return {name: value for name, value in values.items() if value is not None and value != {}}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CheckpointRow:
+        """Return the row that `to_json` described."""
+        moment = dt.datetime.fromisoformat(value["recorded_at"])
+        return cls(**{**value, "kind": RowKind(value["kind"]), "recorded_at": moment})

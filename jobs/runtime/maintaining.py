@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from jobs.protocol.history import manifest_of
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.runtime.ports import RegionStore
 
@@ -45,12 +44,5 @@ def collect_orphans(store: RegionStore, tables: Sequence[RegionTable], epoch: in
 
     Rows that a rewind withdrew still name their files: a reader may hold a version of a table that has them.
     """
-    named: set[str] = set()
-    for row in store.checkpoint.rows():
-        manifest = manifest_of(row)
-        if manifest is not None:
-            replaced = manifest.replaced.files.values() if manifest.replaced else ()
-            files = [*manifest.files.values(), *replaced, *(image.files for image in manifest.images)]
-            named.update(file.path.rpartition("/")[0] for group in files for file in group)
     staged = [table.name for table in tables if table.role is not TableRole.UPSERT and not table.adopted]
-    return store.collect_orphans(staged, epoch, named)
+    return store.collect_orphans(staged, epoch)

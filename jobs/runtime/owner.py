@@ -101,7 +101,7 @@ class RegionOwner:
     def _fence(self, tables: Sequence[RegionTable]) -> None:
         store, registry = self.outside.store, self.outside.registry
         store.checkpoint.create()
-        self.history = RegionHistory.from_rows(store.checkpoint.rows())
+        self.history = store.checkpoint.history()
         if self.history.states and registry.is_empty(self.region):
             msg = f"the registry knows nothing of {self.region!r}, its checkpoint table does"
             raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
@@ -125,7 +125,7 @@ class RegionOwner:
         for table in known:
             store.widen(table)
         # Read again: until this very commit an older owner that was stopped could still commit a group (H2, H3).
-        self.history = RegionHistory.from_rows(store.checkpoint.rows())
+        self.history = store.checkpoint.history()
         registry.set_epoch(self.region, self.epoch)
         registry.set_next_id(self.region, self.epoch, self.history.next_id)
         self.report("claim", {"epoch": self.epoch, "previous": previous.value, "attempts": self.history.attempts})
@@ -330,7 +330,7 @@ class RegionOwner:
         Raises:
             Fenced: somebody else claimed meanwhile.
         """
-        self.history = RegionHistory.from_rows(self.outside.store.checkpoint.rows())
+        self.history = self.outside.store.checkpoint.history()
         if self.history.epoch != self.epoch:
             msg = f"{self.region!r} was claimed under epoch {self.history.epoch}; this owner's was {self.epoch}"
             raise Fenced(msg)

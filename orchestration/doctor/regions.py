@@ -86,8 +86,7 @@ def _clock(workplace: Workplace, region: str, registry: Registry | None) -> Find
     from jobs.runtime.collecting import clock_fault
 
     now = time.time()
-    rows = workplace.store(region).checkpoint.rows()
-    fault = clock_fault(rows, here=now, registry=registry.clock() if registry is not None else now)
+    fault = clock_fault(workplace.history(region), here=now, registry=registry.clock() if registry is not None else now)
     if fault is None:
         return ok("clock", f"{region}: no row is in the future")
     return fail("clock", f"{region}: {fault}; nothing is collected", "set the clock (NTP)")
