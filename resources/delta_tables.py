@@ -273,6 +273,23 @@ class ManagedTable:
             faults=self._faults,
         )
 
+    def drop(self, version: int, through: int) -> bool:
+        """Take the files out of the table whose rows all have ids up to one: an image has what counts of them (H29).
+
+        The commit demands that the table still has `version`, and carries it on, as a compaction's does (H7).
+
+        Returns:
+            Whether there were such files; False too when the table has another version.
+        """
+        leaving = self.files_up_to(through)
+        return bool(leaving) and delta_commits.replace(
+            self.folder, self.region, version, replaced=leaving, rewritten=(), faults=self._faults
+        )
+
+    def files_up_to(self, through: int) -> tuple[StagedFile, ...]:
+        """Return the visible files whose rows all have ids up to one."""
+        return tuple(file for file in self.live_files() if file.last_id is not None and file.last_id <= through)
+
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
         delta_commits.maintain(self.folder)

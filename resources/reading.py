@@ -180,6 +180,10 @@ def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> 
     parts = [table.read(None, where)]
     live = {file.path for file in table.live_files()}
     image = _image_files(history, name, at)
+    dropped = history.dropped.get(name, 0)
+    if INITIAL_ID < at < dropped:
+        msg = f"the state {at} of {name!r} is out of reach: changes up to {dropped} are kept as their outcome only"
+        raise RewindRefused(msg, remedy=f"{dropped} or a later id", nearest=dropped)
     further_files = [*_unpublished_files(history, name), *(image if table.holds(image) else ())]
     missing = [file.path for file in further_files if file.path not in live]
     if missing:
