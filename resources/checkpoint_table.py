@@ -18,7 +18,7 @@ from jobs.protocol.history import RegionHistory
 from jobs.protocol.ids import split_txn_version, txn_version
 from jobs.protocol.manifest import StagedFile
 from jobs.protocol.rows import CheckpointRow, RowKind
-from resources import delta_commits
+from resources import delta_commits, log_keeping
 from resources.checkpoint_archive import (
     DIGEST_KEY,
     ROWS_PER_GROUP,
@@ -230,7 +230,7 @@ class CheckpointTable:
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
-        delta_commits.maintain(self.folder)
+        log_keeping.maintain(self.folder, self.region, faults=self._faults)
 
     # --- how -------------------------------------------------------------------------------------------------------
 

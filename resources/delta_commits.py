@@ -23,20 +23,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMIT_TRIES = 5
-LOG_VERSIONS = 500
-"""How many versions a log reaches back at least, however fast they come: each commit lists the whole log (H30).
-
-Behind a log checkpoint nobody needs them to read the table; what left it lately, the checkpoint says (`removed_since`).
-"""
-
-_LOG = "_delta_log"
+LOG = "_delta_log"
 _FIRST_PAUSE_SECONDS = 0.02
 _READ_BACK_SECONDS = 60.0
 
 CONFIGURATION = {
     # A long log makes each commit slow, and a rewind needs no time travel: a day, whatever the horizon (H30).
     "delta.logRetentionDuration": "interval 1 days",
-    "delta.deletedFileRetentionDuration": "interval 1 days",
+    # What left a table is listed in each log checkpoint for so long, and read with it by every commit: a compaction a
+    # group fills it. For how long such files are kept is ours to say, and `resources/log_keeping.py` remembers them.
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
     # What a merge writes gets the same statistics as what we stage (H18).
     "delta.dataSkippingStatsColumns": SEQUENCE_COLUMN,
 }
@@ -133,16 +129,6 @@ def replace(
     return not given_up
 
 
-def maintain(folder: Folder) -> None:
-    """Write a checkpoint of Delta's log and delete log files that are older than a day or `LOG_VERSIONS` versions."""
-    table = open_table(folder)
-    table.create_checkpoint()
-    table.cleanup_metadata()
-    oldest = table.version() - LOG_VERSIONS
-    entries = ((name, _LOG_ENTRY.match(name)) for name in folder.names(_LOG) if oldest > 0)
-    folder.remove([f"{_LOG}/{name}" for name, found in entries if found and int(name[:20]) < oldest])
-
-
 def _reply(act: Act, answered: Act) -> BaseException | None:
     """What the commit raised, if anything: never an answer to whether it landed."""
     try:
@@ -182,7 +168,7 @@ def _read_back(folder: Folder, landed: Callable[[Any], bool]) -> int | None:
 
 def is_table(folder: Folder) -> bool:
     """Say whether there is a Delta table in a folder, anyone's; `DeltaTable.is_deltatable` would hold the GIL."""
-    return any(_LOG_ENTRY.match(name) for name in folder.names(_LOG))
+    return any(LOG_ENTRY.match(name) for name in folder.names(LOG))
 
 
 def open_table(folder: Folder) -> Any:
@@ -279,8 +265,8 @@ def _refuse_foreign_files(folder: Folder) -> None:
         raise ForeignTable(msg, remedy="choose another table name, or move the folder away", table=folder.uri)
 
 
-_OURS = {STAGING_FOLDER, _LOG}
-_LOG_ENTRY = re.compile(r"\d{20}\.(json|checkpoint\..*)")
+_OURS = {STAGING_FOLDER, LOG}
+LOG_ENTRY = re.compile(r"\d{20}\.(json|checkpoint\..*)")
 
 
 # --- what a commit is made of --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import SchemaMismatch
 from jobs.protocol.manifest import StagedFile
 from jobs.runtime.ports import RowsOf
-from resources import delta_commits
+from resources import delta_commits, log_keeping
 from resources.delta_commits import Act, Faults, Published
 from resources.evolution import added_columns, widen
 from resources.keyed_merges import KEEP_COLUMN, arrow_schema, of_ids, quoted, require_unique, rows_to_restore, up_to
@@ -292,7 +292,7 @@ class ManagedTable:
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
-        delta_commits.maintain(self.folder)
+        log_keeping.maintain(self.folder, self.region, faults=self._faults)
 
     # --- how -------------------------------------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ from resources.adopted_tables import AdoptedTable
 from resources.checkpoint_table import CheckpointTable
 from resources.delta_commits import is_table
 from resources.delta_tables import ManagedTable
-from resources.garbage import KEPT_SECONDS, Garbage, garbage_of, removed_since
+from resources.garbage import Garbage, garbage_of
 from resources.locations import Folder, LocalFolder
+from resources.log_keeping import KEPT_SECONDS, removed_since
 from resources.staging import STAGING_FOLDER, Staging, verify
 
 CHECKPOINTS = "checkpoints"

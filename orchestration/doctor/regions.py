@@ -137,11 +137,12 @@ def _table(name: str, facts: TableFacts) -> Iterator[Finding]:
 
 def _properties(name: str, configuration: Mapping[str, str]) -> Iterator[Finding]:
     from resources.delta_commits import CONFIGURATION
+    from resources.log_keeping import FORMER
 
     if _NEVER in configuration:
         message = f"{name} has {_NEVER} = {configuration[_NEVER]}: what was published would be forgotten"
         yield fail("tables", message, f"ALTER TABLE delta.`{name}` UNSET TBLPROPERTIES ('{_NEVER}')")
     for key, value in CONFIGURATION.items():
-        if configuration.get(key) != value:
+        if configuration.get(key) not in (value, FORMER.get(key)):
             message = f"{name} has {key} = {configuration.get(key, 'nothing')}, not {value}"
             yield warn("tables", message, "find out who changed it")

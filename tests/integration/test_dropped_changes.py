@@ -15,7 +15,7 @@ from jobs.protocol.manifest import TableRole
 from jobs.runtime.maintaining import drop_changes, maintain_region
 from jobs.state import keyed
 from orchestration.assembly import Opened, Workplace, open_application, owning
-from resources.delta_commits import maintain
+from resources import log_keeping
 from resources.reading import read_at, read_visible
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
@@ -139,16 +139,14 @@ def test_a_lost_image_whose_changes_are_gone_is_no_empty_state(workplace: Workpl
 def test_a_maintained_region_is_the_same_and_its_logs_are_short(
     workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from resources import delta_commits
-
-    monkeypatch.setattr(delta_commits, "LOG_VERSIONS", 3)
+    monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 3)
     run_once(workplace, application, region=REGION, max_group=1)
     final, states = visible(workplace), [shown(workplace, number) for number in range(FILES - 2, FILES + 1)]
     with owning(workplace.owner(REGION)) as owner:
         maintain_region(owner, horizon=2)
     for table in workplace.history(REGION).tables:
+        workplace.store(REGION).table(table.name).maintain()
         folder = workplace.store(REGION).table(table.name).folder
-        maintain(folder)
         assert sum(name.endswith(".json") for name in folder.names("_delta_log")) <= 4
     assert visible(workplace) == final
     assert [shown(workplace, number) for number in range(FILES - 2, FILES + 1)] == states
