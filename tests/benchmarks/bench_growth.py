@@ -200,7 +200,7 @@ def synthesise(workplace: Workplace, owner: RegionOwner, size: Size) -> None:
         store.checkpoint.append(rows, sequence_id=ids[-1])
         version = txn_version(owner.epoch, ids[-1])
         for table in owner.history.tables:
-            if table.keys and table.history:  # the visible table; its rows are those of the last real group
+            if table.history:  # the visible table; its rows are those of the last real group
                 store.table(table.name).publish(version, ())
             else:
                 store.table(table.name).publish(version, _files(workplace, owner, table.name, ids))
@@ -238,10 +238,12 @@ def _named(number: int) -> StagedFile:
 
 
 def _files(workplace: Workplace, owner: RegionOwner, name: str, ids: Sequence[int]) -> tuple[StagedFile, ...]:
-    """Stage a row an id, like one that the table has."""
+    """Stage a row an id, like one that the table has; nothing where it has none (quarantine)."""
     import pyarrow as pa
 
     table = workplace.store(owner.region).table(name)
+    if not table.live_files():
+        return ()
     rows = next(iter(table.read_each(table.live_files()[:1]))).slice(0, 1)
     many = pa.concat_tables([rows] * len(ids)).combine_chunks()
     many = many.set_column(
