@@ -144,8 +144,9 @@ def history_entries(
     if not checkpoint.exists():
         return []
     history = checkpoint.history()
-    newest = history.states.newest(last).ids if last else None
-    rows = checkpoint.rows(next(iter(newest), 0) if newest is not None else 0)
+    count = last + len(history.skips) if last else None
+    first = history.states.ids.from_end(count) if count and len(history.states) >= count else None
+    rows = checkpoint.rows(since=first or 0)  # whatever came after the last so many states has no smaller id
     committed_at = commit_times(rows)
     kinds = {RowKind.STATE, RowKind.SKIP, *_EVENTS} if everything else {RowKind.STATE}
     entries = [
