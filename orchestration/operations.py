@@ -138,7 +138,7 @@ def resolve_target(history: RegionHistory, target: Target) -> int:
         if not 0 <= target.by <= count:
             msg = f"cannot go back by {target.by}: {count} states are in force"
             raise RewindRefused(msg, remedy="reset --to-initial goes back to the beginning")
-        return history.states.ids.from_end(target.by + 1) or INITIAL_ID
+        return (history.states.ids.from_end(target.by + 1) or INITIAL_ID) if target.by < count else INITIAL_ID
     return INITIAL_ID
 
 
