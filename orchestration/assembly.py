@@ -120,7 +120,7 @@ class Workplace:
     def history(self, region: str) -> RegionHistory:
         """Return a region's facts from its checkpoint table; empty facts where there is none."""
         checkpoint = self.store(region).checkpoint
-        return RegionHistory.from_rows(checkpoint.rows()) if checkpoint.exists() else RegionHistory()
+        return checkpoint.history() if checkpoint.exists() else RegionHistory()
 
     def known_regions(self) -> tuple[str, ...]:
         """Return the regions that have a checkpoint table, sorted."""

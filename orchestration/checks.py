@@ -137,7 +137,7 @@ def _not_halted(region: RegionPlan, history: RegionHistory) -> Judgement:
 
 def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
     """Judge the newest states: few rows quarantined, and no file whole that was not taken in again since."""
-    states = [row for row in list(history.states.values())[-BAD_STATES:] if row.kind is RowKind.STATE]
+    states = [row for row in history.states.newest(BAD_STATES).values() if row.kind is RowKind.STATE]
     read = sum(row.rows_in or 0 for row in states)
     bad = sum(row.detail.get("rows_quarantined") or 0 for row in states)
     newest = {row.trigger_uri: row for row in states}
@@ -154,18 +154,18 @@ def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
 
 
 def _rewind_horizon(history: RegionHistory, horizon: int) -> Judgement:
-    reach = max(INITIAL_ID, history.committed_id - horizon)
-    within = [row for number, row in history.states.items() if number >= reach and row.kind is RowKind.STATE]
-    if reach == INITIAL_ID or not within:
+    reach = history.oldest_target(horizon)
+    oldest = history.state_at_least(reach)
+    if reach == INITIAL_ID or oldest is None:
         return Judgement(
             name=REWIND_HORIZON, passed=True, severity=dg.AssetCheckSeverity.WARN,
             description="a rewind can go back to the beginning", metadata={"drainmark/oldest_sequence_id": INITIAL_ID},
         )  # fmt: skip
-    hours = (dt.datetime.now(dt.UTC) - within[0].recorded_at).total_seconds() / 3600
+    hours = (dt.datetime.now(dt.UTC) - history.states[oldest].recorded_at).total_seconds() / 3600
     return Judgement(
         name=REWIND_HORIZON,
         passed=hours >= HORIZON_HOURS,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"a rewind can go back {hours:.1f} hours, to id {within[0].sequence_id}",
-        metadata={"drainmark/oldest_sequence_id": within[0].sequence_id, "drainmark/horizon_hours": round(hours, 2)},
+        description=f"a rewind can go back {hours:.1f} hours, to id {oldest}",
+        metadata={"drainmark/oldest_sequence_id": oldest, "drainmark/horizon_hours": round(hours, 2)},
     )

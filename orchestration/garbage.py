@@ -58,8 +58,8 @@ def _clock_fault(workplace: Workplace, region: str) -> str | None:
 
     now = time.time()
     registry = existing_registry(workplace)
-    rows = workplace.store(region).checkpoint.rows()
-    return clock_fault(rows, here=now, registry=registry.clock() if registry is not None else now)
+    history = workplace.history(region)
+    return clock_fault(history, here=now, registry=registry.clock() if registry is not None else now)
 
 
 def _told(region: str, found: Collected, *, dry_run: bool, refused: str | None) -> dict[str, Any]:

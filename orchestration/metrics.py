@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.protocol.history import RegionHistory
-from jobs.protocol.rows import CheckpointRow, RowKind
+from jobs.protocol.totals import Totals
 from jobs.protocol.transitions import State
 
 if TYPE_CHECKING:
@@ -33,58 +33,6 @@ _OUTCOMES = frozenset({"release", "halt"})
 _PREFIX = "drainmark_"
 
 
-@dataclass(slots=True)
-class Totals:
-    """What the rows of a checkpoint table add up to; rows are given once each, in commit order."""
-
-    counts: dict[str, float] = field(default_factory=dict)
-    last_commit: float | None = None
-    last_reset: float | None = None
-    last_reset_id: int | None = None
-    rows: int = 0
-
-    def add(self, rows: Iterable[CheckpointRow]) -> None:
-        """Take further rows."""
-        for row in rows:
-            self.rows += 1
-            if row.kind is RowKind.STATE:
-                self._state(row)
-            elif row.kind is RowKind.PUBLISHED:
-                self._published(row)
-            elif row.kind in (RowKind.SKIP, RowKind.REWIND, RowKind.HALT):
-                self._count(row.kind.value)
-
-    def average(self, name: str) -> float | None:
-        """Return the mean seconds of a duration, None before the first."""
-        number = self.counts.get(f"{name}_number", 0)
-        return self.counts[f"{name}_seconds"] / number if number else None
-
-    def _state(self, row: CheckpointRow) -> None:
-        self._count("states")
-        self._count("rows_in", row.rows_in or 0)
-        self._count("bytes_in", row.bytes_in or 0)
-        self._count("rows_quarantined", row.detail.get("rows_quarantined") or 0)
-        if row.sequence_id == row.group_last:
-            self._count("groups")
-            self._timed("drain", row.drain_seconds or 0.0)
-            self.last_commit = row.recorded_at.timestamp()
-
-    def _published(self, row: CheckpointRow) -> None:
-        for kind in ("commit", "publish"):
-            for seconds in (row.detail.get(f"{kind}_seconds") or {}).values():
-                self._timed("checkpoint" if kind == "commit" else kind, seconds)
-        for reset in row.detail.get("resets") or ():
-            self._timed("reset", reset["seconds"])
-            self.last_reset, self.last_reset_id = row.recorded_at.timestamp(), reset["to"]
-
-    def _timed(self, name: str, seconds: float) -> None:
-        self._count(f"{name}_number")
-        self._count(f"{name}_seconds", seconds)
-
-    def _count(self, name: str, by: float = 1) -> None:
-        self.counts[name] = self.counts.get(name, 0) + by
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One metric, its name less the prefix; `samples` are (suffix of the name, further labels, value)."""
@@ -97,11 +45,7 @@ class Metric:
 
 def region_metrics(workplace: Workplace, region: str) -> list[Metric]:
     """Return a region's metrics as they are now."""
-    checkpoint = workplace.store(region).checkpoint
-    rows = checkpoint.rows() if checkpoint.exists() else ()
-    totals = Totals()
-    totals.add(rows)
-    return _metrics(totals, RegionHistory.from_rows(rows), _present(workplace, region))
+    return _metrics(workplace.history(region), _present(workplace, region))
 
 
 def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
@@ -170,8 +114,6 @@ class MetricsFile:
     workplace: Workplace
     region: str
     checkpoint: CheckpointStore
-    _totals: Totals = field(default_factory=Totals)
-    _history: RegionHistory = field(default_factory=RegionHistory)
     _written: float = field(default_factory=time.monotonic)
 
     def is_due(self, step: str) -> bool:
@@ -181,10 +123,7 @@ class MetricsFile:
     def write(self) -> None:
         """Write the file: whole or not at all, so that a collector never reads half of it."""
         self._written = time.monotonic()
-        fresh = self.checkpoint.rows()[self._totals.rows :]
-        self._totals.add(fresh)
-        self._history = self._history.with_rows(fresh)
-        metrics = _metrics(self._totals, self._history, _present(self.workplace, self.region))
+        metrics = _metrics(self.checkpoint.history(), _present(self.workplace, self.region))
         path = metrics_path(self.workplace, self.region)
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -222,9 +161,10 @@ def _present(workplace: Workplace, region: str) -> _Present:
     )
 
 
-def _metrics(totals: Totals, history: RegionHistory, present: _Present) -> list[Metric]:
+def _metrics(history: RegionHistory, present: _Present) -> list[Metric]:
     from orchestration.status import state_of
 
+    totals = history.totals
     state = state_of(history, present.info, is_owned=present.is_owned)
     gauges: list[tuple[str, str, float | None]] = [
         ("halted", "1 while the region waits for an operator", int(history.halt is not None)),

@@ -89,8 +89,7 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
     if target.given() > 1:
         raise UsageError("several targets are given", remedy="one of --to, --to-file, --to-time, --by, --to-initial")
     checkpoint = workplace.store(region).checkpoint
-    rows = checkpoint.rows() if checkpoint.exists() else ()
-    history = RegionHistory.from_rows(rows)
+    history = checkpoint.history() if checkpoint.exists() else RegionHistory()
     if history.last_claim is None:
         raise UsageError(f"region {region!r} has never run: there is nothing to reset")
     horizon = declared(workplace, region).rewind_horizon
@@ -100,7 +99,7 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
     )  # fmt: skip
     if not target.given():
         return plan
-    to = resolve_target(history, rows, target)
+    to = resolve_target(history, target)
     history.check_rewind(to, horizon)
     above = history.triggers_above(to)
     gone, changed = _lost_inputs(workplace, above)
@@ -110,7 +109,7 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
         committed_sequence_id=history.committed_id,
         epoch=history.epoch,
         horizon=horizon,
-        withdrawn=tuple(number for number in history.states if number > to),
+        withdrawn=tuple(history.states.ids.above(to)),
         rows={table.name: _rows_leaving(workplace, region, table, to) for table in history.tables},
         pending=tuple(row.trigger_uri or "" for row in above),
         gone=gone,
@@ -119,7 +118,7 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
     )
 
 
-def resolve_target(history: RegionHistory, rows: Sequence[CheckpointRow], target: Target) -> int:
+def resolve_target(history: RegionHistory, target: Target) -> int:
     """Return the sequence id that a target means; whether one may go there is another question.
 
     Raises:
@@ -130,16 +129,16 @@ def resolve_target(history: RegionHistory, rows: Sequence[CheckpointRow], target
     if target.to_file is not None:
         return _id_of_file(history, target.to_file)
     if target.to_time is not None:
-        times = commit_times(rows)
+        times = commit_times(history.states.values())
         moment = target.to_time
         before = [n for n, row in history.states.items() if times.get(row.attempt, row.recorded_at) <= moment]
         return max(before, default=INITIAL_ID)
     if target.by is not None:
-        ids = [INITIAL_ID, *history.states]
-        if not 0 <= target.by < len(ids):
-            msg = f"cannot go back by {target.by}: {len(ids) - 1} states are in force"
+        count = len(history.states)
+        if not 0 <= target.by <= count:
+            msg = f"cannot go back by {target.by}: {count} states are in force"
             raise RewindRefused(msg, remedy="reset --to-initial goes back to the beginning")
-        return ids[-1 - target.by]
+        return (history.states.ids.from_end(target.by + 1) or INITIAL_ID) if target.by < count else INITIAL_ID
     return INITIAL_ID
 
 

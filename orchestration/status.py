@@ -101,11 +101,11 @@ def state_of(history: RegionHistory, info: RegionInfo | None, *, is_owned: bool)
 
 def oldest_target(history: RegionHistory, horizon: int) -> int:
     """Return the oldest id that one can rewind to (design.md §3.4)."""
-    oldest = history.committed_id - horizon
+    oldest = history.oldest_target(horizon)
     if oldest <= INITIAL_ID:
         return INITIAL_ID
-    targets = (number for number, row in history.states.items() if row.kind is RowKind.STATE and number >= oldest)
-    return next(targets, history.committed_id)
+    found = history.state_at_least(oldest)
+    return found if found is not None else history.committed_id
 
 
 def _committed_unnoted(registry: Registry, region: str, history: RegionHistory) -> int:
@@ -141,8 +141,12 @@ def history_entries(
         everything: adds withdrawn states, skips, halts, resumes, rewinds and refusals, all in commit order.
     """
     checkpoint = workplace.store(region).checkpoint
-    rows = checkpoint.rows() if checkpoint.exists() else ()
-    history = RegionHistory.from_rows(rows)
+    if not checkpoint.exists():
+        return []
+    history = checkpoint.history()
+    count = last + len(history.skips) if last else None
+    first = history.states.ids.from_end(count) if count and len(history.states) >= count else None
+    rows = checkpoint.rows(since=first or 0)  # whatever came after the last so many states has no smaller id
     committed_at = commit_times(rows)
     kinds = {RowKind.STATE, RowKind.SKIP, *_EVENTS} if everything else {RowKind.STATE}
     entries = [

@@ -238,7 +238,14 @@ class AdoptedTable:
         return self._commit("rewind_table", version, prepare)
 
     def rewind_upsert(
-        self, version: int, to: int, history: ManagedTable, keys: Sequence[str], columns: Sequence[str]
+        self,
+        version: int,
+        to: int,
+        history: ManagedTable,
+        keys: Sequence[str],
+        columns: Sequence[str],
+        *,
+        images: Sequence[str] = (),
     ) -> Published:
         """Give each key that changed after `to` its last row up to `to`, or delete it where there is none.
 
@@ -250,10 +257,11 @@ class AdoptedTable:
             history: managed table of one row a changed key and id.
             keys: key columns.
             columns: the columns of the history that are visible here.
+            images: as `ManagedTable.rewind_upsert` takes them.
         """
 
         def prepare(_: Any, spark: SparkCommit) -> Act:
-            source = rows_to_restore(history.folder, (), to, keys, columns)
+            source = rows_to_restore(history.folder, images, to, keys, columns)
             visible = source.drop_columns([KEEP_COLUMN])
             mine, keep = f"target.{SEQUENCE_ID} > {int(to)}", f"source.{KEEP_COLUMN}"
             clauses = (

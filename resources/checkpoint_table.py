@@ -6,18 +6,37 @@ commit would raise as well (H1).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from jobs.errors import Fenced, FormatTooNew
+from jobs.errors import Fenced
+from jobs.protocol.digest import digest_of, history_from
+from jobs.protocol.history import RegionHistory
 from jobs.protocol.ids import split_txn_version, txn_version
 from jobs.protocol.manifest import StagedFile
-from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
-from resources import delta_commits
+from jobs.protocol.rows import CheckpointRow, RowKind
+from resources import delta_commits, log_keeping
+from resources.checkpoint_archive import (
+    DIGEST_KEY,
+    ROWS_PER_GROUP,
+    CheckpointArchive,
+    Part,
+    merges,
+    newest_digest,
+    read_digest,
+    stem_of,
+)
+from resources.checkpoint_rows import (
+    POSITION_BITS,
+    POSITION_COLUMN,
+    arrow_schema,
+    arrow_table,
+    placed_rows,
+    schema_json,
+)
 from resources.delta_commits import Act, Faults
 from resources.locations import Folder, folder_at
 from resources.staging import Staging, verify
@@ -25,36 +44,32 @@ from resources.staging import Staging, verify
 if TYPE_CHECKING:
     import pyarrow as pa
 
-POSITION_COLUMN = "_position"
-"""`Delta version * 2**20 + place in the commit`: rows in this order are in commit order.
-
-A commit lands at exactly the version after the one that was checked, or not at all, so the number is known before.
-"""
-
-_POSITION_BITS = 20
 _STATES = {RowKind.STATE, RowKind.SKIP, RowKind.REWIND}
-_LONGS = {
-    *("epoch", "sequence_id", "trigger_order", "group_first", "group_last", "rows_in", "bytes_in"),
-    POSITION_COLUMN,
-}
-_TYPES = {
-    **dict.fromkeys(_LONGS, "long"),
-    "format_version": "integer",
-    "recorded_at": "timestamp",
-    "drain_seconds": "double",
-    "checkpoint_seconds": "double",
-}
-_JSON_COLUMNS = ("trigger_identity", "detail")
-_COLUMNS = (*(field.name for field in fields(CheckpointRow)), POSITION_COLUMN)
 
 _Rows = tuple[tuple[int, CheckpointRow], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    """A history and where in the table it ends.
+
+    Attributes:
+        through: position of the newest row in it.
+        base: path of the file whose digest it began with, None where it began with the first row.
+        seen: paths of the files whose rows are in it.
+    """
+
+    history: RegionHistory
+    through: int = -1
+    base: str | None = None
+    seen: frozenset[str] = frozenset()
 
 
 class CheckpointTable:
     """The checkpoint table of one region.
 
-    Commits load the table anew; `rows` keeps what it has read, so keep the object for a fast second look. Not for
-    several threads.
+    Commits load the table anew; `history` and `rows` keep what they have read, so keep the object for a fast second
+    look. Not for several threads.
 
     Args:
         root: folder of the table; a path is one on this machine.
@@ -69,6 +84,7 @@ class CheckpointTable:
         self._faults = faults
         self._view: Any = None
         self._read: dict[str, _Rows] = {}
+        self._folded: _Folded | None = None
 
     def exists(self) -> bool:
         """Say whether there is a Delta table, anyone's."""
@@ -81,19 +97,51 @@ class CheckpointTable:
             ForeignTable: something else is there.
             SchemaMismatch: the table there has other columns, of another format.
         """
-        delta_commits.create_table(self.folder, self.region, _schema_json())
+        delta_commits.create_table(self.folder, self.region, schema_json())
 
     def txn(self) -> tuple[int, int]:
         """Return the (epoch, id) of the newest commit, (0, 0) before the first claim."""
         return self._newest(delta_commits.open_table(self.folder))
 
-    def rows(self) -> tuple[CheckpointRow, ...]:
-        """Return all rows in commit order; reads only files that it has not read before.
+    def history(self) -> RegionHistory:
+        """Return the region's facts: the newest digest, and the rows that came after it.
+
+        What it costs does not grow with the table; older rows are read when somebody asks for them.
 
         Raises:
             FormatTooNew: a row was written by a newer Drainmark.
             SplitBrain: there is no table.
         """
+        parts = self._parts()
+        newest = newest_digest(parts)
+        folded = self._folded
+        if folded is None or (newest is not None and newest.path != folded.base and newest.last >= folded.through):
+            folded = self._digested(newest) or folded or _Folded(RegionHistory())
+        unread = sorted(
+            part.path for part in parts if part.path not in folded.seen and not 0 < part.last <= folded.through
+        )
+        read = (entry for file in self.folder.read_each(unread) for entry in self._rows_of(file))
+        fresh = sorted((entry for entry in read if entry[0] > folded.through), key=lambda entry: entry[0])
+        self._folded = _Folded(
+            folded.history.with_rows(row for _, row in fresh) if fresh else folded.history,
+            fresh[-1][0] if fresh else folded.through,
+            folded.base,
+            frozenset(part.path for part in parts),
+        )
+        return self._folded.history
+
+    def rows(self, since: int = 0) -> tuple[CheckpointRow, ...]:
+        """Return rows in commit order; where all are wanted, only files are read that it has not read before.
+
+        Args:
+            since: rows with a smaller `sequence_id` are left out.
+
+        Raises:
+            FormatTooNew: a row was written by a newer Drainmark.
+            SplitBrain: there is no table.
+        """
+        if since > 0:
+            return self._rows_since(since)
         self._refresh()
         paths = delta_commits.live_paths(self._view)
         new = sorted(path for path in paths if path not in self._read)
@@ -101,6 +149,15 @@ class CheckpointTable:
         self._read = {path: known[path] for path in paths}
         placed = sorted((entry for entries in self._read.values() for entry in entries), key=lambda entry: entry[0])
         return tuple(row for _, row in placed)
+
+    def attempts(self, among: Collection[str]) -> set[str]:
+        """Return those of some attempts that have rows here."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        paths = [part.path for part in self._parts()]
+        wanted = pc.field("attempt").isin(pa.array(sorted(among), pa.string()))
+        return set(self.folder.read(paths, arrow_schema(), ["attempt"], wanted).column("attempt").to_pylist())
 
     def claim(self, row: CheckpointRow) -> None:
         """Open `row.epoch`: from here on older owners are refused; done only if this very commit landed.
@@ -139,24 +196,41 @@ class CheckpointTable:
         self._commit(_verb(kinds), rows, txn_version(*mine), check)
 
     def compact(self, *, files_at_least: int = 64) -> bool:
-        """Rewrite the small files of the commits as one; rows and versions stay.
+        """Rewrite the small files of the commits as one, with the history's digest; rows and versions stay.
+
+        Files of earlier compactions are merged as well where there are enough of a tier.
 
         Returns:
             Whether there was enough to do, and nobody committed meanwhile.
         """
         opened = delta_commits.open_table(self.folder)
-        found, live = self._newest(opened), delta_commits.live_files(opened, self.folder)
-        if len(live) < files_at_least:
+        found, sizes = self._newest(opened), delta_commits.live_sizes(opened)
+        parts = [Part.of(path) for path in sizes]
+        small = [part for part in parts if not part.tier]
+        if len(small) < files_at_least:
             return False
-        rows = self.folder.read([file.path for file in live], _arrow_schema()).sort_by(POSITION_COLUMN)
-        files = Staging(self.folder, found[0], uuid4().hex).write(rows, "compacted")
+        history, rows = self.history(), self._sorted_rows(small)
+        if self._folded is None or self._folded.through != rows.column(POSITION_COLUMN)[-1].as_py():
+            return False
+        staging, merged = Staging(self.folder, found[0], uuid4().hex), merges(parts)
+        footer = {DIGEST_KEY: digest_of(history)}
+        files = list(staging.write(rows, stem_of(1, rows), rows_per_group=ROWS_PER_GROUP, footer=footer))
+        for tier, run in merged:
+            together = self._sorted_rows(run)
+            files += staging.write(together, stem_of(tier, together), rows_per_group=ROWS_PER_GROUP)
+        paths = [part.path for run in (small, *(run for _, run in merged)) for part in run]
         return delta_commits.replace(
-            self.folder, self.region, txn_version(*found), replaced=live, rewritten=files, faults=self._faults
+            self.folder,
+            self.region,
+            txn_version(*found),
+            replaced=[StagedFile(path=path, size=sizes[path], rows=0, first_id=None, last_id=None) for path in paths],
+            rewritten=files,
+            faults=self._faults,
         )
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
-        delta_commits.maintain(self.folder)
+        log_keeping.maintain(self.folder, self.region, faults=self._faults)
 
     # --- how -------------------------------------------------------------------------------------------------------
 
@@ -174,8 +248,8 @@ class CheckpointTable:
 
         def prepare(table: Any) -> Act:
             check(self._newest(table))
-            position = (table.version() + 1) << _POSITION_BITS
-            files = staging.write(_arrow_table(rows, position), f"{verb}-{uuid4().hex}")
+            position = (table.version() + 1) << POSITION_BITS
+            files = staging.write(arrow_table(rows, position), f"{verb}-{uuid4().hex}")
             verify(self.folder, files)
             sent.append((position, files[0]))
             return lambda: delta_commits.transact(table, self.region, version, adds=files)
@@ -196,8 +270,30 @@ class CheckpointTable:
         if file.path in paths:
             return True
         mine = (pc.field(POSITION_COLUMN) == position) & (pc.field("attempt") == attempt)
-        found = self.folder.read(sorted(paths), _arrow_schema(), [POSITION_COLUMN], mine)
+        found = self.folder.read(sorted(paths), arrow_schema(), [POSITION_COLUMN], mine)
         return bool(found.num_rows)
+
+    def _parts(self) -> list[Part]:
+        self._refresh()
+        return [Part.of(path) for path in delta_commits.live_paths(self._view)]
+
+    def _digested(self, part: Part | None) -> _Folded | None:
+        """Return the history that a file's digest stands for, None where there is none that this version knows."""
+        text = read_digest(self.folder, part) if part is not None else None
+        if part is None or text is None:
+            return None
+        history = history_from(text, CheckpointArchive(self.folder, self._parts, part.last))
+        return _Folded(history, part.last, part.path) if history is not None else None
+
+    def _sorted_rows(self, parts: Iterable[Part]) -> pa.Table:
+        return self.folder.read([part.path for part in parts], arrow_schema()).sort_by(POSITION_COLUMN)
+
+    def _rows_since(self, sequence_id: int) -> tuple[CheckpointRow, ...]:
+        import pyarrow.compute as pc
+
+        near = [part.path for part in self._parts() if not part.tier or part.last_id >= sequence_id]
+        found = self.folder.read(near, arrow_schema(), None, pc.field("sequence_id") >= sequence_id)
+        return tuple(row for _, row in placed_rows(found.sort_by(POSITION_COLUMN), str(self.folder)))
 
     def _refresh(self) -> None:
         """Bring the view up to the newest version, reading only new log entries where they are still there."""
@@ -211,62 +307,10 @@ class CheckpointTable:
         self._view = delta_commits.open_table(self.folder)
 
     def _rows_of(self, file: pa.Table) -> _Rows:
-        values = file.to_pylist()
-        newer = [value for value in values if value["format_version"] > FORMAT_VERSION]
-        if newer:
-            by, version = newer[0]["drainmark_version"], newer[0]["format_version"]
-            known = f"this one knows {FORMAT_VERSION}"
-            msg = f"the checkpoint table {self.folder} has format {version}, written by Drainmark {by}; {known}"
-            raise FormatTooNew(msg, remedy=f"install drainmark {by} or newer", drainmark_version=by, format=version)
-        return tuple((value.pop(POSITION_COLUMN), _row(value)) for value in values)
+        return tuple(placed_rows(file, str(self.folder)))
 
 
 def _verb(kinds: set[RowKind]) -> str:
     if RowKind.REWIND in kinds:
         return "rewind"
     return "checkpoint" if kinds & _STATES else "note"
-
-
-# --- rows as columns -----------------------------------------------------------------------------------------------
-
-
-def _schema_json() -> str:
-    columns = [
-        {"name": name, "type": _TYPES.get(name, "string"), "nullable": True, "metadata": {}} for name in _COLUMNS
-    ]
-    return json.dumps({"type": "struct", "fields": columns})
-
-
-def _arrow_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    types = {
-        "long": pa.int64(),
-        "integer": pa.int32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-    }
-    return pa.schema([(name, types[_TYPES.get(name, "string")]) for name in _COLUMNS])
-
-
-def _arrow_table(rows: Sequence[CheckpointRow], position: int) -> pa.Table:
-    import pyarrow as pa
-
-    values = [_values(row) | {POSITION_COLUMN: position + place} for place, row in enumerate(rows)]
-    return pa.Table.from_pylist(values, schema=_arrow_schema())
-
-
-def _values(row: CheckpointRow) -> dict[str, Any]:
-    values = {field.name: getattr(row, field.name) for field in fields(row)}
-    values["kind"] = row.kind.value
-    for name in _JSON_COLUMNS:
-        value: Mapping[str, Any] | None = values[name]
-        values[name] = None if value is None else json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
-    return values
-
-
-def _row(values: dict[str, Any]) -> CheckpointRow:
-    for name in _JSON_COLUMNS:
-        values[name] = None if values[name] is None else json.loads(values[name])
-    return CheckpointRow(**{**values, "kind": RowKind(values["kind"])})

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.errors import CommitOutcomeUnknown, ForeignTable, Interrupted, SplitBrain, StoreUnavailable
 from jobs.protocol.ids import app_id
@@ -19,14 +19,20 @@ from jobs.protocol.manifest import StagedFile
 from resources.locations import Folder, LocalFolder
 from resources.staging import SEQUENCE_COLUMN, STAGING_FOLDER, all_nullable, compare_schemas, facts, verify
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 COMMIT_TRIES = 5
+LOG = "_delta_log"
 _FIRST_PAUSE_SECONDS = 0.02
 _READ_BACK_SECONDS = 60.0
 
 CONFIGURATION = {
     # A long log makes each commit slow, and a rewind needs no time travel: a day, whatever the horizon (H30).
     "delta.logRetentionDuration": "interval 1 days",
-    "delta.deletedFileRetentionDuration": "interval 1 days",
+    # What left a table is listed in each log checkpoint for so long, and read with it by every commit: a compaction a
+    # group fills it. For how long such files are kept is ours to say, and `resources/log_keeping.py` remembers them.
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
     # What a merge writes gets the same statistics as what we stage (H18).
     "delta.dataSkippingStatsColumns": SEQUENCE_COLUMN,
 }
@@ -123,13 +129,6 @@ def replace(
     return not given_up
 
 
-def maintain(folder: Folder) -> None:
-    """Write a checkpoint of Delta's log and delete log files that are older than their retention of a day."""
-    table = open_table(folder)
-    table.create_checkpoint()
-    table.cleanup_metadata()
-
-
 def _reply(act: Act, answered: Act) -> BaseException | None:
     """What the commit raised, if anything: never an answer to whether it landed."""
     try:
@@ -169,7 +168,7 @@ def _read_back(folder: Folder, landed: Callable[[Any], bool]) -> int | None:
 
 def is_table(folder: Folder) -> bool:
     """Say whether there is a Delta table in a folder, anyone's; `DeltaTable.is_deltatable` would hold the GIL."""
-    return any(_LOG_ENTRY.match(name) for name in folder.names("_delta_log"))
+    return any(LOG_ENTRY.match(name) for name in folder.names(LOG))
 
 
 def open_table(folder: Folder) -> Any:
@@ -266,8 +265,8 @@ def _refuse_foreign_files(folder: Folder) -> None:
         raise ForeignTable(msg, remedy="choose another table name, or move the folder away", table=folder.uri)
 
 
-_OURS = {STAGING_FOLDER, "_delta_log"}
-_LOG_ENTRY = re.compile(r"\d{20}\.(json|checkpoint\..*)")
+_OURS = {STAGING_FOLDER, LOG}
+LOG_ENTRY = re.compile(r"\d{20}\.(json|checkpoint\..*)")
 
 
 # --- what a commit is made of --------------------------------------------------------------------------------------
@@ -321,18 +320,26 @@ def txn_version(table: Any, region: str) -> int | None:
 
 def live_paths(table: Any) -> set[str]:
     """Return the paths of the table's files, relative to it."""
-    import pyarrow as pa
+    return set(live_sizes(table))
 
-    return set(pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist())
+
+def live_sizes(table: Any) -> dict[str, int]:
+    """Return the bytes of the table's files by path, relative to it."""
+    actions = _actions(table)
+    return dict(zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True))
 
 
 def live_files(table: Any, folder: Folder) -> tuple[StagedFile, ...]:
     """Return the files of the table's version with their exact bounds, in the order of their ids."""
+    files = [_live_file(action, folder) for action in _actions(table).to_pylist()]
+    return tuple(sorted(files, key=lambda file: (file.first_id or 0, file.last_id or 0, file.path)))
+
+
+def _actions(table: Any) -> pa.Table:
+    """Return the actions that added the table's files; `pa.table` would import pandas, half of what `status` costs."""
     import pyarrow as pa
 
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    files = [_live_file(action, folder) for action in actions]
-    return tuple(sorted(files, key=lambda file: (file.first_id or 0, file.last_id or 0, file.path)))
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
 
 
 def _live_file(action: dict[str, Any], folder: Folder) -> StagedFile:

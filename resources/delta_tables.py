@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import SchemaMismatch
 from jobs.protocol.manifest import StagedFile
 from jobs.runtime.ports import RowsOf
-from resources import delta_commits
+from resources import delta_commits, log_keeping
 from resources.delta_commits import Act, Faults, Published
 from resources.evolution import added_columns, widen
 from resources.keyed_merges import KEEP_COLUMN, arrow_schema, of_ids, quoted, require_unique, rows_to_restore, up_to
@@ -273,9 +273,26 @@ class ManagedTable:
             faults=self._faults,
         )
 
+    def drop(self, version: int, through: int) -> bool:
+        """Take the files out of the table whose rows all have ids up to one: an image has what counts of them (H29).
+
+        The commit demands that the table still has `version`, and carries it on, as a compaction's does (H7).
+
+        Returns:
+            Whether there were such files; False too when the table has another version.
+        """
+        leaving = self.files_up_to(through)
+        return bool(leaving) and delta_commits.replace(
+            self.folder, self.region, version, replaced=leaving, rewritten=(), faults=self._faults
+        )
+
+    def files_up_to(self, through: int) -> tuple[StagedFile, ...]:
+        """Return the visible files whose rows all have ids up to one."""
+        return tuple(file for file in self.live_files() if file.last_id is not None and file.last_id <= through)
+
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
-        delta_commits.maintain(self.folder)
+        log_keeping.maintain(self.folder, self.region, faults=self._faults)
 
     # --- how -------------------------------------------------------------------------------------------------------
 

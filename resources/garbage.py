@@ -6,26 +6,17 @@ table), and while a checkpoint row names it that somebody may go back to.
 
 from __future__ import annotations
 
-import json
-import re
-import urllib.parse
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import PurePosixPath
 
 from resources import delta_commits
 from resources.locations import Entry, Folder
+from resources.log_keeping import KEPT_SECONDS, removed_since
 from resources.staging import STAGING_FOLDER
 
-KEPT_SECONDS = 86_400
-"""How long what left a table stays: as `delta.deletedFileRetentionDuration` of every managed table."""
-
 _MERGED_SECONDS = 3600  # a merge writes beside the log and commits within seconds
-_LOG = "_delta_log"
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,40 +74,3 @@ def _merged(folder: Folder, kept: Set[str], before: float) -> Iterator[Entry]:
 def _is_data(path: str) -> bool:
     name = PurePosixPath(path).name
     return name.endswith(".parquet") and not name.startswith((".", "_"))
-
-
-def removed_since(folder: Folder, since: float) -> set[str]:
-    """Return the paths that commits removed from a table since a time: the log keeps them for longer than a day.
-
-    From the newest checkpoint of the log and the commits after it; from all commits where there is none of one file.
-    """
-    log = folder.modified(_LOG)
-    checkpoints = [(int(found.group(1)), name) for name in log if (found := _CHECKPOINT.fullmatch(name))]
-    newest, file = max(checkpoints, default=(-1, ""))
-    removes: list[dict[str, Any]] = []
-    if file:
-        for rows in folder.read_each([f"{_LOG}/{file}"], ["remove.path", "remove.deletionTimestamp"]):
-            removes += [value for value in rows.column("remove").to_pylist() if value and value["path"]]
-    commits = ((name, found) for name in log if (found := _COMMIT.fullmatch(name)))
-    for name, found in commits:
-        if int(found.group(1)) > newest and log[name] >= since:
-            removes += _removes(_lines(folder, f"{_LOG}/{name}"))
-    return {
-        urllib.parse.unquote(remove["path"])
-        for remove in removes
-        if (remove.get("deletionTimestamp") or 0) >= since * 1000
-    }
-
-
-def _removes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        if '"remove"' in line:
-            action = json.loads(line).get("remove")
-            if action:
-                yield action
-
-
-def _lines(folder: Folder, path: str) -> list[str]:
-    source = folder.source(path)
-    content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
-    return content.decode().splitlines()

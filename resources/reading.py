@@ -66,7 +66,7 @@ class RegionReader:
 
     def __init__(self, settings: Settings, region: str) -> None:
         self.store = _store_of(settings, region)
-        self.history = RegionHistory.from_rows(self.store.checkpoint.rows())
+        self.history = self.store.checkpoint.history()
 
     def as_of(self, table: str, at: int | None = None) -> pa.Table:
         """Return what `read_at` does."""
@@ -108,7 +108,7 @@ def owner_of(settings: Settings, table: str) -> str:
     tables = tables_folder(settings)
     known: list[str] = []
     for region in regions_of(tables):
-        history = RegionHistory.from_rows(DirectoryStore(settings.home, region, tables).checkpoint.rows())
+        history = DirectoryStore(settings.home, region, tables).checkpoint.history()
         names = [found.name for found in history.tables]
         if table in names or f"lake/{table}" in names:
             return region
@@ -141,8 +141,9 @@ def _table_of(history: RegionHistory, name: str, region: str) -> RegionTable:
 def _checked(history: RegionHistory, at: int) -> int:
     if at == INITIAL_ID or at in history.states:
         return at
-    allowed = [INITIAL_ID, *history.states]
-    closest = min(allowed, key=lambda number: abs(number - at))
+    ids = history.states.ids
+    near = [number for number in (INITIAL_ID, ids.at_most(at), ids.at_least(at)) if number is not None]
+    closest = min(near, key=lambda number: abs(number - at))
     last = history.committed_id
     why = f"the last committed id is {last}" if at > last else "no such state is in force"
     msg = f"there is no consistent state {at}: {why}"
@@ -179,6 +180,10 @@ def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> 
     parts = [table.read(None, where)]
     live = {file.path for file in table.live_files()}
     image = _image_files(history, name, at)
+    dropped = history.dropped.get(name, 0)
+    if INITIAL_ID < at < dropped:
+        msg = f"the state {at} of {name!r} is out of reach: changes up to {dropped} are kept as their outcome only"
+        raise RewindRefused(msg, remedy=f"{dropped} or a later id", nearest=dropped)
     further_files = [*_unpublished_files(history, name), *(image if table.holds(image) else ())]
     missing = [file.path for file in further_files if file.path not in live]
     if missing:
@@ -202,9 +207,5 @@ def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile
 
 
 def _image_files(history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:
-    for number in reversed(list(history.states)):
-        manifest = manifest_of(history.states[number]) if number <= at else None
-        images = [image for image in manifest.images if image.table == name] if manifest else []
-        if images:
-            return images[-1].files
-    return ()
+    image = history.image_of(name, at)
+    return image.files if image is not None else ()

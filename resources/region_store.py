@@ -16,8 +16,9 @@ from resources.adopted_tables import AdoptedTable
 from resources.checkpoint_table import CheckpointTable
 from resources.delta_commits import is_table
 from resources.delta_tables import ManagedTable
-from resources.garbage import KEPT_SECONDS, Garbage, garbage_of, removed_since
+from resources.garbage import Garbage, garbage_of
 from resources.locations import Folder, LocalFolder
+from resources.log_keeping import KEPT_SECONDS, removed_since
 from resources.staging import STAGING_FOLDER, Staging, verify
 
 CHECKPOINTS = "checkpoints"
@@ -106,8 +107,10 @@ class DirectoryStore:
         """Delete all local copies of this owner; called at its end."""
         shutil.rmtree(self._copies, ignore_errors=True)
 
-    def collect_orphans(self, names: Sequence[str], below_epoch: int, named: set[str]) -> int:
+    def collect_orphans(self, names: Sequence[str], below_epoch: int) -> int:
         """Delete staging folders and inboxes of dead epochs that neither a row nor the table names; return how many.
+
+        A row names what its attempt staged, and nothing else is staged under the attempt's name.
 
         Local copies that older owners left on this machine go as well.
         """
@@ -119,9 +122,11 @@ class DirectoryStore:
                 continue
             # A reader may still hold a version of the table with files that have left it since.
             shown = {file.path for file in self.table(name).live_files()} | removed_since(folder, now - KEPT_SECONDS)
-            used = named | {path.rpartition("/")[0] for path in shown}
+            used = {path.rpartition("/")[0] for path in shown}
+            named = self.checkpoint.attempts([_attempt_of(attempt) for attempt in dead])
             for attempt in dead:
-                if not any(path == attempt or path.startswith(f"{attempt}/") for path in used):
+                is_shown = any(path == attempt or path.startswith(f"{attempt}/") for path in used)
+                if not is_shown and _attempt_of(attempt) not in named:
                     folder.delete(attempt)
                     removed += 1
         inboxes = LocalFolder(self.home / "inbox" / self.region)
@@ -169,6 +174,11 @@ def _dead(folder: Folder, path: str, below_epoch: int) -> list[str]:
     """Return the folders `<epoch>-<attempt>` below a path that are of epochs that are over."""
     epochs = ((name, name.partition("-")[0]) for name in folder.names(path))
     return [f"{path}/{name}".lstrip("/") for name, epoch in epochs if epoch.isdigit() and int(epoch) < below_epoch]
+
+
+def _attempt_of(folder: str) -> str:
+    """Return the uuid in the name of a staging folder."""
+    return folder.rpartition("/")[2].partition("-")[2]
 
 
 def _only_reads() -> Engine:

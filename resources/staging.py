@@ -7,7 +7,7 @@ says of it is read from its own footer, never from the group that it belongs to 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +41,22 @@ class Staging:
         """Return the folder a Spark job is to write; its parents exist, itself it does not have to."""
         return self.folder.local(f"{self._prefix}/{subdirectory}")
 
-    def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]:
+    def write(
+        self,
+        table: pa.Table,
+        stem: str,
+        *,
+        rows_per_group: int | None = None,
+        footer: Mapping[str, str] | None = None,
+    ) -> tuple[StagedFile, ...]:
         """Write `table` as one Parquet file and return its facts; no file for no rows.
 
         Columns keep their order. Timestamps are stored as microseconds (finer ones are cut off, as Spark does). The
         file is durable when this returns. A stem that is taken gets a number: nothing is overwritten.
+
+        Args:
+            rows_per_group: of the file's row groups, pyarrow's own by default.
+            footer: texts to keep in the file's footer, by name.
 
         Raises:
             AccountingError: `_sequence_id` has nulls.
@@ -56,7 +67,7 @@ class Staging:
 
         if table.num_rows == 0:
             return ()
-        data = _as_parquet(table)
+        data = _as_parquet(table, rows_per_group, footer or {})
         path = self._write_new(stem, data)
         return (facts(pa.BufferReader(data), path, data.size),)
 
@@ -235,19 +246,23 @@ def _refuse(column: str, kind: Any, metadata: dict[str, Any]) -> None:
 # --- Parquet -------------------------------------------------------------------------------------------------------
 
 
-def _as_parquet(table: pa.Table) -> pa.Buffer:
+def _as_parquet(table: pa.Table, rows_per_group: int | None, footer: Mapping[str, str]) -> pa.Buffer:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        _writable(table),
+    rows = _writable(table)
+    with pq.ParquetWriter(
         sink,
+        rows.schema,
         compression="zstd",
         store_schema=False,
         coerce_timestamps="us",
         allow_truncated_timestamps=True,
-    )
+    ) as writer:
+        writer.write_table(rows, row_group_size=rows_per_group)
+        if footer:
+            writer.add_key_value_metadata(dict(footer))
     return sink.getvalue()
 
 

@@ -1,12 +1,13 @@
 """What the rows of a checkpoint table mean: the region's facts, folded in commit order (design.md §3.3).
 
-Pure: rows in, facts out. Everything that must survive the loss of the registry is answered from here (H27).
+Pure: rows in, facts out. Everything that must survive the loss of the registry is answered from here (H27). A further
+row costs the same after a hundred rows and after a million: what grows with the history is shared or read on demand.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -15,6 +16,9 @@ from jobs.errors import RewindRefused
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced
 from jobs.protocol.rows import CheckpointRow, RowKind
+from jobs.protocol.states import States
+from jobs.protocol.totals import Totals
+from jobs.protocol.withdrawn import Withdrawn
 
 
 class Outcome(StrEnum):
@@ -28,7 +32,6 @@ class Outcome(StrEnum):
 
 
 UNCLEAN = frozenset({Outcome.FAILED, Outcome.CRASHED})
-_STATES = frozenset({RowKind.STATE, RowKind.SKIP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,10 @@ class RegionHistory:
         epoch: the highest; 0 before the first claim.
         next_id: the smallest id that was surely never given away.
         states: effective states and skips by id, oldest first: what rewinds withdrew is not in here.
-        withdrawn: states that a rewind withdrew and that were not processed again, in their input order.
+        skips: which of them are skips, by id.
+        images: by name of a CHANGES table, the effective ids whose groups wrote its state whole, oldest first.
+        dropped: by name of a CHANGES table, the id up to which its changes were dropped: an image has them (H29).
+        gone: what rewinds withdrew; see `withdrawn`.
         attempts: unclean claims since the last state, resume or rewind (E14, E18).
         halt: the halt row in force.
         unpublished: state, skip and rewind rows (the last of each group) committed and not yet noted as published.
@@ -56,12 +62,18 @@ class RegionHistory:
         versions: Delta version by table of the last published note.
         replaced: states in force whose append rows a later state in force withdrew, by id.
         last_claim, last_outcome, last_error: of the newest owner.
+        totals: sums over all rows.
+        rewinds: when each was, in seconds since 1970, and to which id, oldest first.
+        refusals: refused triggers after the rows that the states' archive has; see `refused`.
     """
 
     epoch: int = 0
     next_id: int = 1
-    states: Mapping[int, CheckpointRow] = dataclasses.field(default_factory=dict)
-    withdrawn: tuple[CheckpointRow, ...] = ()
+    states: States = dataclasses.field(default_factory=States)
+    skips: frozenset[int] = frozenset()
+    images: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    gone: Withdrawn = dataclasses.field(default_factory=Withdrawn)
     attempts: int = 0
     halt: CheckpointRow | None = None
     unpublished: tuple[CheckpointRow, ...] = ()
@@ -71,8 +83,10 @@ class RegionHistory:
     last_claim: CheckpointRow | None = None
     last_outcome: Outcome = Outcome.NONE
     last_error: Mapping[str, Any] | None = None
-    refused: tuple[CheckpointRow, ...] = ()
     replaced: Mapping[int, Replacement] = dataclasses.field(default_factory=dict)
+    totals: Totals = dataclasses.field(default_factory=Totals)
+    rewinds: tuple[tuple[float, int], ...] = ()
+    refusals: tuple[CheckpointRow, ...] = ()
 
     @classmethod
     def from_rows(cls, rows: Iterable[CheckpointRow]) -> RegionHistory:
@@ -89,7 +103,7 @@ class RegionHistory:
     @property
     def committed_id(self) -> int:
         """Return the newest effective committed id, 0 for the initial state."""
-        return list(self.states)[-1] if self.states else INITIAL_ID
+        return self.states.ids.from_end(1) or INITIAL_ID
 
     @property
     def published_id(self) -> int:
@@ -97,21 +111,45 @@ class RegionHistory:
         open_groups = [row.group_first or row.sequence_id for row in self.unpublished if row.kind is RowKind.STATE]
         if not open_groups:
             return self.committed_id
-        return max((number for number in self.states if number < min(open_groups)), default=INITIAL_ID)
+        return self.states.ids.at_most(min(open_groups) - 1) or INITIAL_ID
 
     @property
     def is_rewinding(self) -> bool:
         """Is a rewind committed whose tables are not all done?"""
         return any(row.kind is RowKind.REWIND for row in self.unpublished)
 
-    def image_of(self, table: str) -> Image | None:
-        """Return the newest effective image of a keyed state."""
-        for row in reversed(list(self.states.values())):
-            manifest = manifest_of(row)
-            for image in manifest.images if manifest else ():
-                if image.table == table:
-                    return image
+    @property
+    def withdrawn(self) -> tuple[CheckpointRow, ...]:
+        """Return the states that a rewind withdrew and that were not processed again, in their input order."""
+        return self.gone.in_order(self.states.rows)
+
+    @property
+    def refused(self) -> tuple[CheckpointRow, ...]:
+        """Return the rows of all refused triggers."""
+        archive = self.states.rows.archive
+        return (*(archive.refusals() if archive is not None else ()), *self.refusals)
+
+    def image_of(self, table: str, at: int | None = None) -> Image | None:
+        """Return the newest effective image of a keyed state, or the newest that is not above an id."""
+        for number in reversed(self.images.get(table, ())):
+            if at is None or number <= at:
+                manifest = manifest_of(self.states[number])
+                return next(image for image in manifest.images if image.table == table) if manifest else None
         return None
+
+    def state_at_least(self, sequence_id: int) -> int | None:
+        """Return the smallest effective id of a state, skips apart, that is not below an id."""
+        number = self.states.ids.at_least(sequence_id)
+        while number is not None and number in self.skips:
+            number = self.states.ids.at_least(number + 1)
+        return number
+
+    def state_at_most(self, sequence_id: int) -> int | None:
+        """Return the largest effective id of a state, skips apart, that is not above an id."""
+        number = self.states.ids.at_most(sequence_id)
+        while number is not None and number in self.skips:
+            number = self.states.ids.at_most(number - 1)
+        return number
 
     def replaced_by(self, sequence_id: int) -> int | None:
         """Return the id whose state withdrew the append rows of an id."""
@@ -126,15 +164,27 @@ class RegionHistory:
                 found.setdefault(id(replacement.kept), (replacement.kept, {}))[1][old] = replacement.by
         return [dataclasses.replace(kept, ids=ids) for kept, ids in found.values()]
 
-    def newest_by_uri(self) -> dict[str, int]:
-        """Return, by uri, the newest state in force that no other has replaced."""
-        states = ((n, row) for n, row in self.states.items() if row.kind is RowKind.STATE and n not in self.replaced)
-        return {row.trigger_uri or "": number for number, row in states}
+    def newest_by_uri(self, uris: Collection[str] | None = None) -> dict[str, int]:
+        """Return, by uri, the newest state in force that no other has replaced; of some uris only, or of all."""
+        rows = self.states.values() if uris is None else self.states.rows.of(uris)
+        return {
+            row.trigger_uri or "": row.sequence_id
+            for row in rows
+            if row.kind is RowKind.STATE and row.sequence_id in self.states and row.sequence_id not in self.replaced
+        }
 
     def triggers_above(self, sequence_id: int) -> tuple[CheckpointRow, ...]:
         """Return the effective states above an id, in input order: what a rewind to it would make pending."""
-        above = [row for number, row in self.states.items() if number > sequence_id]
+        above = self.states.above(sequence_id).values()
         return tuple(sorted(above, key=lambda row: (row.trigger_order or 0, row.sequence_id)))
+
+    def oldest_target(self, horizon: int) -> int:
+        """Return the oldest id but 0 that one can rewind to: within the horizon, and where all changes are kept.
+
+        Args:
+            horizon: number of ids (design.md §3.4).
+        """
+        return max(INITIAL_ID, self.committed_id - horizon, *self.dropped.values())
 
     def check_rewind(self, to: int, horizon: int) -> None:
         """Refuse a target that is no effective committed id within the horizon, nor 0, whatever the horizon (H4).
@@ -142,11 +192,17 @@ class RegionHistory:
         Raises:
             RewindRefused: names the nearest id that would do.
         """
-        oldest = max(INITIAL_ID, self.committed_id - horizon)
-        allowed = [INITIAL_ID, *(n for n, row in self.states.items() if row.kind is RowKind.STATE and n >= oldest)]
-        if to in allowed:
+        oldest = self.oldest_target(horizon)
+        is_state = to in self.states and to not in self.skips
+        if to == INITIAL_ID or (is_state and to >= oldest):
             return
-        nearest = min((n for n in allowed if n >= oldest), key=lambda n: abs(n - to), default=INITIAL_ID)
+        candidates = [
+            INITIAL_ID if oldest <= INITIAL_ID else None,
+            self.state_at_most(to),
+            self.state_at_least(max(to, oldest)),
+        ]
+        near = [number for number in candidates if number is not None and number >= oldest]
+        nearest = min(near, key=lambda number: abs(number - to), default=INITIAL_ID)
         if to > self.committed_id:
             why = f"the last committed id is {self.committed_id}"
         elif to < oldest:
@@ -166,28 +222,27 @@ def manifest_of(row: CheckpointRow) -> Manifest | None:
 
 
 class _Fold:
-    """The fold's working copy; one method a kind."""
+    """The fold's working copy; one method a kind. What a row does not change is passed on as it is, not copied."""
 
     def __init__(self, start: RegionHistory) -> None:
         self.facts = {field.name: getattr(start, field.name) for field in dataclasses.fields(RegionHistory)}
-        self.states: dict[int, CheckpointRow] = dict(start.states)
-        self.withdrawn: dict[tuple[Any, ...], CheckpointRow] = {_identity(row): row for row in start.withdrawn}
+        self.ids = start.states.ids
+        self.rows = start.states.rows.continued(start.next_id)
+        self.gone = start.gone
         self.unpublished: list[CheckpointRow] = list(start.unpublished)
-        self.refused: list[CheckpointRow] = list(start.refused)
-        self.replaced: dict[int, Replacement] = dict(start.replaced)
+        self.totals = start.totals.copy()
 
     def add(self, row: CheckpointRow) -> None:
         self.facts["epoch"] = max(self.facts["epoch"], row.epoch)
+        self.totals.add(row)
         getattr(self, f"_{row.kind.value}")(row)
 
     def result(self) -> RegionHistory:
-        withdrawn = sorted(self.withdrawn.values(), key=lambda row: (row.trigger_order or 0, row.sequence_id))
         self.facts.update(
-            states=self.states,
-            withdrawn=tuple(withdrawn),
+            states=States(self.ids, self.rows),
+            gone=self.gone,
             unpublished=tuple(self.unpublished),
-            refused=tuple(self.refused),
-            replaced=self.replaced,
+            totals=self.totals,
         )
         return RegionHistory(**self.facts)
 
@@ -212,26 +267,36 @@ class _Fold:
             former = tuple(table for name, table in earlier.items() if name not in named)
             self.facts.update(tables=tables, former=former)
 
-    def _state(self, row: CheckpointRow) -> None:
+    def _keep(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id + 1)
-        self.states[row.sequence_id] = row
-        self.withdrawn.pop(_identity(row), None)
+        self.rows.add(row)
+        self.ids = self.ids.with_id(row.sequence_id)
+        self.gone = self.gone.answered_by(row)
+
+    def _state(self, row: CheckpointRow) -> None:
+        self._keep(row)
         self.facts["attempts"] = 0
         self.facts["last_error"] = None
         if row.sequence_id == row.group_last:
             self.unpublished.append(row)
-            self._replace(row)
+            manifest = row.detail.get("manifest") or {}
+            self._imaged(row.sequence_id, manifest.get("images") or ())
+            self._replace(manifest.get("replaced"))
 
-    def _replace(self, row: CheckpointRow) -> None:
-        value = (row.detail.get("manifest") or {}).get("replaced")
+    def _imaged(self, number: int, images: Iterable[Mapping[str, Any]]) -> None:
+        for image in images:
+            known: Mapping[str, tuple[int, ...]] = self.facts["images"]
+            self.facts["images"] = {**known, image["table"]: (*known.get(image["table"], ()), number)}
+
+    def _replace(self, value: Mapping[str, Any] | None) -> None:
         if value:
             kept = Replaced.from_json(value)
-            self.replaced.update((old, Replacement(new, kept)) for old, new in kept.ids.items())
+            found = {old: Replacement(new, kept) for old, new in kept.ids.items()}
+            self.facts["replaced"] = {**self.facts["replaced"], **found}
 
     def _skip(self, row: CheckpointRow) -> None:
-        self._burn(row.sequence_id + 1)
-        self.states[row.sequence_id] = row
-        self.withdrawn.pop(_identity(row), None)
+        self._keep(row)
+        self.facts["skips"] |= {row.sequence_id}
         self.unpublished.append(row)
 
     def _published(self, row: CheckpointRow) -> None:
@@ -245,21 +310,34 @@ class _Fold:
             self.facts["last_outcome"] = Outcome(outcome)
         if row.detail.get("error"):
             self.facts["last_error"] = row.detail["error"]
+        if row.detail.get("dropped"):
+            self.facts["dropped"] = {**self.facts["dropped"], **row.detail["dropped"]}
 
     def _timed(self, last: int, seconds: float) -> None:
         """A commit cannot hold its own duration: the next one brings it."""
-        group = self.states.get(last)
+        rows = self.rows.recent
+        group = rows.get(last)
+        if group is None and last <= self.rows.archived:
+            self.rows.late[last] = seconds
         for number in range(group.group_first or last, last + 1) if group else ():
-            if number in self.states:
-                self.states[number] = dataclasses.replace(self.states[number], checkpoint_seconds=seconds)
+            if number in rows and rows[number].checkpoint_seconds is None:
+                rows[number] = dataclasses.replace(rows[number], checkpoint_seconds=seconds)
 
     def _rewind(self, row: CheckpointRow) -> None:
         self._burn(row.sequence_id + 1)
         to = row.detail["to"]
-        for number in [number for number in self.states if number > to]:
-            withdrawn = self.states.pop(number)
-            self.withdrawn[_identity(withdrawn)] = withdrawn
-        self.replaced = {old: found for old, found in self.replaced.items() if old <= to and found.by <= to}
+        self.gone = self.gone.with_states(self.ids.above(to), self.rows)
+        self.ids = self.ids.up_to(to)
+        self.facts["skips"] = frozenset(number for number in self.facts["skips"] if number <= to)
+        self.facts["images"] = {
+            table: tuple(number for number in numbers if number <= to)
+            for table, numbers in self.facts["images"].items()
+        }
+        if to == INITIAL_ID:  # nothing is left that could lack changes
+            self.facts["dropped"] = {}
+        replaced: Mapping[int, Replacement] = self.facts["replaced"]
+        self.facts["replaced"] = {old: found for old, found in replaced.items() if old <= to and found.by <= to}
+        self.facts["rewinds"] = (*self.facts["rewinds"], (row.recorded_at.timestamp(), to))
         self._tables(row)
         self.facts.update(attempts=0, halt=None, last_error=None)
         self.unpublished.append(row)
@@ -273,10 +351,8 @@ class _Fold:
         self.facts.update(halt=None, attempts=0)
 
     def _refused(self, row: CheckpointRow) -> None:
-        self.refused.append(row)
-        self.withdrawn.pop(_identity(row), None)
+        self.facts["refusals"] = (*self.facts["refusals"], row)
+        self.gone = self.gone.answered_by(row)
 
 
-def _identity(row: CheckpointRow) -> tuple[Any, ...]:
-    identity: Sequence[tuple[str, Any]] = sorted((row.trigger_identity or {}).items())
-    return (row.trigger_uri, *identity)
+__all__ = ["UNCLEAN", "Outcome", "RegionHistory", "Replacement", "manifest_of"]

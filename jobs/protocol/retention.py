@@ -10,12 +10,19 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from jobs.protocol.history import RegionHistory, manifest_of
-from jobs.protocol.manifest import Image, StagedFile
+from jobs.protocol.manifest import StagedFile
 from jobs.protocol.rows import CheckpointRow, RowKind
 
 
+def first_id_in_reach(history: RegionHistory, *, horizon: int, withdrawn_since: dt.datetime) -> int:
+    """Return the smallest `sequence_id` of the rows that `files_in_reach` has to be given."""
+    since = withdrawn_since.timestamp()
+    taken_back = [to + 1 for moment, to in history.rewinds if moment >= since]
+    return max(1, min(history.committed_id - horizon, *taken_back, history.next_id))
+
+
 def files_in_reach(
-    rows: Sequence[CheckpointRow], *, horizon: int, withdrawn_since: dt.datetime
+    history: RegionHistory, rows: Sequence[CheckpointRow], *, horizon: int, withdrawn_since: dt.datetime
 ) -> Mapping[str, frozenset[str]]:
     """Return, by name of a table, the paths of the files that somebody may still ask for.
 
@@ -24,23 +31,22 @@ def files_in_reach(
     horizon; and rows that were replaced, which are nowhere else.
 
     Args:
-        rows: of the checkpoint table, all of them, in commit order.
+        rows: of the checkpoint table, in commit order, from `first_id_in_reach` on.
         horizon: number of ids, as `rewind_horizon` has it.
         withdrawn_since: what a rewind took back after this may still be read by somebody who looks at an old version.
     """
-    history = RegionHistory.from_rows(rows)
     oldest = history.committed_id - horizon
     standing = _standing(rows, withdrawn_since)
     needed = {row.attempt for row in standing if row.sequence_id >= oldest}
-    needed |= {row.attempt for row in history.unpublished}
+    manifests = [manifest_of(row) for row in rows if row.attempt in needed]
+    manifests += [manifest_of(row) for row in history.unpublished]
     paths: dict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        manifest = manifest_of(row) if row.attempt in needed else None
+    for manifest in manifests:
         for name, files in manifest.files.items() if manifest else ():
             paths[name].update(file.path for file in files)
         for image in manifest.images if manifest else ():
             paths[image.table].update(file.path for file in image.files)
-    for image in _images_below(history, oldest):
+    for image in filter(None, (history.image_of(table, oldest) for table in history.images)):
         paths[image.table].update(file.path for file in image.files)
     for name, files in _replaced(standing, history):
         paths[name].update(file.path for file in files)
@@ -68,12 +74,3 @@ def _replaced(
         manifest = manifest_of(row)
         if manifest is not None and manifest.replaced is not None:
             yield from manifest.replaced.files.items()
-
-
-def _images_below(history: RegionHistory, oldest: int) -> list[Image]:
-    """Return the newest effective image of each state that is not above an id: a rewind to that id starts from it."""
-    newest: dict[str, Image] = {}
-    for number, row in history.states.items():
-        manifest = manifest_of(row) if number <= oldest else None
-        newest.update((image.table, image) for image in (manifest.images if manifest else ()))
-    return list(newest.values())

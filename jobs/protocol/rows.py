@@ -7,13 +7,15 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | claim | next free id | `owner`, `previous` (clean, failed, interrupted, crashed, none), `error`, `tables` |
 | state | the state's id | on the last id of a group: `manifest`; where there are some: `rows_quarantined`, `reason` |
 | published | last committed id | `versions`, `through`, `outcome`, `error`, and durations (below) |
-| rewind | the rewind's own id r | `to`, `tables`, `restored`: rows that come back (`Replaced`) |
+| rewind | the rewind's own id r | `to`, `tables`, `restored`: rows that come back (`Replaced`), `images` |
 | halt | last committed id | `reason`, `trigger`, `operator`, `error` |
 | resume | last committed id | `reason` |
 | skip | the id given to the skipped trigger | `reason` |
 | refused | last committed id | `reason` |
 
-`through`: published up to here. `commit_seconds`, `publish_seconds`: by last id of a group, since the last such row.
+`through`: published up to here. `dropped`: by CHANGES table, the id up to which changes may be gone (format 3); the
+`images` of a rewind stand in for them. `commit_seconds`, `publish_seconds`: by last id of a group, since the last such
+row.
 `resets`: those that ended since then, each with `to` (the id returned to) and `seconds`.
 """
 
@@ -21,11 +23,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Raised when an older Drainmark could not read the table rightly any more."""
 
 
@@ -78,3 +80,15 @@ class CheckpointRow:
     drain_seconds: float | None = None
     checkpoint_seconds: float | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, those that are not set left out."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values |= {"kind": self.kind.value, "recorded_at": self.recorded_at.isoformat()}
+        return {name: value for name, value in values.items() if value is not None and value != {}}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CheckpointRow:
+        """Return the row that `to_json` described."""
+        moment = dt.datetime.fromisoformat(value["recorded_at"])
+        return cls(**{**value, "kind": RowKind(value["kind"]), "recorded_at": moment})

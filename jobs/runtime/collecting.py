@@ -13,8 +13,7 @@ from typing import Any
 
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import RegionTable
-from jobs.protocol.retention import files_in_reach
-from jobs.protocol.rows import CheckpointRow
+from jobs.protocol.retention import files_in_reach, first_id_in_reach
 from jobs.runtime.ports import Garbage, Outside, RegionStore
 
 EVERY_SECONDS = 3600.0
@@ -59,7 +58,9 @@ def find_garbage(
         now: seconds since 1970, of a clock that `clock_fault` does not complain about.
     """
     moment = dt.datetime.fromtimestamp(now, dt.UTC)
-    named = files_in_reach(store.checkpoint.rows(), horizon=horizon, withdrawn_since=moment - _KEPT)
+    history, since = store.checkpoint.history(), moment - _KEPT
+    rows = store.checkpoint.rows(first_id_in_reach(history, horizon=horizon, withdrawn_since=since))
+    named = files_in_reach(history, rows, horizon=horizon, withdrawn_since=since)
     names = [*(table.name for table in tables if not table.adopted), f"checkpoints/{store.region}"]
     found = [store.garbage(name, named.get(name, frozenset()), below_epoch=below_epoch, now=now) for name in names]
     spools = store.dead_spools(below_epoch=below_epoch, before=now - _SPOOL_SECONDS)
@@ -75,8 +76,7 @@ def discard(store: RegionStore, found: Collected) -> None:
 
 def collect(outside: Outside, history: RegionHistory, *, horizon: int) -> dict[str, Any]:
     """Collect as a step of an owner's run; returns numbers for its report, or why nothing was deleted."""
-    rows = outside.store.checkpoint.rows()
-    fault = clock_fault(rows, here=outside.clock(), registry=outside.registry.clock())
+    fault = clock_fault(history, here=outside.clock(), registry=outside.registry.clock())
     if fault is not None:
         return {"refused": fault}
     tables = (*history.tables, *history.former)
@@ -85,7 +85,7 @@ def collect(outside: Outside, history: RegionHistory, *, horizon: int) -> dict[s
     return {"files": found.files, "bytes": found.size, "spools": len(found.spools)}
 
 
-def clock_fault(rows: Sequence[CheckpointRow], *, here: float, registry: float) -> str | None:
+def clock_fault(history: RegionHistory, *, here: float, registry: float) -> str | None:
     """Say what is wrong with the time, None where nothing is: on a doubtful clock nothing is deleted (T1).
 
     Args:
@@ -94,7 +94,7 @@ def clock_fault(rows: Sequence[CheckpointRow], *, here: float, registry: float) 
     """
     if abs(here - registry) > _SKEW_SECONDS:
         return f"this machine's clock and the registry's differ by {abs(here - registry):.0f} s"
-    newest = max((row.recorded_at.timestamp() for row in rows), default=0.0)
+    newest = history.totals.newest
     if newest > here + _SKEW_SECONDS:
         return f"the checkpoint table has a row of {newest - here:.0f} s in the future"
     return None

@@ -1,19 +1,70 @@
 """Keep a region's tables fast while they grow: compaction and log checkpoints, our own step between groups (H7, H30).
 
-Nothing here changes what a reader sees, and nothing reaches across the rewind horizon.
+Nothing here changes what a reader of a sink sees, and nothing reaches across the rewind horizon.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from jobs.protocol.history import manifest_of
-from jobs.protocol.manifest import RegionTable, TableRole
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.ids import INITIAL_ID
+from jobs.protocol.manifest import Image, RegionTable, TableRole
 from jobs.runtime.ports import RegionStore
+
+if TYPE_CHECKING:
+    from jobs.runtime.owner import RegionOwner
 
 EVERY_GROUPS = 20
 """Commits between two maintenance steps: logs and file lists stay this short."""
+
+
+def maintain_region(owner: RegionOwner, *, horizon: int) -> int:
+    """Drop changes that no rewind needs, compact tables, and let go of what the owner remembers of old states.
+
+    Args:
+        horizon: number of ids that a rewind may go back.
+
+    Returns:
+        how many tables were rewritten.
+    """
+    oldest = max(INITIAL_ID, owner.history.committed_id - horizon)
+    drop_changes(owner, oldest)
+    rewritten = maintain_tables(
+        owner.outside.store, owner.history.tables, epoch=owner.epoch, horizon_id=oldest
+    )
+    owner.refresh()
+    return rewritten
+
+
+def drop_changes(owner: RegionOwner, oldest: int) -> None:
+    """Drop the changes of each state up to its newest image that is not above an id (H29).
+
+    That they are gone is committed first: from then on no rewind goes back behind that image, whatever horizon is
+    asked for. A crash in between leaves changes that the next step drops.
+    """
+    store, found = owner.outside.store, {}
+    for table in owner.history.tables:
+        image = owner.history.image_of(table.name, oldest) if table.role is TableRole.CHANGES else None
+        if image is None or not store.table(table.name).files_up_to(image.at):
+            continue
+        if store.table(table.name).holds(image.files):
+            found[table.name] = image.at
+    if not found:
+        return
+    owner.note_published(dropped=found)
+    for name, through in found.items():
+        version = store.table(name).txn_version()
+        if version is not None:
+            store.table(name).drop(version, through)
+
+
+def images_for(history: RegionHistory, to: int) -> list[Image]:
+    """Return the images that a rewind reads in place of dropped changes; to the initial state, any one has the keys."""
+    found = (history.image_of(name, to if to > INITIAL_ID else None) for name in history.dropped)
+    return [image for image in found if image is not None]
 
 
 def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, horizon_id: int) -> int:
@@ -45,12 +96,5 @@ def collect_orphans(store: RegionStore, tables: Sequence[RegionTable], epoch: in
 
     Rows that a rewind withdrew still name their files: a reader may hold a version of a table that has them.
     """
-    named: set[str] = set()
-    for row in store.checkpoint.rows():
-        manifest = manifest_of(row)
-        if manifest is not None:
-            replaced = manifest.replaced.files.values() if manifest.replaced else ()
-            files = [*manifest.files.values(), *replaced, *(image.files for image in manifest.images)]
-            named.update(file.path.rpartition("/")[0] for group in files for file in group)
     staged = [table.name for table in tables if table.role is not TableRole.UPSERT and not table.adopted]
-    return store.collect_orphans(staged, epoch, named)
+    return store.collect_orphans(staged, epoch)

@@ -24,7 +24,7 @@ from jobs.protocol.triggers import Trigger
 from jobs.runtime.descriptions import halted_error, trigger_columns
 from jobs.runtime.durations import Durations
 from jobs.runtime.group import StagedGroup
-from jobs.runtime.maintaining import collect_orphans
+from jobs.runtime.maintaining import collect_orphans, images_for
 from jobs.runtime.ports import Outside
 from jobs.runtime.publishing import publish_group, rewind_tables
 from jobs.runtime.replacing import stage_replaced
@@ -101,7 +101,7 @@ class RegionOwner:
     def _fence(self, tables: Sequence[RegionTable]) -> None:
         store, registry = self.outside.store, self.outside.registry
         store.checkpoint.create()
-        self.history = RegionHistory.from_rows(store.checkpoint.rows())
+        self.history = store.checkpoint.history()
         if self.history.states and registry.is_empty(self.region):
             msg = f"the registry knows nothing of {self.region!r}, its checkpoint table does"
             raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
@@ -125,7 +125,7 @@ class RegionOwner:
         for table in known:
             store.widen(table)
         # Read again: until this very commit an older owner that was stopped could still commit a group (H2, H3).
-        self.history = RegionHistory.from_rows(store.checkpoint.rows())
+        self.history = store.checkpoint.history()
         registry.set_epoch(self.region, self.epoch)
         registry.set_next_id(self.region, self.epoch, self.history.next_id)
         self.report("claim", {"epoch": self.epoch, "previous": previous.value, "attempts": self.history.attempts})
@@ -160,7 +160,7 @@ class RegionOwner:
                 self._settle(row)
         if behind:
             self.report("roll_forward", {"groups": len(behind)})
-            self._note_published(outcome=None)
+            self.note_published()
         if self.state is State.RESETTING:
             self._move(Event.RESET_DONE)
 
@@ -239,13 +239,14 @@ class RegionOwner:
         row = self._row(
             RowKind.REWIND, number, to=to, tables=[table.to_json() for table in self.history.tables],
             restored=[replaced.to_json() for replaced in self.history.replaced_after(to)] or None,
+            images=[image.to_json() for image in images_for(self.history, to)] or None,
         )  # fmt: skip
         if self.state is State.STARTED:
             self._move(Event.CLAIMED_CLEAN)
         self._move(Event.REWIND_ASKED)
         self._append([*self._open_note(), row], number)
         pending = self._apply_rewind(row)
-        self._note_published(outcome=None)
+        self.note_published()
         self._move(Event.RESET_DONE)
         return pending
 
@@ -315,7 +316,7 @@ class RegionOwner:
         try:
             reach(FailPoint.RELEASE_BEFORE)
             if self.epoch:
-                self._note_published(outcome=outcome, error=error)
+                self.note_published(outcome, error=dict(error) if error else None)
         finally:
             self.outside.lease.release(clean=outcome is Outcome.CLEAN)
         self.report("release", {"outcome": outcome.value})
@@ -330,7 +331,7 @@ class RegionOwner:
         Raises:
             Fenced: somebody else claimed meanwhile.
         """
-        self.history = RegionHistory.from_rows(self.outside.store.checkpoint.rows())
+        self.history = self.outside.store.checkpoint.history()
         if self.history.epoch != self.epoch:
             msg = f"{self.region!r} was claimed under epoch {self.history.epoch}; this owner's was {self.epoch}"
             raise Fenced(msg)
@@ -346,12 +347,13 @@ class RegionOwner:
         """Return the note of what was published since the last one, to ride with the next commit."""
         if not self.versions or not self.history.unpublished:
             return []
-        return [self._published_row(outcome=None, error=None)]
+        return [self._published_row(outcome=None)]
 
-    def _note_published(self, outcome: Outcome | None, error: Mapping[str, Any] | None = None) -> None:
-        self._note([self._published_row(outcome, error)])
+    def note_published(self, outcome: Outcome | None = None, **detail: Any) -> None:
+        """Commit a note of what was published; `detail` adds to it."""
+        self._note([self._published_row(outcome=outcome, **detail)])
 
-    def _published_row(self, outcome: Outcome | None, error: Mapping[str, Any] | None) -> CheckpointRow:
+    def _published_row(self, *, outcome: Outcome | None, **detail: Any) -> CheckpointRow:
         behind = self.behind
         through = behind[0].sequence_id - 1 if behind else self.history.next_id - 1
         return self._row(
@@ -361,7 +363,7 @@ class RegionOwner:
             through=through,
             **self.durations.to_detail(),
             outcome=outcome.value if outcome else None,
-            error=dict(error) if error else None,
+            **detail,
         )
 
     def _note(self, rows: Sequence[CheckpointRow]) -> None:

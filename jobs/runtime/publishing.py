@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from jobs.protocol.history import manifest_of
 from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import Manifest, RegionTable, Replaced, TableRole
+from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, TableRole
 from jobs.protocol.rows import CheckpointRow
 from jobs.runtime.ports import RegionStore
 from jobs.state.keyed_rows import last_per_key
@@ -78,12 +78,14 @@ def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[st
     to, version = int(row.detail["to"]), txn_version(row.epoch, row.sequence_id)
     tables = [RegionTable.from_json(value) for value in row.detail["tables"]]
     restored = [Replaced.from_json(value) for value in row.detail.get("restored") or ()]
+    images = [Image.from_json(value) for value in row.detail.get("images") or ()]
     versions = {}
     for table in sorted(tables, key=lambda table: table.role is not TableRole.UPSERT):
         target = store.open(table)
         if table.role is TableRole.UPSERT:
             history = store.table(table.history or "")
-            done = target.rewind_upsert(version, to, history, table.keys, table.columns)
+            paths = [file.path for image in images if image.table == table.history for file in image.files]
+            done = target.rewind_upsert(version, to, history, table.keys, table.columns, images=paths)
         else:
             back = [(part.ids, part.files[table.name]) for part in restored if part.files.get(table.name)]
             staging = store.staging(table.name, epoch, uuid.uuid4().hex)

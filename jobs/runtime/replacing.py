@@ -13,7 +13,6 @@ from jobs.errors import ReplaceRefused
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.manifest import RegionTable, Replaced, StagedFile, TableRole
-from jobs.protocol.rows import RowKind
 from jobs.protocol.triggers import AGAIN, Trigger
 from jobs.runtime.ports import RegionStore, RowsTable
 from jobs.runtime.reading import Group
@@ -47,8 +46,7 @@ def require_replaceable(region: str, history: RegionHistory, replaced: Collectio
     if not kept or not replaced:
         return
     before = min(replaced)
-    states = (number for number, row in history.states.items() if row.kind is RowKind.STATE and number < before)
-    target = max(states, default=INITIAL_ID)
+    target = history.state_at_most(before - 1) or INITIAL_ID
     msg = f"region {region!r} keeps state in {kept[0].name!r}: rows of one file cannot be withdrawn from it"
     remedy = f"drainmark reset {region} --to {target} --yes, which processes that file and all after it anew"
     raise ReplaceRefused(msg, operator=kept[0].operator, remedy=remedy, ids=tuple(sorted(replaced)))
@@ -62,7 +60,8 @@ def stage_replaced(store: RegionStore, history: RegionHistory, group: Group) -> 
     """
     if all(AGAIN not in member.trigger.identity for member in group.members):
         return None
-    newest = history.newest_by_uri()
+    again = {member.trigger.uri for member in group.members if AGAIN in member.trigger.identity}
+    newest = history.newest_by_uri(again)
     ids = {
         newest[member.trigger.uri]: member.sequence_id
         for member in group.members

@@ -38,7 +38,7 @@ from jobs.runtime.bounded import bounded
 from jobs.runtime.collecting import EVERY_SECONDS, collect
 from jobs.runtime.descriptions import full_identity, halted_error
 from jobs.runtime.group import GroupWork, StagedGroup
-from jobs.runtime.maintaining import EVERY_GROUPS, maintain_tables
+from jobs.runtime.maintaining import EVERY_GROUPS, maintain_region
 from jobs.runtime.owner import Identity, RegionOwner, Report
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group
@@ -227,11 +227,8 @@ class RegionRun:
         """Keep the tables fast; what fails here is tried again later and costs nobody an attempt."""
         if self.done_groups % EVERY_GROUPS:
             return
-        oldest = self.owner.history.committed_id - self.blueprint.region.parameters.rewind_horizon
         try:
-            rewritten = maintain_tables(
-                self.outside.store, self.blueprint.tables, epoch=self.owner.epoch, horizon_id=max(0, oldest)
-            )
+            rewritten = maintain_region(self.owner, horizon=self.blueprint.region.parameters.rewind_horizon)
             self._collect()
         except Fenced:
             raise
@@ -268,6 +265,7 @@ class RegionRun:
                 keys=operator.all_keys,
                 schema=StructType.fromJson(_json(self.blueprint.table(name).schema_json)),
                 image=self.owner.history.image_of(name),
+                dropped=self.owner.history.dropped.get(name, 0),
                 live=table.live_files(),
             )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.arrow_frames import frame_of
+from jobs.errors import SplitBrain
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.lazy import F
 from jobs.protocol.manifest import Image, StagedFile
@@ -65,12 +66,22 @@ class KeyedState:
         schema: Any,
         image: Image | None,
         live: Sequence[StagedFile],
+        dropped: int = 0,
     ) -> KeyedState:
         """Read the state that the published files and the newest image make up.
 
-        Where the image was collected, the changes alone are the state: all of them are kept.
+        Where the image was collected, the changes alone are the state if all of them are kept.
+
+        Args:
+            dropped: the id up to which changes may be gone.
+
+        Raises:
+            SplitBrain: the image is gone, and so are changes that it stands for.
         """
         if image is not None and not stored.holds(image.files):
+            if dropped:
+                msg = f"the image of {table} at {image.at} is gone, and changes up to {dropped} are in no other place"
+                raise SplitBrain(msg, remedy="restore its files below _staged from a backup", table=table)
             image = None
         after = image.at if image else 0
         changes = [file for file in live if (file.last_id or 0) > after]

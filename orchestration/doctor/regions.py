@@ -86,8 +86,7 @@ def _clock(workplace: Workplace, region: str, registry: Registry | None) -> Find
     from jobs.runtime.collecting import clock_fault
 
     now = time.time()
-    rows = workplace.store(region).checkpoint.rows()
-    fault = clock_fault(rows, here=now, registry=registry.clock() if registry is not None else now)
+    fault = clock_fault(workplace.history(region), here=now, registry=registry.clock() if registry is not None else now)
     if fault is None:
         return ok("clock", f"{region}: no row is in the future")
     return fail("clock", f"{region}: {fault}; nothing is collected", "set the clock (NTP)")
@@ -138,11 +137,12 @@ def _table(name: str, facts: TableFacts) -> Iterator[Finding]:
 
 def _properties(name: str, configuration: Mapping[str, str]) -> Iterator[Finding]:
     from resources.delta_commits import CONFIGURATION
+    from resources.log_keeping import FORMER
 
     if _NEVER in configuration:
         message = f"{name} has {_NEVER} = {configuration[_NEVER]}: what was published would be forgotten"
         yield fail("tables", message, f"ALTER TABLE delta.`{name}` UNSET TBLPROPERTIES ('{_NEVER}')")
     for key, value in CONFIGURATION.items():
-        if configuration.get(key) != value:
+        if configuration.get(key) not in (value, FORMER.get(key)):
             message = f"{name} has {key} = {configuration.get(key, 'nothing')}, not {value}"
             yield warn("tables", message, "find out who changed it")

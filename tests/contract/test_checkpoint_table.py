@@ -218,7 +218,7 @@ def test_a_lost_reply_is_found_out(root: Folder) -> None:
     table.claim(claim(1))
     table.append([state(1, 1)], sequence_id=1)
     table.append([row(RowKind.HALT, 1, 1)], sequence_id=1)
-    table.append([row(RowKind.REWIND, 1, 2)], sequence_id=2)
+    table.append([row(RowKind.REWIND, 1, 2, detail={"to": 0})], sequence_id=2)
     assert table.compact(files_at_least=2)
     assert shown(table) == [("claim", 1, 1), ("state", 1, 1), ("halt", 1, 1), ("rewind", 1, 2)]
 

@@ -13,8 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import RemoveAction
 
 from resources.delta_commits import live_paths
-from resources.garbage import KEPT_SECONDS, garbage_of, removed_since
+from resources.garbage import garbage_of
 from resources.locations import Folder, LocalFolder
+from resources.log_keeping import KEPT_SECONDS, removed_since
 
 HOUR = 3600.0
 

@@ -54,9 +54,9 @@ def ids_of(table: ManagedTable) -> list[int]:
     return sorted(table.read(["_sequence_id"]).column(0).to_pylist())
 
 
-def claim(epoch: int) -> CheckpointRow:
+def claim(epoch: int, attempt: str | None = None) -> CheckpointRow:
     return CheckpointRow(
-        kind=RowKind.CLAIM, region=REGION, epoch=epoch, sequence_id=1, attempt=uuid4().hex,
+        kind=RowKind.CLAIM, region=REGION, epoch=epoch, sequence_id=1, attempt=attempt or uuid4().hex,
         recorded_at=dt.datetime.now(dt.UTC), run_id=uuid4().hex, drainmark_version="0", graph_fingerprint="",
         params_hash="",
     )  # fmt: skip
@@ -302,7 +302,10 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     other = tmp_path / "copies" / REGION / "dead"
     other.mkdir(parents=True)
 
-    assert store.collect_orphans(["lake/orders"], 2, {named.path.rpartition("/")[0]}) == 1
+    assert named.path.startswith("_staged/1-named/")
+    store.checkpoint.create()
+    store.checkpoint.claim(claim(1, attempt="named"))
+    assert store.collect_orphans(["lake/orders"], 2) == 1
 
     assert list(table.folder.names("_staged")) == ["1-named", "1-published", "2-alive"]
     assert not other.exists()

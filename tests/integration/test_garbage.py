@@ -219,9 +219,9 @@ def test_a_doubtful_clock_deletes_nothing(
     assert set(orphans) <= set(data_files(workplace))
     monkeypatch.undo()
 
-    checkpoint = workplace.store(REGION).checkpoint.rows()
-    assert clock_fault(checkpoint, here=time.time(), registry=time.time()) is None
-    assert "in the future" in (clock_fault(checkpoint, here=behind, registry=behind) or "")
+    history = workplace.history(REGION)
+    assert clock_fault(history, here=time.time(), registry=time.time()) is None
+    assert "in the future" in (clock_fault(history, here=behind, registry=behind) or "")
 
 
 @pytest.mark.seed("H25")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 from checkpoint_rows import claim, group, published, rewind, row, skip
+from history_model import STEPS, Model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -191,65 +191,6 @@ def test_the_image_is_the_newest_that_no_rewind_withdrew() -> None:
 
 
 # --- any history ----------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class Model:
-    """The facts, kept the simple way: files by id, and a set of the files that a rewind made pending."""
-
-    rows: list[CheckpointRow] = dataclasses.field(default_factory=list)
-    states: dict[int, int] = dataclasses.field(default_factory=dict)
-    withdrawn: set[int] = dataclasses.field(default_factory=set)
-    seen: int = 0
-    next_id: int = 1
-    epoch: int = 0
-    attempts: int = 0
-    outcome: str = "none"
-    halted: bool = False
-
-    def claim(self, burnt: int) -> None:
-        self.epoch += 1
-        self.next_id += burnt
-        self.attempts += self.outcome in ("crashed", "failed")
-        self.rows.append(claim(self.next_id, self.epoch, self.outcome))
-        self.outcome = "crashed"
-
-    def group(self, fresh: int) -> None:
-        again = sorted(self.withdrawn)[: fresh + 1]
-        taken = again or list(range(self.seen + 1, self.seen + 2 + fresh))
-        self.seen = max(self.seen, *taken)
-        self.rows += group(self.next_id, taken, epoch=self.epoch)
-        self.states.update({self.next_id + index: file for index, file in enumerate(taken)})
-        self.withdrawn -= set(taken)
-        self.next_id += len(taken)
-        self.attempts = 0
-
-    def rewind(self, part: int) -> None:
-        targets = [0, *self.states]
-        to = targets[part % len(targets)]
-        self.rows.append(rewind(self.next_id, to, self.epoch))
-        self.next_id += 1
-        self.withdrawn |= {file for number, file in self.states.items() if number > to}
-        self.states = {number: file for number, file in self.states.items() if number <= to}
-        self.attempts, self.halted = 0, False
-
-    def end(self, which: int) -> None:
-        self.outcome = ("clean", "interrupted", "failed")[which % 3]
-        self.rows.append(published(self.next_id - 1, self.epoch, outcome=self.outcome))
-
-    def halt(self, _: int) -> None:
-        self.rows.append(row(RowKind.HALT, 0, epoch=self.epoch, reason="x"))
-        self.halted = True
-
-    def resume(self, _: int) -> None:
-        self.rows.append(row(RowKind.RESUME, 0, epoch=self.epoch, reason="x"))
-        self.halted, self.attempts = False, 0
-
-
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["claim", "group", "group", "rewind", "end", "halt", "resume"]), st.integers(0, 4)),
-    max_size=25,
-)
 
 
 @given(STEPS, st.integers(0, 60))

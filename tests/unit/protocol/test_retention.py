@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from checkpoint_rows import NOON, group, published, rewind, row
 
-from jobs.protocol.retention import files_in_reach
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.retention import files_in_reach, first_id_in_reach
 from jobs.protocol.rows import CheckpointRow, RowKind
 
 TABLE = "state/app/words"
@@ -30,11 +31,14 @@ def file(path: str) -> dict[str, Any]:
 
 
 def kept(rows: list[CheckpointRow], *, horizon: int, withdrawn_since: dt.datetime = NOON) -> set[str]:
-    return set(files_in_reach(rows, horizon=horizon, withdrawn_since=withdrawn_since).get(TABLE, ()))
+    history = RegionHistory.from_rows(rows)
+    first = first_id_in_reach(history, horizon=horizon, withdrawn_since=withdrawn_since)
+    near = [row for row in rows if row.sequence_id >= first]
+    return set(files_in_reach(history, near, horizon=horizon, withdrawn_since=withdrawn_since).get(TABLE, ()))
 
 
 def test_no_rows_keep_nothing() -> None:
-    assert files_in_reach([], horizon=10, withdrawn_since=NOON) == {}
+    assert kept([], horizon=10) == set()
 
 
 def test_groups_within_the_horizon_are_kept_whole() -> None:

@@ -1,0 +1,107 @@
+"""The digest of a history: what a region's facts are after so many rows, without the rows (design.md §3.3).
+
+It rides in the footer of the file that a compaction of the checkpoint table writes, so that it is committed with the
+rows that it stands for; who opens the table reads the newest digest and the few rows after it. A digest is an index:
+without one, or with one of another version, the rows are folded from the first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.protocol.history import Outcome, RegionHistory, Replacement
+from jobs.protocol.manifest import RegionTable, Replaced
+from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow
+from jobs.protocol.states import Archive, Ids, StateRows, States
+from jobs.protocol.totals import Totals
+from jobs.protocol.withdrawn import Withdrawn
+
+VERSION = 1
+"""Of the digest; one of another version is passed over."""
+
+
+def digest_of(history: RegionHistory) -> str:
+    """Return the digest of a history as JSON text."""
+    value = {
+        "version": VERSION,
+        "format": FORMAT_VERSION,
+        "epoch": history.epoch,
+        "next_id": history.next_id,
+        "states": list(history.states.ids.runs()),
+        "skips": sorted(history.skips),
+        "images": {table: list(numbers) for table, numbers in history.images.items()},
+        "dropped": dict(history.dropped),
+        "gone": list(history.gone.left(history.states.rows).runs()),
+        "attempts": history.attempts,
+        "halt": _row_to_json(history.halt),
+        "unpublished": [row.to_json() for row in history.unpublished],
+        "tables": [table.to_json() for table in history.tables],
+        "former": [table.to_json() for table in history.former],
+        "versions": dict(history.versions),
+        "last_claim": _row_to_json(history.last_claim),
+        "last_outcome": history.last_outcome.value,
+        "last_error": dict(history.last_error) if history.last_error is not None else None,
+        "rewinds": list(history.rewinds),
+        "replaced": _replaced_to_json(history.replaced),
+        "totals": history.totals.to_json(),
+    }
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def history_from(text: str, archive: Archive) -> RegionHistory | None:
+    """Return the history that a digest stands for, None where it is of another version.
+
+    Args:
+        archive: has the rows that the digest left out.
+    """
+    value = json.loads(text)
+    if value["version"] != VERSION or value["format"] > FORMAT_VERSION:  # then the rows say which version to install
+        return None
+    rows = StateRows(archive=archive, archived=value["next_id"] - 1)
+    return RegionHistory(
+        epoch=value["epoch"],
+        next_id=value["next_id"],
+        states=States(Ids((first, last) for first, last in value["states"]), rows),
+        skips=frozenset(value["skips"]),
+        images={table: tuple(numbers) for table, numbers in value["images"].items()},
+        dropped=value["dropped"],
+        gone=Withdrawn(Ids((first, last) for first, last in value["gone"])),
+        attempts=value["attempts"],
+        halt=_row_from_json(value["halt"]),
+        unpublished=tuple(CheckpointRow.from_json(row) for row in value["unpublished"]),
+        tables=tuple(RegionTable.from_json(table) for table in value["tables"]),
+        former=tuple(RegionTable.from_json(table) for table in value["former"]),
+        versions=value["versions"],
+        last_claim=_row_from_json(value["last_claim"]),
+        last_outcome=Outcome(value["last_outcome"]),
+        last_error=value["last_error"],
+        rewinds=tuple((moment, to) for moment, to in value["rewinds"]),
+        replaced=_replaced_from_json(value["replaced"]),
+        totals=Totals.from_json(value["totals"]),
+    )
+
+
+def _row_to_json(row: CheckpointRow | None) -> dict[str, Any] | None:
+    return row.to_json() if row is not None else None
+
+
+def _row_from_json(value: Mapping[str, Any] | None) -> CheckpointRow | None:
+    return CheckpointRow.from_json(value) if value is not None else None
+
+
+def _replaced_to_json(replaced: Mapping[int, Replacement]) -> list[dict[str, Any]]:
+    kept: dict[int, dict[str, Any]] = {}
+    for old, replacement in replaced.items():
+        entry = kept.setdefault(id(replacement.kept), {"kept": replacement.kept.to_json(), "in_force": {}})
+        entry["in_force"][str(old)] = replacement.by
+    return list(kept.values())
+
+
+def _replaced_from_json(value: list[dict[str, Any]]) -> dict[int, Replacement]:
+    found: dict[int, Replacement] = {}
+    for entry in value:
+        kept = Replaced.from_json(entry["kept"])
+        found |= {int(old): Replacement(by, kept) for old, by in entry["in_force"].items()}
+    return found

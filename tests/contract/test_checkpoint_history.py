@@ -1,0 +1,205 @@
+"""A checkpoint table of any length: compactions in tiers, and facts from a digest and the rows after it (H7, H30)."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from jobs.errors import Fenced, FormatTooNew
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
+from resources import checkpoint_archive, delta_commits
+from resources.checkpoint_archive import Part
+from resources.checkpoint_table import CheckpointTable
+from resources.locations import Folder
+
+REGION = "shop/orders"
+
+
+def row(kind: RowKind, sequence_id: int, *, epoch: int = 1, detail: dict[str, Any] | None = None) -> CheckpointRow:
+    found = CheckpointRow(
+        kind=kind, region=REGION, epoch=epoch, sequence_id=sequence_id, attempt=uuid4().hex,
+        recorded_at=dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC), run_id="run", drainmark_version="0.1.0",
+        graph_fingerprint="g", params_hash="p", detail=detail or {},
+    )  # fmt: skip
+    if kind is not RowKind.STATE:
+        return found
+    return dataclasses.replace(
+        found, trigger_uri=f"f{sequence_id}", trigger_order=sequence_id, trigger_identity={"size": sequence_id},
+        group_first=sequence_id, group_last=sequence_id,
+    )  # fmt: skip
+
+
+def commit(table: CheckpointTable, number: int) -> None:
+    """A state as a run commits it: behind the note of the one before."""
+    note = {"through": number - 1, "versions": {"lake/a": number}, "commit_seconds": {str(number - 1): number / 8}}
+    table.append([row(RowKind.PUBLISHED, number - 1, detail=note), row(RowKind.STATE, number)], sequence_id=number)
+
+
+@pytest.fixture
+def table(place: Folder) -> CheckpointTable:
+    table = CheckpointTable(place / "checkpoints" / REGION, REGION)
+    table.create()
+    table.claim(row(RowKind.CLAIM, 1))
+    return table
+
+
+def parts(table: CheckpointTable) -> list[Part]:
+    return sorted(map(Part.of, delta_commits.live_paths(delta_commits.open_table(table.folder))))
+
+
+def reopened(table: CheckpointTable) -> CheckpointTable:
+    return CheckpointTable(table.folder, REGION)
+
+
+def require_same(table: CheckpointTable, numbers: range) -> None:
+    """The facts by a new look, by this object's next look, and by a fold of all rows are the same."""
+    whole = RegionHistory.from_rows(reopened(table).rows())
+    for history in (table.history(), reopened(table).history()):
+        assert dict(history.states) == dict(whole.states)
+        assert list(history.states) == list(numbers)
+        for name in ("epoch", "next_id", "versions", "unpublished", "totals", "last_outcome", "attempts", "withdrawn"):
+            assert getattr(history, name) == getattr(whole, name), name
+
+
+@pytest.mark.seed("H7", "H30")
+def test_files_stay_few_and_every_row_is_found(table: CheckpointTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_archive, "TIER_FILES", 3)
+    for number in range(1, 41):
+        commit(table, number)
+        if number % 2 == 0:
+            assert table.compact(files_at_least=2)
+    tiers = [part.tier for part in parts(table)]
+    assert len(tiers) <= 3 * 3
+    assert max(tiers) == 3
+    require_same(table, range(1, 41))
+    assert [each.sequence_id for each in reopened(table).rows(since=38) if each.kind is RowKind.STATE] == [38, 39, 40]
+    history = reopened(table).history()
+    assert [history.states[number].checkpoint_seconds for number in (1, 20, 39)] == [0.25, 21 / 8, 5.0]
+    assert history.newest_by_uri({"f7", "f40"}) == {"f7": 7, "f40": 40}
+
+
+def test_a_look_reads_the_digest_and_what_came_after_it(
+    table: CheckpointTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 9):
+        commit(table, number)
+    assert table.compact(files_at_least=2)
+    commit(table, 9)
+    read: list[int] = []
+    original = CheckpointTable._rows_of
+    monkeypatch.setattr(
+        CheckpointTable, "_rows_of", lambda self, file: read.append(file.num_rows) or original(self, file)
+    )
+    other = reopened(table)
+    assert other.history().committed_id == 9
+    assert read == [2]
+    commit(table, 10)
+    assert other.history().committed_id == 10
+    assert read == [2, 2]
+    assert table.compact(files_at_least=2)
+    read.clear()
+    assert other.history().committed_id == 10
+    assert read == []
+    assert not other.history().states.rows.recent, "what a compaction archived is let go of"
+
+
+def test_rewound_refused_and_replaced_files_outlive_a_compaction(table: CheckpointTable) -> None:
+    for number in range(1, 6):
+        commit(table, number)
+    table.append([row(RowKind.REWIND, 6, detail={"to": 2, "tables": []})], sequence_id=6)
+    assert table.compact(files_at_least=2)
+    require_same(table, range(1, 3))
+    assert [each.trigger_uri for each in reopened(table).history().withdrawn] == ["f3", "f4", "f5"]
+    again = dataclasses.replace(row(RowKind.STATE, 4), sequence_id=7, group_first=7, group_last=7)
+    table.append([again], sequence_id=7)
+    refused = dataclasses.replace(row(RowKind.REFUSED, 7), trigger_uri="f3", trigger_identity={"size": 3})
+    table.append([refused], sequence_id=7)
+    assert [each.trigger_uri for each in reopened(table).history().withdrawn] == ["f5"]
+    assert table.compact(files_at_least=2)
+    history = reopened(table).history()
+    assert [each.trigger_uri for each in history.withdrawn] == ["f5"]
+    assert history.refused == (refused,)
+    assert list(history.states) == [1, 2, 7]
+
+
+@pytest.mark.seed("H7", "H10")
+@pytest.mark.parametrize("ending", ["before_commit", "after_commit"])
+def test_a_compaction_that_is_cut_off_leaves_the_rows_as_they_are(table: CheckpointTable, ending: str) -> None:
+    def cut(point: str) -> None:
+        if point == f"compact.{ending}":
+            raise KeyboardInterrupt
+
+    for number in range(1, 6):
+        commit(table, number)
+    before = table.rows()
+    with pytest.raises(KeyboardInterrupt):
+        CheckpointTable(table.folder, REGION, faults=cut).compact(files_at_least=2)
+    assert reopened(table).rows() == before
+    require_same(table, range(1, 6))
+    commit(table, 6)
+    commit(table, 7)
+    assert table.compact(files_at_least=2)
+    require_same(table, range(1, 8))
+
+
+@pytest.mark.seed("H7")
+def test_a_digest_never_speaks_for_rows_that_are_not_in_its_file(
+    table: CheckpointTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that lands between the look at the files and the look at the rows ends the compaction."""
+    for number in range(1, 4):
+        commit(table, number)
+    original = CheckpointTable.history
+
+    def later(self: CheckpointTable) -> RegionHistory:
+        if number == 3:
+            commit(reopened(table), 4)
+        return original(self)
+
+    monkeypatch.setattr(CheckpointTable, "history", later)
+    assert not reopened(table).compact(files_at_least=2)
+    monkeypatch.undo()
+    require_same(table, range(1, 5))
+
+
+def test_a_table_compacted_before_there_were_tiers_gets_a_digest(table: CheckpointTable) -> None:
+    for number in range(1, 6):
+        commit(table, number)
+    staged = table._sorted_rows(parts(table))
+    from resources.delta_commits import live_files, open_table, replace, txn_version
+    from resources.staging import Staging
+
+    opened = open_table(table.folder)
+    files = Staging(table.folder, 1, uuid4().hex).write(staged, "compacted")
+    assert replace(
+        table.folder, REGION, txn_version(opened, REGION) or 0, replaced=live_files(opened, table.folder),
+        rewritten=files, faults=None,
+    )  # fmt: skip
+    require_same(table, range(1, 6))
+    commit(table, 6)
+    assert reopened(table).compact(files_at_least=2)
+    assert [part.tier for part in parts(table)] == [1]
+    require_same(table, range(1, 7))
+
+
+def test_the_digest_of_a_newer_format_is_refused_as_its_rows_are(table: CheckpointTable) -> None:
+    newer = dataclasses.replace(row(RowKind.STATE, 1), format_version=FORMAT_VERSION + 1, drainmark_version="9.1.0")
+    table.append([newer], sequence_id=1)
+    with pytest.raises(FormatTooNew):
+        table.history()
+    with pytest.raises(FormatTooNew):
+        table.compact(files_at_least=2)
+
+
+def test_an_older_owner_stays_fenced_behind_a_compaction(table: CheckpointTable) -> None:
+    commit(table, 1)
+    table.claim(row(RowKind.CLAIM, 2, epoch=2))
+    assert table.compact(files_at_least=2)
+    with pytest.raises(Fenced):
+        commit(table, 3)
+    assert table.attempts({table.rows()[0].attempt, "nobody"}) == {table.rows()[0].attempt}

@@ -1,0 +1,125 @@
+"""Logs stay short however fast commits come, and gc still knows what left a table within a day (H8, H30)."""
+
+from __future__ import annotations
+
+import time
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from jobs.protocol.ids import txn_version
+from resources import delta_commits, log_keeping
+from resources.delta_commits import open_table
+from resources.delta_tables import ManagedTable
+from resources.garbage import garbage_of
+from resources.locations import Folder
+from resources.log_keeping import FORMER, KEPT_SECONDS, REMOVED, removed_since
+from resources.staging import Staging
+
+REGION = "shop/orders"
+RETENTION = "delta.deletedFileRetentionDuration"
+SCHEMA = (
+    '{"type":"struct","fields":[{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}'
+)
+
+
+@pytest.fixture
+def table(place: Folder) -> ManagedTable:
+    table = ManagedTable(place / "lake" / "rows", REGION)
+    table.create(SCHEMA)
+    return table
+
+
+def publish(table: ManagedTable, numbers: range) -> None:
+    for number in numbers:
+        rows = pa.table({"_sequence_id": pa.array([number], pa.int64())})
+        files = Staging(table.folder, 1, uuid4().hex).write(rows, "rows")
+        table.publish(txn_version(1, number), files)
+
+
+def compact(table: ManagedTable) -> None:
+    assert table.compact(table.txn_version() or 0, Staging(table.folder, 1, uuid4().hex), files_at_least=2)
+
+
+def tombstones(table: ManagedTable) -> int:
+    """How many files every commit reads of that have left the table."""
+    (newest, *_) = sorted((name for name in table.folder.names("_delta_log") if "checkpoint.p" in name), reverse=True)
+    (rows,) = table.folder.read_each([f"_delta_log/{newest}"], ["remove.path"])
+    return sum(bool(value and value["path"]) for value in rows.column("remove").to_pylist())
+
+
+@pytest.mark.seed("H30")
+def test_the_log_reaches_back_so_many_versions_and_the_table_is_whole(
+    table: ManagedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 4)
+    for first in range(1, 19, 6):
+        publish(table, range(first, first + 6))
+        table.maintain()
+    names = list(table.folder.names("_delta_log"))
+    assert sum(name.endswith(".json") for name in names) == 5
+    assert sum(".checkpoint." in name for name in names) == 1
+    assert table.row_count() == 18
+    assert table.txn_version() == txn_version(1, 18)
+    assert table.publish(txn_version(1, 18), ()).done_before
+
+
+@pytest.mark.seed("H8", "H30")
+def test_what_left_a_table_is_kept_for_a_day_although_its_log_has_forgotten(
+    table: ManagedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 1)
+    publish(table, range(1, 5))
+    table.maintain()
+    open_table(table.folder).alter.set_table_properties({RETENTION: "interval 0 seconds"})
+    left = {file.path for file in table.live_files()}
+    compact(table)
+    table.maintain()
+    publish(table, range(5, 9))
+    table.maintain()
+    assert tombstones(table) == 0
+    now = time.time()
+    assert removed_since(table.folder, now - KEPT_SECONDS) == left
+    assert garbage_of(table.folder, "lake/rows", named=set(), below_epoch=9, now=now).files == ()
+    later = now + 2 * KEPT_SECONDS
+    assert set(garbage_of(table.folder, "lake/rows", named=set(), below_epoch=9, now=later).files) == left
+    monkeypatch.setattr(log_keeping.time, "time", lambda: later)
+    table.maintain()
+    assert list(table.folder.names(REMOVED)) == []
+
+
+@pytest.mark.seed("H8")
+def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(table, range(1, 5))
+    left = {file.path for file in table.live_files()}
+    compact(table)
+    with monkeypatch.context() as cut:
+        cut.setattr(log_keeping, "LOG_ENTRY", None)  # dies between the log checkpoint and the clean-up
+        cut.setattr(log_keeping, "LOG_VERSIONS", 1)
+        with pytest.raises(AttributeError):
+            table.maintain()
+    table.maintain()
+    assert removed_since(table.folder, time.time() - KEPT_SECONDS) == left
+
+
+def test_a_table_of_an_earlier_version_gets_todays_retention_once_under_its_own_version(
+    place: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(delta_commits.CONFIGURATION, RETENTION, FORMER[RETENTION])
+    passed: list[str] = []
+    table = ManagedTable(place / "lake" / "old", REGION, faults=passed.append)
+    table.create(SCHEMA)
+    publish(table, range(1, 3))
+    monkeypatch.undo()
+    passed.clear()
+    table.maintain()
+    assert open_table(table.folder).metadata().configuration[RETENTION] == delta_commits.CONFIGURATION[RETENTION]
+    assert passed == ["compact.before_commit", "compact.after_commit"]
+    assert table.txn_version() == txn_version(1, 2)
+    version = table.delta_version()
+    table.maintain()
+    assert table.delta_version() == version
+    assert table.row_count() == 2
+
+

@@ -1,0 +1,152 @@
+"""Changes of a state that no rewind needs are dropped, and every state within reach is as it was (H29)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from harness import LONG_AGO, run_once
+
+from jobs import failpoints
+from jobs.errors import RewindRefused, SplitBrain
+from jobs.protocol.manifest import TableRole
+from jobs.runtime.maintaining import drop_changes, maintain_region
+from jobs.state import keyed
+from orchestration.assembly import Opened, Workplace, open_application, owning
+from resources import log_keeping
+from resources.reading import read_at, read_visible
+
+APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
+REGION = "two_regions/orders"
+SINKS = ("two_customers", "two_item_changes")
+FILES = 8
+POINTS = [f"{step}.{when}_commit" for step in ("note", "compact") for when in ("before", "after")]
+
+
+@pytest.fixture
+def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Files of orders, each with a customer of its own; a state is written whole with nearly every group."""
+    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 1)
+    for number in range(FILES):
+        path = tmp_path / "orders" / f"{number}.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"ann,tea,{number}\nbob,salt,{number + 1}\nc{number},tea,2\n")
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    return open_application(str(APP), inputs=[f"orders={tmp_path / 'orders'}", f"payments={tmp_path / 'orders'}"])
+
+
+def visible(place: Workplace) -> list[list[str]]:
+    return [rows(read_visible(place.settings, REGION, sink).to_pylist()) for sink in SINKS]
+
+
+def shown(place: Workplace, at: int) -> list[list[str]]:
+    return [rows(read_at(REGION, sink, at=at, home=str(place.home)).to_pylist()) for sink in SINKS]
+
+
+def rows(found: Sequence[object]) -> list[str]:
+    return sorted(map(str, found))
+
+
+def without_ids(found: list[list[str]]) -> list[list[str]]:
+    return [sorted(row.partition("'_sequence_id'")[0] for row in sink) for sink in found]
+
+
+def drop(place: Workplace, horizon: int) -> dict[str, int]:
+    with owning(place.owner(REGION)) as owner:
+        drop_changes(owner, owner.history.committed_id - horizon)
+    return dict(place.history(REGION).dropped)
+
+
+def change_files(place: Workplace) -> int:
+    history = place.history(REGION)
+    tables = [table.name for table in history.tables if table.role is TableRole.CHANGES]
+    return sum(len(place.store(REGION).table(name).live_files()) for name in tables)
+
+
+@pytest.mark.seed("H29", "H4")
+@pytest.mark.parametrize("step", [0, 1, 2, FILES])
+def test_every_rewind_down_to_the_edge_is_right_and_none_goes_behind_it(
+    workplace: Workplace, application: Opened, step: int
+) -> None:
+    run_once(workplace, application, region=REGION, max_group=1)
+    states = {number: shown(workplace, number) for number in workplace.history(REGION).states}
+    before, final = change_files(workplace), visible(workplace)
+    dropped = drop(workplace, horizon=3)
+    assert dropped
+    assert change_files(workplace) < before
+    edge = max(dropped.values())
+    assert 1 < edge <= FILES - 3
+    assert visible(workplace) == final
+    assert {number: shown(workplace, number) for number in range(edge, FILES + 1)} == {
+        number: states[number] for number in range(edge, FILES + 1)
+    }
+    with pytest.raises(RewindRefused):
+        read_at(REGION, SINKS[0], at=1, home=str(workplace.home))
+    with owning(workplace.owner(REGION)) as owner:
+        with pytest.raises(RewindRefused) as refused:
+            owner.rewind(edge - 1, 10_000)
+        assert refused.value.facts["nearest"] == edge
+        to = edge + step if edge + step <= FILES else 0
+        owner.rewind(to, 10_000)
+    assert visible(workplace) == (states[to] if to else [[], []])
+    run_once(workplace, application, region=REGION, max_group=2)
+    assert without_ids(visible(workplace)) == without_ids(final)
+
+
+@pytest.mark.seed("H29", "H7")
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_while_changes_are_dropped_loses_none(
+    workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    def crash(name: str, action: str) -> None:
+        raise KeyboardInterrupt
+
+    run_once(workplace, application, region=REGION, max_group=1)
+    final = visible(workplace)
+    with owning(workplace.owner(REGION)) as owner:
+        edge = owner.history.committed_id - 2
+        monkeypatch.setattr(failpoints, "_act", crash)
+        failpoints.arm(f"{point}:raise")
+        with pytest.raises(KeyboardInterrupt):
+            drop_changes(owner, edge)
+        assert failpoints.unreached() == ()
+    assert visible(workplace) == final
+    assert drop(workplace, horizon=2)
+    kept = shown(workplace, edge)
+    with owning(workplace.owner(REGION)) as owner:
+        owner.rewind(edge, 10_000)
+    assert visible(workplace) == kept
+    run_once(workplace, application, region=REGION, max_group=3)
+    assert without_ids(visible(workplace)) == without_ids(final)
+
+
+@pytest.mark.seed("H29")
+def test_a_lost_image_whose_changes_are_gone_is_no_empty_state(workplace: Workplace, application: Opened) -> None:
+    run_once(workplace, application, region=REGION, max_group=1, max_triggers=FILES - 1)
+    ((name, _), *_) = drop(workplace, horizon=0).items()
+    history = workplace.history(REGION)
+    image = history.image_of(name)
+    assert image is not None
+    workplace.store(REGION).table(name).folder.remove([file.path for file in image.files])
+    with pytest.raises(SplitBrain) as raised:
+        run_once(workplace, application, region=REGION)
+    assert raised.value.facts["table"] == name
+
+
+@pytest.mark.seed("H30")
+def test_a_maintained_region_is_the_same_and_its_logs_are_short(
+    workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 3)
+    run_once(workplace, application, region=REGION, max_group=1)
+    final, states = visible(workplace), [shown(workplace, number) for number in range(FILES - 2, FILES + 1)]
+    with owning(workplace.owner(REGION)) as owner:
+        maintain_region(owner, horizon=2)
+    for table in workplace.history(REGION).tables:
+        workplace.store(REGION).table(table.name).maintain()
+        folder = workplace.store(REGION).table(table.name).folder
+        assert sum(name.endswith(".json") for name in folder.names("_delta_log")) <= 4
+    assert visible(workplace) == final
+    assert [shown(workplace, number) for number in range(FILES - 2, FILES + 1)] == states
