@@ -50,8 +50,8 @@ class RegistryScans:
         found: dict[str, str] = {}
         with self.registry.reading() as connection:
             for some in in_batches(uris, _URIS_AT_ONCE):
-                rows = connection.execute(_KNOWN, {"region": self.region, "uris": list(some)})
-                found.update((row[0], file_key(row[1])) for row in rows)
+                rows = connection.execute(_KNOWN, {"region": self.region, "uris": list(some)}).fetchall()
+                found.update((uri, file_key(key)) for uri, key in rows)
         return found
 
     def hashes(self) -> array[int]:

@@ -216,7 +216,7 @@ class FolderWatch:
             self._at = uri_of(directory)
             try:
                 for chunk in in_batches(_entries(directory), _CHUNK):
-                    self._slicing.chunk(directory, chunk)
+                    self._slicing.judge_each(self._slicing.files_of(chunk))
                     if self._round_entries >= 0:
                         self._round_entries += len(chunk)
                     yield
@@ -271,30 +271,35 @@ class _Listing:
         new: list[str] = []
         try:
             for chunk in in_batches(_entries(directory), _CHUNK):
-                new += self.chunk(directory, chunk)
+                self._judge_unseen(self.files_of(chunk, new))
         except OSError as error:
             self.found.refused.append((uri_of(directory), f"cannot be listed: {error.strerror}"))
         is_quiet = self.now * 1e9 - max(stamp[:2]) >= _RACY_NS
         self.stamps[directory] = stamp if is_quiet else None
         return new
 
-    def chunk(self, directory: str, entries: Iterable[os.DirEntry[str]]) -> list[str]:
-        """Judge some entries of a directory; return the directories among them that nobody knew."""
-        files, new = [], []
+    def files_of(self, entries: Iterable[os.DirEntry[str]], new: list[str] | None = None) -> list[str]:
+        """Return the paths of what is no directory; directories that nobody knew are noted, and put into `new`."""
+        files = []
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 files.append(entry.path)
             elif self.watch._recursive and entry.path not in self.watch._stamps and entry.path not in self.stamps:
-                new.append(entry.path)
                 self.stamps[entry.path] = None
-        self._files(files)
-        return new
+                if new is not None:
+                    new.append(entry.path)
+        return files
 
-    def _files(self, paths: list[str]) -> None:
+    def _judge_unseen(self, paths: list[str]) -> None:
+        """Judge files, all of them while they are few; known names are passed then."""
         if self._room < len(paths):
             of_uri = {uri_of(path): path for path in paths}
             paths = [of_uri[uri] for uri in self.watch.seen().unseen(list(of_uri))]
         self._room -= len(paths)
+        self._look(paths)
+
+    def judge_each(self, paths: list[str]) -> None:
+        """Judge files, but for those that this scan found already."""
         self._look([path for path in paths if path not in self.found_before])
 
     def _look(self, paths: list[str]) -> None:

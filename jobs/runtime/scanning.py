@@ -25,6 +25,7 @@ KEPT = 50_000
 """New files that a `ScanResult` holds: about 50 MB. What more there is went into the registry batch by batch."""
 
 _FILE_SCHEME = "file://"
+_ENCODED = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +221,7 @@ def identity_of(facts: os.stat_result) -> dict[str, Any]:
 def identity_key(identity: Mapping[str, Any]) -> str:
     """Return the identity as one text; see `file_key`."""
     file = {name: value for name, value in identity.items() if name not in (AGAIN, VERSION)}
-    text = json.dumps(file, sort_keys=True, separators=(",", ":"))
+    text = _ENCODED(file)
     return f"{text}#{identity[AGAIN]}" if AGAIN in identity else text
 
 
