@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.errors import InputChanged, InputMissing, ObjectChanged, ObjectMissing, SpoolTooSmall
 from jobs.operators.directory_scan import DirectoryScan
@@ -25,7 +25,11 @@ from jobs.runtime.objects import ObjectFacts, identity_of_object, listing_prefix
 from jobs.runtime.prefix_watch import PrefixWatch
 from jobs.runtime.scan_memory import ScanLimits, ScanMemory
 from jobs.runtime.scanning import ScanResult, identity_key, identity_of, path_of, scan_folder
-from resources.object_store import PAGE_KEYS, PARALLEL, ObjectStore
+from resources.object_store import PAGE_KEYS, PARALLEL, ObjectStore, object_store
+
+if TYPE_CHECKING:
+    from resources.settings import Settings
+    from resources.spark import SparkEngine
 
 _SKIP = "put it back, or: drainmark skip {} --file '{}' --reason '…'"
 
@@ -246,6 +250,18 @@ class Inputs:
             msg = f"{largest.uri} has {largest.size_bytes} bytes, more than s3_spool_bytes = {self.spool_bytes}"
             remedy = f"set s3_spool_bytes to {largest.size_bytes} or more, then: drainmark resume {largest.region}"
             raise SpoolTooSmall(msg, remedy=remedy)
+
+
+def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
+    """Return the inputs as the settings say; the Spark session is asked for when an object is to be read."""
+    from resources.s3a import can_read
+
+    return Inputs(
+        object_store(settings),
+        spool_bytes=settings.s3_spool_bytes,
+        can_read=lambda address: can_read(engine(), address, settings),
+        limits=ScanLimits(whole=settings.scan_whole_files, rest_seconds=settings.scan_round_seconds),
+    )
 
 
 class _Listing:

@@ -58,8 +58,8 @@ class ScanMemory(Protocol):
 class ScanLimits:
     """How much of a folder or prefix one scan looks at.
 
-    A round looks at everything once. It costs about 10 s of work for 10^6 local files and 40 s for 10^6 keys, in slices
-    of `share` of the time: after `rest_seconds` and 20 times that work, whatever is there was compared.
+    A round looks at everything once, in slices of `share` of the time. With half a minute of work for 10^6 files or
+    keys whatever is there was compared after `rest_seconds` and twenty times that: within an hour.
 
     Attributes:
         whole: files up to which every scan looks at all of them.
