@@ -136,7 +136,7 @@ class RegionSteps:
                 raise halted_error(region.name, history)
             if context.op_config["scan"] and _has_source(region):
                 scanned = scan_region(self.workplace, region)
-                context.log.info(f"scan: {len(scanned.new)} new files of {scanned.seen}")
+                context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
             self._back_off(context, history)
             context.log.info(f"{self.workplace.registry.pending_count(region.name)} files are pending; Spark starts")
             run = slot.open(self._run(context, slot, opened, region))
