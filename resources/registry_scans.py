@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from resources.registry import Registry
 
 _URIS_AT_ONCE = 500  # below what any SQLite takes as parameters
-_SOURCE = "scan"  # of the note, among the cursors of the region
+_SOURCE = "@scan"  # of the note, among the cursors of the region
 
 _KNOWN = text(
     "SELECT uri, identity_key FROM drainmark_trigger WHERE region = :region AND uri IN :uris ORDER BY order_index"
