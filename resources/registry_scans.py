@@ -5,12 +5,13 @@ Every answer costs the same with a million known inputs as with ten; only `hashe
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import Row, TextClause, text
 
 from jobs.protocol.triggers import TriggerStatus, file_key
 from jobs.runtime.scan_memory import in_batches
@@ -21,9 +22,16 @@ if TYPE_CHECKING:
 _URIS_AT_ONCE = 500  # below what any SQLite takes as parameters
 _SOURCE = "@scan"  # of the note, among the cursors of the region
 
-_KNOWN = text(
-    "SELECT uri, identity_key FROM drainmark_trigger WHERE region = :region AND uri IN :uris ORDER BY order_index"
-).bindparams(bindparam("uris", expanding=True))
+# SQLite takes a long IN for dearer than to read the whole region, so the uris are made the outer loop.
+_KNOWN: Mapping[str, TextClause] = {
+    "sqlite": text(
+        "SELECT known.uri, known.identity_key, known.order_index FROM json_each(:uris) AS asked"
+        " CROSS JOIN drainmark_trigger AS known WHERE known.region = :region AND known.uri = asked.value"
+    ),
+    "postgresql": text(
+        "SELECT uri, identity_key, order_index FROM drainmark_trigger WHERE region = :region AND uri = ANY(:uris)"
+    ),
+}
 _URIS = text("SELECT uri FROM drainmark_trigger WHERE region = :region")
 _PASSED = text(
     "SELECT uri FROM drainmark_trigger AS passed WHERE region = :region AND status = :status AND NOT EXISTS"
@@ -49,9 +57,11 @@ class RegistryScans:
     def known(self, uris: Collection[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         with self.registry.reading() as connection:
+            statement, is_sqlite = _KNOWN[connection.dialect.name], connection.dialect.name == "sqlite"
             for some in in_batches(uris, _URIS_AT_ONCE):
-                rows = connection.execute(_KNOWN, {"region": self.region, "uris": list(some)}).fetchall()
-                found.update((uri, file_key(key)) for uri, key in rows)
+                asked = json.dumps(some) if is_sqlite else list(some)
+                rows = connection.execute(statement, {"region": self.region, "uris": asked}).fetchall()
+                found.update((uri, file_key(key)) for uri, key, _ in sorted(rows, key=_order))
         return found
 
     def hashes(self) -> array[int]:
@@ -92,3 +102,7 @@ class RegistryScans:
     def forget_directories(self) -> None:
         with self.registry.writing() as connection:
             connection.execute(_FORGET_DIRECTORIES, {"region": self.region})
+
+
+def _order(row: Row[Any]) -> int:
+    return int(row.order_index)
