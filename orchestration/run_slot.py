@@ -17,6 +17,7 @@ import dagster as dg
 
 from jobs.errors import Interrupted
 from jobs.runtime.run import GroupReport, RegionRun
+from orchestration.event_pacing import LinePace
 from orchestration.metadata import step_line
 
 SLOT = "region_run"
@@ -31,12 +32,14 @@ class RunSlot:
         reports: of the groups published so far.
         interrupted: somebody asked the run to end, perhaps before there was one.
         log: of the op that is at work, for the lines of the protocol's steps.
+        lines: says which of them are kept.
     """
 
     run: RegionRun | None = None
     reports: list[GroupReport] = field(default_factory=list)
     interrupted: threading.Event = field(default_factory=threading.Event)
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
+    lines: LinePace = field(default_factory=LinePace)
     _last_step: float = field(default_factory=time.monotonic)
 
     def open(self, run: RegionRun) -> RegionRun:
@@ -62,7 +65,8 @@ class RunSlot:
         """Log a step of the protocol, one line, with the seconds since the step before."""
         now = time.monotonic()
         seconds, self._last_step = now - self._last_step, now
-        self.log.info(step_line(step, numbers, seconds))
+        if self.lines.may():
+            self.log.info(step_line(step, numbers, seconds))
 
 
 def slot_of(context: dg.OpExecutionContext) -> RunSlot:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from jobs.errors import InputChanged
@@ -36,23 +37,40 @@ def record_scan(
 
     Raises:
         InputChanged: a committed file changed and `on_change` is "halt".
-        StoreUnavailable, StoreRefused: the listing failed; nothing was added (D15).
+        StoreUnavailable, StoreRefused: the listing failed; of a small prefix nothing was added (D15), of the first
+            look at a large one what was listed until then.
     """
-    result = inputs.scan(location, scan, registry.known(region), now=now)
-    registry.add_triggers(region, list(result.new))
+    from resources.registry_scans import RegistryScans
+
+    result, stopped = ScanResult(), None
+    with closing(inputs.watched(RegistryScans(registry, region), location, scan, now=now)) as batches:
+        for batch in batches:
+            registry.add_triggers(region, batch.new)
+            changed, refusal = _taken_anew(registry, region, scan, batch, was_refused)
+            registry.add_triggers(region, changed)
+            result, stopped = result.with_batch(batch), stopped or refusal
+    if stopped is not None:
+        raise stopped
+    return result
+
+
+def _taken_anew(
+    registry: Registry, region: str, scan: DirectoryScan, found: ScanResult, was_refused: Callable[[int | None], bool]
+) -> tuple[list[NewTrigger], InputChanged | None]:
+    """Return the changed files that become triggers, and the first that must not."""
     changed: list[NewTrigger] = []
-    for uri, _, trigger in result.changed:
+    refusal: InputChanged | None = None
+    for uri, _, trigger in found.changed:
         committed = [known for known in registry.by_uri(region, uri) if known.status is TriggerStatus.COMMITTED]
         is_mended = bool(committed) and was_refused(committed[-1].sequence_id)
         if not committed or is_mended or scan.on_change == "reprocess":
             changed.append(trigger)
-        elif scan.on_change == "halt":
+        elif scan.on_change == "halt" and refusal is None:
             msg = f"{uri} was committed and is another file now"
-            raise InputChanged(
+            refusal = InputChanged(
                 msg,
                 remedy=f"restore it; or take the new one: drainmark reset {region} --to-file '{uri}' --accept-loss, "
                 'or on_change="reprocess" or "ignore" at the source',
                 trigger=uri,
             )
-    registry.add_triggers(region, changed)
-    return result
+    return changed, refusal

@@ -26,6 +26,7 @@ from orchestration.assets import (
     table_assets,
 )
 from orchestration.checks import evaluations
+from orchestration.event_pacing import EventPace
 from orchestration.interruption import ending_gracefully, watch_parent
 from orchestration.metadata import IDS_TAG, group_metadata, groups_table
 from orchestration.run_endings import end_with
@@ -135,7 +136,7 @@ class RegionSteps:
                 raise halted_error(region.name, history)
             if context.op_config["scan"] and _has_source(region):
                 scanned = scan_region(self.workplace, region)
-                context.log.info(f"scan: {len(scanned.new)} new files of {scanned.seen}")
+                context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
             self._back_off(context, history)
             context.log.info(f"{self.workplace.registry.pending_count(region.name)} files are pending; Spark starts")
             run = slot.open(self._run(context, slot, opened, region))
@@ -151,14 +152,16 @@ class RegionSteps:
         run = slot.run
         if run is None:
             raise dg.Failure("the run was not claimed in this process: regions need the in-process executor")
-        groups = run.groups()
+        groups, pace = run.groups(), EventPace()
         try:
             while (report := _next(groups, slot)) is not None:
                 slot.reports.append(report)
-                yield from self._events(context, report, run)
+                yield from self._events(context, pace.take(report), run)
+            yield from self._events(context, pace.rest(), run)
         except GeneratorExit:
             raise
         except BaseException as error:
+            yield from self._events(context, pace.rest(), run)
             end_with(context, slot, error)
 
     def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:
@@ -196,8 +199,10 @@ class RegionSteps:
         owner = describe(self.workplace.registry, self.region.name, lease_seconds=settings.lease_seconds)
         return owner is not None and owner.is_alive
 
-    def _events(self, context: dg.OpExecutionContext, report: GroupReport, run: RegionRun) -> list[AssetEvent]:
-        """Return the events of a group that is published; what they show is not worth a failure."""
+    def _events(self, context: dg.OpExecutionContext, report: GroupReport | None, run: RegionRun) -> list[AssetEvent]:
+        """Return the events of groups that are published; what they show is not worth a failure."""
+        if report is None:
+            return []
         tables, is_first = run.blueprint.tables, report is slot_of(context).reports[0]
         try:
             store = run.outside.store

@@ -9,19 +9,27 @@ objects where they are; then their etags are compared before and after, and Spar
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.errors import InputChanged, InputMissing, ObjectChanged, ObjectMissing, SpoolTooSmall
 from jobs.operators.directory_scan import DirectoryScan
 from jobs.protocol.addresses import address_of, hadoop_address, is_object, prefix_of
 from jobs.protocol.triggers import VERSION, NewTrigger, Trigger, file_key
+from jobs.runtime.folder_watch import FolderWatch
 from jobs.runtime.objects import ObjectFacts, identity_of_object, listing_prefix, literal_prefix, scan_objects, selects
+from jobs.runtime.prefix_watch import PrefixWatch
+from jobs.runtime.scan_memory import ScanLimits, ScanMemory
 from jobs.runtime.scanning import ScanResult, identity_key, identity_of, path_of, scan_folder
-from resources.object_store import PARALLEL, ObjectStore
+from resources.object_store import PAGE_KEYS, PARALLEL, ObjectStore, object_store
+
+if TYPE_CHECKING:
+    from resources.settings import Settings
+    from resources.spark import SparkEngine
 
 _SKIP = "put it back, or: drainmark skip {} --file '{}' --reason '…'"
 
@@ -33,23 +41,54 @@ class Inputs:
         objects: of all buckets; opened when the first object is asked for.
         spool_bytes: that the copies of a group's objects may take on this machine's disk.
         can_read: says whether Spark can read an `s3a://` path; asked once a group.
+        limits: of what one scan looks at.
     """
 
     def __init__(
-        self, objects: ObjectStore, *, spool_bytes: int, can_read: Callable[[str], bool] = lambda address: False
-    ) -> None:
+        self, objects: ObjectStore, *, spool_bytes: int, can_read: Callable[[str], bool] = lambda address: False,
+        limits: ScanLimits | None = None,
+    ) -> None:  # fmt: skip
         self.objects = objects
         self.spool_bytes = spool_bytes
         self.can_read = can_read
+        self.limits = limits or ScanLimits()
+        self._watches: dict[tuple[ScanMemory, str], FolderWatch | PrefixWatch] = {}
+        self._lock = threading.Lock()
 
     # --- what is there -----------------------------------------------------------------------------------------------
 
-    def scan(self, location: str, scan: DirectoryScan, known: Mapping[str, str], *, now: float) -> ScanResult:
-        """Scan a folder or a prefix of a bucket once, whole.
+    def watched(
+        self, memory: ScanMemory, location: str, scan: DirectoryScan, *, now: float
+    ) -> Generator[ScanResult, None, None]:
+        """Scan a folder or a prefix of a bucket, once more: all of a small one, of a large one what can have changed.
 
-        Of a bucket every key below the prefix is listed each time, 1000 a request: a new key may sort before those
-        that are known, so a cursor that outlives the scan would miss it (field.md P34). Where `pattern` begins with
-        plain text only keys that begin so are listed.
+        Each result is to be recorded before the next one is asked for: then it is remembered as seen.
+
+        Args:
+            memory: the region's, which also tells whose scan it is.
+            now: seconds since 1970.
+
+        Raises:
+            UsageError: there is no such folder.
+            StoreUnavailable, StoreRefused: a page of a listing failed; what was not yielded is found again (D15).
+        """
+        with self._lock:
+            watch = self._watches.get((memory, location))
+            if watch is None or watch.scan != scan:
+                watch = self._watches[memory, location] = self._watch(memory, location, scan)
+        for batch in watch.batches(now):
+            yield self._versioned(location, batch)
+
+    def _watch(self, memory: ScanMemory, location: str, scan: DirectoryScan) -> FolderWatch | PrefixWatch:
+        if not is_object(location):
+            return FolderWatch(Path(location), scan, memory, limits=self.limits)
+        return PrefixWatch(location, scan, memory, _Listing(self.objects, location, scan), limits=self.limits)
+
+    def scan(self, location: str, scan: DirectoryScan, known: Mapping[str, str], *, now: float) -> ScanResult:
+        """Scan a folder or a prefix of a bucket once, whole, whatever its size: for a look, not for every tick.
+
+        Of a bucket every key below the prefix is listed, 1000 a request; where `pattern` begins with plain text only
+        keys that begin so.
 
         Raises:
             UsageError: there is no such folder.
@@ -58,9 +97,14 @@ class Inputs:
         if not is_object(location):
             return scan_folder(Path(location), scan, known, now=now)
         bucket, prefix = prefix_of(location)
-        recursive = scan.recursive or scan.outputs is not None
-        pages = self.objects.pages(bucket, prefix + listing_prefix(scan), recursive=recursive)
+        pages = _Listing(self.objects, location, scan).pages()
         found = scan_objects(bucket, prefix, (facts for page in pages for facts in page), scan, known)
+        return self._versioned(location, found)
+
+    def _versioned(self, location: str, found: ScanResult) -> ScanResult:
+        if not is_object(location) or not (found.new or found.changed):
+            return found
+        bucket, _ = prefix_of(location)
         changed = self.with_versions(bucket, [trigger for _, _, trigger in found.changed])
         return replace(
             found,
@@ -206,6 +250,39 @@ class Inputs:
             msg = f"{largest.uri} has {largest.size_bytes} bytes, more than s3_spool_bytes = {self.spool_bytes}"
             remedy = f"set s3_spool_bytes to {largest.size_bytes} or more, then: drainmark resume {largest.region}"
             raise SpoolTooSmall(msg, remedy=remedy)
+
+
+def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
+    """Return the inputs as the settings say; the Spark session is asked for when an object is to be read."""
+    from resources.s3a import can_read
+
+    return Inputs(
+        object_store(settings),
+        spool_bytes=settings.s3_spool_bytes,
+        can_read=lambda address: can_read(engine(), address, settings),
+        limits=ScanLimits(whole=settings.scan_whole_files, rest_seconds=settings.scan_round_seconds),
+    )
+
+
+class _Listing:
+    """What of a bucket a source's scan may take (`jobs.runtime.prefix_watch.Listing`)."""
+
+    def __init__(self, objects: ObjectStore, location: str, scan: DirectoryScan) -> None:
+        self.objects = objects
+        self.bucket, prefix = prefix_of(location)
+        self.prefix = prefix + listing_prefix(scan)
+        self.recursive = scan.recursive or scan.outputs is not None
+
+    def pages(self, start_after: str = "", first_page: int = PAGE_KEYS) -> Iterator[tuple[ObjectFacts, ...]]:
+        return self.objects.pages(
+            self.bucket, self.prefix, start_after=start_after, recursive=self.recursive, first_page=first_page
+        )
+
+    def head(self, key: str) -> ObjectFacts | None:
+        try:
+            return self.objects.head(self.bucket, key)
+        except ObjectMissing:
+            return None
 
 
 def _newest(identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,9 @@ ATTEMPTS = 4
 PARALLEL = 16
 """Requests at a time: a bucket's latency is hidden by then, and one connection each is kept open."""
 
+PAGE_KEYS = 1000
+"""Keys that a store puts on a page of a listing at most."""
+
 _CHUNK = 1024 * 1024
 _DELETED_AT_ONCE = 1000
 _BACK_OFF_SECONDS = 0.2
@@ -186,8 +189,9 @@ class ObjectStore:
         self._read(bucket, key, copy, IfMatch=f'"{etag}"', **_of(version))
 
     def pages(
-        self, bucket: str, prefix: str = "", *, start_after: str = "", recursive: bool = True
-    ) -> Iterator[tuple[ObjectFacts, ...]]:
+        self, bucket: str, prefix: str = "", *, start_after: str = "", recursive: bool = True,
+        first_page: int = PAGE_KEYS,
+    ) -> Iterator[tuple[ObjectFacts, ...]]:  # fmt: skip
         """Yield the objects below a prefix in the order of their keys, page by page (1000 at most).
 
         Each page is asked for by the last key of the one before. A page that fails after all tries raises: what was
@@ -196,12 +200,13 @@ class ObjectStore:
         Args:
             start_after: leave out keys up to this one.
             recursive: also keys with a slash after the prefix.
+            first_page: keys that the first page may hold.
         """
         arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, **({} if recursive else {"Delimiter": "/"})}
-        cursor = start_after
+        cursor, size = start_after, {"MaxKeys": first_page} if first_page < PAGE_KEYS else {}
         while True:
             with self._translating("list", bucket, prefix):
-                page = self.client.list_objects_v2(**arguments, **({"StartAfter": cursor} if cursor else {}))
+                page = self.client.list_objects_v2(**arguments, **({"StartAfter": cursor} if cursor else {}), **size)
                 found = tuple(_facts(entry["Key"], entry, size=entry["Size"]) for entry in page.get("Contents", ()))
                 folders = [item["Prefix"] + _LAST for item in page.get("CommonPrefixes", ())]
                 is_last = not page["IsTruncated"]
@@ -212,7 +217,7 @@ class ObjectStore:
             yield found
             if is_last:
                 return
-            cursor = reached
+            cursor, size = reached, {}
 
     def names(self, bucket: str, prefix: str) -> Iterator[str]:
         """Yield the names of the objects and folders directly below a prefix that ends in a slash, in their order."""

@@ -22,8 +22,9 @@ from resources import registry_models as models
 from resources.registry_engines import answering, engine_of
 from resources.registry_models import NewTrigger, RebuiltTrigger, RegionInfo, Trigger, TriggerStatus
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """Every revision in sql/migrations, oldest first: known without importing alembic."""
+_ROWS_AT_ONCE = 5000
 VERSION_TABLE = "drainmark_version"
 """Not alembic's own name: Dagster uses that one, perhaps in the same PostgreSQL database."""
 MIGRATIONS = Path(__file__).parents[1] / "sql" / "migrations"
@@ -96,6 +97,8 @@ class Registry:
 
         An identity (uri, identity_key) that is known already, whatever its status, is ignored.
         """
+        if not triggers and self._is_known(region):
+            return 0  # a scan that found nothing new writes nothing
         with self.writing() as connection:
             connection.execute(models.ENSURE_REGION, {"region": region})
             connection.execute(models.LOCK_REGION, {"region": region})
@@ -105,12 +108,19 @@ class Registry:
                 models.columns_of(region, models.placed(trigger, place), now)
                 for place, trigger in enumerate(triggers, start=last + 1)
             ]
-            if rows:
-                connection.execute(models.ADD, rows)
+            for first in range(0, len(rows), _ROWS_AT_ONCE):
+                connection.execute(models.ADD, rows[first : first + _ROWS_AT_ONCE])
             return int(connection.execute(models.COUNT_ABOVE, {"region": region, "last": last}).scalar_one())
 
+    def _is_known(self, region: str) -> bool:
+        with self.reading() as connection:
+            return connection.execute(models.REGION, {"region": region}).one_or_none() is not None
+
     def known(self, region: str) -> dict[str, str]:
-        """Return uri -> file key of the newest input at each uri, whatever its status."""
+        """Return uri -> file key of the newest input at each uri, whatever its status.
+
+        All of them, so not for what happens often: a scan asks `resources.registry_scans` for those that it meets.
+        """
         with self.reading() as connection:
             return {row[0]: file_key(row[1]) for row in connection.execute(models.KNOWN, {"region": region})}
 
@@ -282,9 +292,9 @@ class Registry:
             for statement in models.FORGET:
                 connection.execute(statement, {"region": region})
             now = self.now(connection)
-            rows = [models.columns_of(region, trigger, now) for trigger in triggers]
-            if rows:
-                connection.execute(models.ADD, rows)
+            for first in range(0, len(triggers), _ROWS_AT_ONCE):
+                batch = triggers[first : first + _ROWS_AT_ONCE]
+                connection.execute(models.ADD, [models.columns_of(region, trigger, now) for trigger in batch])
 
     # --- opening --------------------------------------------------------------------------------------------------
 

@@ -80,6 +80,14 @@ class Settings(BaseSettings):
     sensor_time_box_seconds: float = Field(default=20.0, gt=0)
     """Seconds a tick may scan before it saves its cursor. Default 20: well below Dagster's 60 s limit of a tick."""
 
+    scan_whole_files: int = Field(default=10_000, ge=1)
+    """Files up to which every scan compares all of a folder or prefix. Default 10000: a tenth of a second's work, or
+    ten requests. Of more only what can have changed is looked at, and the rest in rounds."""
+
+    scan_round_seconds: float = Field(default=1800.0, ge=0)
+    """Seconds between the beginnings of two rounds, which compare everything in a large folder or prefix. Default 1800:
+    with the round itself, a twentieth of the time, a million files are compared within an hour."""
+
     retry_backoff_seconds: float = Field(default=1.0, ge=0)
     """Seconds before the second attempt; doubled each time. Default 1: most passing failures are over by then."""
 

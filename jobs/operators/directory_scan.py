@@ -6,7 +6,6 @@ import datetime as dt
 import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import UsageError, Violation
@@ -97,7 +96,7 @@ class DirectoryScan:
 
     def output_of(self, relative: str) -> str | None:
         """Return which output a file belongs to, by its path below the folder; None if it is not ours."""
-        name = PurePosixPath(relative).name
+        name = relative.rpartition("/")[2]
         if self.outputs is None:
             nested = "/" in relative
             if nested and not self.recursive:

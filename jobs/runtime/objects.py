@@ -100,14 +100,26 @@ def scan_objects(
         output = None if facts.key.endswith("/") else scan.output_of(facts.key[len(prefix) :])
         if output is None:
             continue
-        found.seen += 1
         trigger = trigger_of_object(bucket, facts, output=output)
-        before = known.get(trigger.uri)
-        if before is not None and before != trigger.identity_key:
-            found.changed.append((trigger.uri, before, trigger))
-        elif before is None and not (oldest is not None and facts.modified < oldest):
-            found.new.append(((facts.modified if scan.order == "mtime" else 0, facts.key), trigger))
+        judge_object(facts, trigger, known.get(trigger.uri), found, scan, oldest=oldest)
     return found.result()
+
+
+def judge_object(
+    facts: ObjectFacts, trigger: NewTrigger, before: str | None, found: Found, scan: DirectoryScan,
+    *, oldest: float | None,
+) -> None:  # fmt: skip
+    """Note what an object is.
+
+    Args:
+        before: file key of the newest input at its uri, None where there is none.
+        oldest: `scan.oldest()`.
+    """
+    found.seen += 1
+    if before is not None and before != trigger.identity_key:
+        found.changed.append((trigger.uri, before, trigger))
+    elif before is None and not (oldest is not None and facts.modified < oldest):
+        found.new.add((facts.modified if scan.order == "mtime" else 0, facts.key), trigger)
 
 
 def trigger_of_object(bucket: str, facts: ObjectFacts, *, output: str, origin: str = "scan") -> NewTrigger:

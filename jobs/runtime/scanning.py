@@ -5,20 +5,27 @@ Never reads a file's content and never follows a link out of the folder; the res
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import stat
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs.errors import UsageError
 from jobs.operators.directory_scan import DirectoryScan
 from jobs.protocol.triggers import AGAIN, VERSION, NewTrigger
+from jobs.runtime.scan_order import InOrder
+
+KEPT = 50_000
+"""New files that a `ScanResult` holds: about 50 MB. What more there is went into the registry batch by batch."""
 
 _FILE_SCHEME = "file://"
+_ENCODED = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +33,12 @@ class ScanResult:
     """What one scan of a folder found.
 
     Attributes:
-        new: files never seen, in the order of the scan's rule.
+        new: files never seen, in the order of the scan's rule; of a scan that found more, the first `KEPT`.
         changed: (uri, known identity key, new trigger) of files that are not what they were.
         unsettled: files left alone because they changed within `settle` seconds.
         refused: (uri, reason) of what is no readable file: directories, pipes, links out of the folder, no permission.
+        seen: files that were looked at; an incremental scan leaves out what cannot have changed.
+        beyond: files never seen that are not in `new`.
     """
 
     new: tuple[NewTrigger, ...] = ()
@@ -37,13 +46,31 @@ class ScanResult:
     unsettled: int = 0
     refused: tuple[tuple[str, str], ...] = ()
     seen: int = 0
+    beyond: int = 0
+
+    @property
+    def new_count(self) -> int:
+        """How many files were never seen."""
+        return len(self.new) + self.beyond
+
+    def with_batch(self, batch: ScanResult) -> ScanResult:
+        """Return this result and the next batch of the same scan as one."""
+        room = max(0, KEPT - len(self.new))
+        return ScanResult(
+            new=self.new + batch.new[:room],
+            changed=self.changed + batch.changed,
+            unsettled=self.unsettled + batch.unsettled,
+            refused=self.refused + batch.refused,
+            seen=self.seen + batch.seen,
+            beyond=self.beyond + batch.beyond + len(batch.new[room:]),
+        )
 
 
 @dataclass(slots=True)
 class Found:
-    """A scan on its way; `new` holds (place in the order, trigger)."""
+    """A scan on its way; new files are put in order on a disk where they are many."""
 
-    new: list[tuple[Any, NewTrigger]] = field(default_factory=list)
+    new: InOrder = field(default_factory=InOrder)
     changed: list[tuple[str, str, NewTrigger]] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     unsettled: int = 0
@@ -51,13 +78,19 @@ class Found:
 
     def result(self) -> ScanResult:
         """Return what was found, new files in their order."""
-        self.new.sort(key=lambda item: item[0])
+        return replace(self.rest(), new=tuple(self.new))
+
+    def batches(self, size: int = 5000) -> Iterator[ScanResult]:
+        """Yield the same, at most `size` new files at a time; the last result holds all else."""
+        ordered = iter(self.new)
+        for _ in range(len(self.new) // size):
+            yield ScanResult(new=tuple(itertools.islice(ordered, size)))
+        yield replace(self.rest(), new=tuple(ordered))
+
+    def rest(self) -> ScanResult:
+        """Return what was found besides new files."""
         return ScanResult(
-            new=tuple(trigger for _, trigger in self.new),
-            changed=tuple(self.changed),
-            unsettled=self.unsettled,
-            refused=tuple(self.refused),
-            seen=self.seen,
+            changed=tuple(self.changed), unsettled=self.unsettled, refused=tuple(self.refused), seen=self.seen
         )
 
 
@@ -77,59 +110,95 @@ def scan_folder(
     Raises:
         UsageError: the folder does not exist or is none.
     """
-    if not folder.is_dir():
-        msg = f"the folder to scan does not exist: {folder}"
-        raise UsageError(msg, remedy="create it, or give another one with --input")
+    require_folder(folder)
     found = Found()
     oldest = scan.oldest()
-    for relative, path in _walk(folder, recursive=scan.recursive or scan.outputs is not None):
-        output = scan.output_of(_text(relative))
-        if output is not None:
-            _judge(path, output, known, found, now=now, settle=scan.settle, oldest=oldest, scan=scan)
+    for relative, path in walk(folder, recursive=scan.recursive or scan.outputs is not None):
+        output = scan.output_of(readable(relative))
+        file = None if output is None else look_at(path, output, found)
+        if file is not None:
+            judge(file, known.get(file.uri), found, scan, now=now, oldest=oldest)
     return found.result()
 
 
-def _judge(
-    path: str,
-    output: str,
-    known: Mapping[str, str],
-    found: Found,
-    *,
-    now: float,
-    settle: float,
-    oldest: float | None,
-    scan: DirectoryScan,
-) -> None:
+def require_folder(folder: Path) -> None:
+    """Refuse what is no folder.
+
+    Raises:
+        UsageError: always then.
+    """
+    if not folder.is_dir():
+        msg = f"the folder to scan does not exist: {folder}"
+        raise UsageError(msg, remedy="create it, or give another one with --input")
+
+
+class LocalFile(NamedTuple):
+    """A regular file that may be read, as `os.stat` describes it."""
+
+    path: str
+    uri: str
+    output: str
+    facts: os.stat_result
+
+
+def look_at(path: str, output: str, found: Found) -> LocalFile | None:
+    """Return the file at a path; what is no readable file is noted as refused."""
     uri = uri_of(path)
     try:
         facts = os.stat(path)
     except OSError as error:
         found.refused.append((uri, f"cannot be read: {error.strerror}"))
-        return
+        return None
     if not stat.S_ISREG(facts.st_mode):
         found.refused.append((uri, "is no regular file"))
-        return
+        return None
     if not os.access(path, os.R_OK):
         found.refused.append((uri, "no permission to read"))
-        return
+        return None
+    return LocalFile(path, uri, output, facts)
+
+
+class Verdict(Enum):
+    """What a scan makes of a file."""
+
+    KNOWN = "known"
+    OLD = "old"
+    UNSETTLED = "unsettled"
+    CHANGED = "changed"
+    NEW = "new"
+
+
+def judge(
+    file: LocalFile, before: str | None, found: Found, scan: DirectoryScan, *, now: float, oldest: float | None
+) -> Verdict:
+    """Note what a file is.
+
+    Args:
+        before: file key of the newest input at its uri, None where there is none.
+        oldest: `scan.oldest()`.
+    """
+    facts = file.facts
     found.seen += 1
     identity = identity_of(facts)
     key = identity_key(identity)
-    before = known.get(uri)
-    if before == key or (oldest is not None and facts.st_mtime < oldest and before is None):
-        return
-    if now - facts.st_mtime < settle:
+    if before == key:
+        return Verdict.KNOWN
+    if oldest is not None and facts.st_mtime < oldest and before is None:
+        return Verdict.OLD
+    if now - facts.st_mtime < scan.settle:
         found.unsettled += 1
-        return
-    trigger = NewTrigger(uri=uri, output=output, identity=identity, identity_key=key, size_bytes=facts.st_size)
-    if before is None:
-        name = _text(path)
-        found.new.append(((facts.st_mtime_ns, name) if scan.order == "mtime" else (0, name), trigger))
-    else:
-        found.changed.append((uri, before, trigger))
+        return Verdict.UNSETTLED
+    trigger = NewTrigger(
+        uri=file.uri, output=file.output, identity=identity, identity_key=key, size_bytes=facts.st_size
+    )
+    if before is not None:
+        found.changed.append((file.uri, before, trigger))
+        return Verdict.CHANGED
+    found.new.add((facts.st_mtime_ns if scan.order == "mtime" else 0, readable(file.path)), trigger)
+    return Verdict.NEW
 
 
-def _walk(folder: Path, *, recursive: bool) -> Iterator[tuple[str, str]]:
+def walk(folder: Path, *, recursive: bool) -> Iterator[tuple[str, str]]:
     """Yield (path below the folder, path) of every entry that is no directory, links as they are named."""
     stack = [("", str(folder))]
     while stack:
@@ -152,7 +221,7 @@ def identity_of(facts: os.stat_result) -> dict[str, Any]:
 def identity_key(identity: Mapping[str, Any]) -> str:
     """Return the identity as one text; see `file_key`."""
     file = {name: value for name, value in identity.items() if name not in (AGAIN, VERSION)}
-    text = json.dumps(file, sort_keys=True, separators=(",", ":"))
+    text = _ENCODED(file)
     return f"{text}#{identity[AGAIN]}" if AGAIN in identity else text
 
 
@@ -172,5 +241,6 @@ def path_of(uri: str) -> str:
     return uri
 
 
-def _text(name: str) -> str:
+def readable(name: str) -> str:
+    """Return a name as text that can be shown and compared, whatever its bytes are."""
     return name.encode(errors="surrogateescape").decode(errors="replace")

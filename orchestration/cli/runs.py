@@ -237,7 +237,7 @@ def _scan(place: Workplace, opened: Opened, region: RegionPlan) -> dict[str, Any
         "region": region.name,
         "folder": source_folder(place, source_of(region)),
         "seen": found.seen,
-        "new": len(found.new),
+        "new": found.new_count,
         "changed": len(found.changed),
         "unsettled": found.unsettled,
         "refused": [{"file": uri, "reason": reason} for uri, reason in found.refused],

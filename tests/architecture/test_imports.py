@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +67,24 @@ def test_what_declares_decides_and_explains_loads_neither_spark_nor_dagster() ->
 def test_adapters_load_no_dagster() -> None:
     modules = import_apart(*below(("resources",)))["modules"]
     assert {name for name, what in modules.items() if "dagster" in what["loaded"]} == set()
+
+
+LOCATION = """
+import json, sys
+sys.path.insert(0, ".")
+from orchestration.definitions import defs
+definitions = defs()
+definitions.get_repository_def().get_all_jobs()
+print(json.dumps(sorted(name for name in sys.modules if "." not in name)))
+"""
+LATER = {"pyspark", "py4j", "deltalake", "boto3", "botocore", "alembic", "sqlmodel", "pandas", "numpy", "psycopg"}
+"""What a code location does without until a tick or a run needs it: it starts anew at each change of the code."""
+
+
+def test_the_code_location_loads_no_library_that_only_runs_need(tmp_path: Path) -> None:
+    environment = {**os.environ, "DRAINMARK_HOME": str(tmp_path / "home")}
+    found = subprocess.run(
+        [sys.executable, "-c", LOCATION], cwd=ROOT, capture_output=True, text=True, check=False, env=environment
+    )
+    assert found.returncode == 0, found.stderr
+    assert LATER.intersection(json.loads(found.stdout.splitlines()[-1])) == set()

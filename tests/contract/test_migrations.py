@@ -22,12 +22,13 @@ from resources.registry import MIGRATIONS, REVISIONS, VERSION_TABLE, Registry
 from resources.registry_engines import engine_of
 from resources.registry_models import NewTrigger, declared_tables
 
-NEXT = '''"""one more column"""
+LAST, COMING = REVISIONS[-1], f"{len(REVISIONS) + 1:04d}"
+NEXT = f'''"""one more column"""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "{COMING}"
+down_revision = "{LAST}"
 
 
 def upgrade() -> None:
@@ -59,9 +60,9 @@ def next_drainmark(monkeypatch: pytest.MonkeyPatch, folder: Path, migration: str
     """Make this process one whose Drainmark knows one revision more."""
     scripts = folder / "migrations"
     shutil.copytree(MIGRATIONS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "0002_one_more_column.py").write_text(migration, encoding="utf-8")
+    (scripts / "versions" / f"{COMING}_one_more_column.py").write_text(migration, encoding="utf-8")
     monkeypatch.setattr(registry_module, "MIGRATIONS", scripts)
-    monkeypatch.setattr(registry_module, "REVISIONS", (*REVISIONS, "0002"))
+    monkeypatch.setattr(registry_module, "REVISIONS", (*REVISIONS, COMING))
 
 
 def dump(file: Path) -> list[str]:
@@ -114,7 +115,7 @@ def test_an_older_registry_is_copied_and_then_migrated(
     assert registry.pending_count("app/start") == 1
     registry.close()
     assert any("colour" in line for line in dump(file))
-    copy = tmp_path / "registry.db.0001.bak"
+    copy = tmp_path / f"registry.db.{LAST}.bak"
     assert dump(copy) == before
     assert copy.stat().st_mode & 0o777 == 0o600
 
@@ -138,7 +139,7 @@ def test_an_older_registry_is_migrated_in_either_database(
     registry = Registry(made)
     assert registry.pending_count("app/start") == 1
     assert "colour" in columns(made, "drainmark_region")
-    assert whole(made)[VERSION_TABLE] == [("0002",)]
+    assert whole(made)[VERSION_TABLE] == [(COMING,)]
     registry.close()
 
 

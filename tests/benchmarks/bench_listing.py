@@ -1,0 +1,313 @@
+"""What a sensor's tick costs over a folder and a prefix of a million known files, and the registry's part of it.
+
+A tick is here what the sensor does but for Dagster's own: `scan_region`, is anything pending, who owns the region. What
+is known was written to the registry in bulk. The store is a small server of our own that speaks ListObjectsV2 over a
+sorted list of keys: test servers take seconds a page at a million keys, and what is measured is our side. Its answers
+cost what a page of XML costs, but no network: a real store adds some 30 ms a request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import contextlib
+import http.server
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import psutil
+from rich.console import Console
+from sqlalchemy import text
+
+from jobs.operators.directory_scan import Source
+from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
+from jobs.regions.plan import compile_application
+from jobs.runtime.scan_memory import ScanLimits, ScanNote, in_batches
+from jobs.runtime.scanning import identity_key, identity_of
+from orchestration.assembly import Opened, Workplace, open_application, scan_region
+from resources import registry_models as models
+from resources.lease import describe
+from resources.registry import Registry
+from resources.registry_scans import RegistryScans
+from resources.settings import Settings
+
+REGION = "word_count/lines"
+TICKS = 50
+
+
+def measure(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
+    """Measure; a million files by default, 10 000 with `quick`.
+
+    Returns:
+        idle_tick_*_s: seconds of the median tick that finds nothing new. `folders`: 1000 directories, `flat`: all files
+            in one, `keys`: of a bucket, in 1000 folders; `round`: the longest of those that take a slice of a round.
+        round_*_s: work of comparing everything once, spread over ticks (`ScanLimits.share`).
+        first_scan_*_s: seconds until all is recorded.
+        new_file_*_s: seconds of the tick that finds one new file.
+        idle_tick_memory_mb: growth of the process over `TICKS` ticks.
+        registry_pending_growth: `pending` and `take_ids` with all these known, over the same with ten known.
+    """
+    files = 10_000 if quick else 1_000_000
+    found: dict[str, float] = {}
+    for shape, directories in (("folders", files // 1000), ("flat", 1)):
+        with tempfile.TemporaryDirectory(prefix=f"{shape}-", dir=root) as folder:
+            found |= _folder(console, Path(folder), shape, files, directories)
+    with tempfile.TemporaryDirectory(prefix="keys-", dir=root) as folder:
+        found |= _bucket(console, Path(folder), files)
+    console.print({name: round(value, 4) for name, value in found.items()})
+    return found
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def _folder(console: Console, root: Path, shape: str, files: int, directories: int) -> dict[str, float]:
+    inbox = root / "inbox"
+    began = time.perf_counter()
+    names = _make_files(inbox, files, directories)
+    console.print(f"{shape}: {files} files in {directories} directories made in {time.perf_counter() - began:.0f} s")
+    place, opened = _opened(root, str(inbox))
+    if shape == "folders":
+        first = _seconds(lambda: _scanned(place, opened, files))
+        console.print(f"{shape}: first scan {first:.1f} s")
+        _all_committed(place)
+    else:
+        _insert(place.registry, ((path, _identity(path)) for path in names))
+        first = _seconds(lambda: _scanned(place, opened, 0))
+        console.print(f"{shape}: first scan of known files {first:.1f} s")
+    found = {f"first_scan_{shape}_s": first, **_ticks(place, opened, shape)}
+    newcomer = Path(names[-1]).with_name("zz-new.txt")
+    newcomer.write_text("new")
+    os.utime(newcomer, (time.time() - 60,) * 2)
+    found[f"new_file_in_{shape}_s"] = _seconds(lambda: _scanned(place, opened, 1))
+    found |= _round(place, opened, shape)
+    if shape == "folders":
+        found["registry_pending_growth"] = _pending_growth(place, root)
+    place.registry.close()
+    return found
+
+
+def _make_files(inbox: Path, files: int, directories: int) -> list[str]:
+    """Make empty files, as old as an hour ago so that nothing is unsettled."""
+    names = []
+    for directory in range(directories):
+        below = inbox / f"{directory:04d}" if directories > 1 else inbox
+        below.mkdir(parents=True)
+        for number in range(files // directories):
+            name = f"{below}/{number:07d}.txt"
+            os.close(os.open(name, os.O_CREAT | os.O_WRONLY))
+            names.append(name)
+    time.sleep(2.5)  # a directory that changed just now is not trusted
+    return names
+
+
+def _identity(path: str) -> Mapping[str, object]:
+    return identity_of(os.stat(path))
+
+
+# --- buckets ---------------------------------------------------------------------------------------------------------
+
+
+def _bucket(console: Console, root: Path, files: int) -> dict[str, float]:
+    keys = [f"in/{number // 1000:04d}/{number:07d}.txt" for number in range(files)]
+    with _listing_server(root, keys) as endpoint:
+        place, opened = _opened(root, "s3://bucket/in", s3_endpoint_url=endpoint)
+        _insert(place.registry, ((f"s3://bucket/{key}", {"etag": "e", "size": 1}) for key in keys))
+        first = _seconds(lambda: _scanned(place, opened, 0))
+        console.print(f"keys: first scan of known keys {first:.1f} s")
+        found = {"first_scan_keys_s": first, **_ticks(place, opened, "keys"), **_round(place, opened, "keys")}
+        place.registry.close()
+    return found
+
+
+@contextlib.contextmanager
+def _listing_server(root: Path, keys: list[str]) -> Iterator[str]:
+    """Serve listings of a bucket from a process of their own."""
+    (root / "keys.txt").write_text("\n".join(keys))
+    command = [sys.executable, __file__, "--serve", str(root / "keys.txt")]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    given = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark", "AWS_DEFAULT_REGION": "us-east-1"}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+    finally:
+        server.kill()
+        server.wait()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+class _Listings(http.server.BaseHTTPRequestHandler):
+    """`GET /bucket?list-type=2&prefix=…&start-after=…&max-keys=…`; a bucket without versions; anything else is 404."""
+
+    protocol_version = "HTTP/1.1"
+    keys: tuple[str, ...] = ()
+
+    def do_GET(self) -> None:
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query, keep_blank_values=True)
+        if "list-type" in query:
+            after, prefix = query.get("start-after", [""])[0], query.get("prefix", [""])[0]
+            self._answer(self._page(after, prefix, int(query.get("max-keys", ["1000"])[0])))
+        else:
+            self._answer("<VersioningConfiguration/>" if "versioning" in query else "", 200)
+
+    def _page(self, after: str, prefix: str, count: int) -> str:
+        first = bisect.bisect_right(self.keys, after) if after >= prefix else bisect.bisect_left(self.keys, prefix)
+        page = [key for key in self.keys[first : first + count] if key.startswith(prefix)]
+        entries = "".join(
+            f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            "<ETag>&quot;e&quot;</ETag><Size>1</Size><StorageClass>STANDARD</StorageClass></Contents>"
+            for key in page
+        )
+        more = str(first + count < len(self.keys)).lower()
+        return f"<ListBucketResult><IsTruncated>{more}</IsTruncated>{entries}</ListBucketResult>"
+
+    def _answer(self, body: str, status: int = 200) -> None:
+        sent = body.encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(sent)))
+        self.send_header("Content-Type", "application/xml")
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def _serve(file: Path) -> None:
+    _Listings.keys = tuple(file.read_text().split("\n"))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Listings)
+    sys.stdout.write(f"{server.server_address[1]}\n")
+    sys.stdout.flush()
+    server.serve_forever()
+
+
+# --- ticks -----------------------------------------------------------------------------------------------------------
+
+
+def _opened(root: Path, location: str, **settings: object) -> tuple[Workplace, Opened]:
+    """Open word count on a folder or prefix and all that is below it."""
+    place = Workplace(Settings(home=root / "home", project_root=root, **settings))  # type: ignore[arg-type]
+    found = open_application("word_count", inputs=[location])
+    operators = [
+        replace(operator, scan=replace(operator.scan, recursive=True)) if isinstance(operator, Source) else operator
+        for operator in found.application.operators
+    ]
+    return place, replace(found, plan=compile_application(replace(found.application, operators=tuple(operators))))
+
+
+def _tick(place: Workplace, opened: Opened) -> None:
+    region = opened.region()
+    place.history(region.name)
+    assert scan_region(place, region).new_count == 0
+    place.registry.pending_count(region.name)
+    describe(place.registry, region.name, lease_seconds=15.0)
+
+
+def _ticks(place: Workplace, opened: Opened, shape: str) -> dict[str, float]:
+    """Time idle ticks in the process that scanned."""
+    _tick(place, opened)
+    before = psutil.Process().memory_info().rss
+    seconds = [_seconds(lambda: _tick(place, opened)) for _ in range(TICKS)]
+    growth = (psutil.Process().memory_info().rss - before) / 2**20
+    return {
+        f"idle_tick_{shape}_s": statistics.median(seconds),
+        f"idle_tick_{shape}_memory_mb": growth,
+    }
+
+
+def _round(place: Workplace, opened: Opened, shape: str) -> dict[str, float]:
+    """Time ticks that each take a whole slice, until everything was compared."""
+    memory = RegistryScans(place.registry, REGION)
+    note = ScanNote.from_text(memory.load_note())
+    if note is None or not note.is_large:
+        return {}
+    memory.save_note(replace(note, began=0.0).to_text())
+    place.inputs.limits = ScanLimits(share=1e9)
+    place.inputs._watches.clear()
+    seconds = []
+    while (note := ScanNote.from_text(memory.load_note())) is not None and (not note.began or note.at is not None):
+        seconds.append(_seconds(lambda: _tick(place, opened)))
+    return {f"idle_tick_{shape}_round_s": max(seconds), f"round_{shape}_s": sum(seconds)}
+
+
+def _scanned(place: Workplace, opened: Opened, new: int) -> None:
+    found = scan_region(place, opened.region()).new_count
+    assert found == new, f"{found} are new, not {new}"
+
+
+def _insert(registry: Registry, files: Iterable[tuple[str, Mapping[str, object]]]) -> None:
+    """Make files known, and committed, as if a region had processed them one by one."""
+    registry.add_triggers(REGION, [])
+    for some in in_batches(enumerate(files, start=1), 50_000):
+        with registry.writing() as connection:
+            rows = [
+                models.columns_of(
+                    REGION,
+                    RebuiltTrigger(
+                        uri=uri, identity=identity, identity_key=identity_key(identity), size_bytes=0,
+                        order_index=order, status=TriggerStatus.COMMITTED, sequence_id=order,
+                    ),
+                    0.0,
+                )
+                for order, (uri, identity) in some
+            ]  # fmt: skip
+            connection.execute(models.ADD, rows)
+
+
+def _all_committed(place: Workplace) -> None:
+    with place.registry.writing() as connection:
+        connection.execute(text("UPDATE drainmark_trigger SET status = 'committed', sequence_id = order_index"))
+
+
+def _pending_growth(place: Workplace, root: Path) -> float:
+    """Return what asking for a group of ten costs, over the same with ten known."""
+    small = Registry(f"sqlite:///{root}/small.db")
+    small.add_triggers(REGION, [_new(number) for number in range(10)])
+    place.registry.add_triggers(REGION, [_new(number) for number in range(10)])
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for registry in (small, place.registry):
+        registry.set_epoch(REGION, 1)
+    for _ in range(200):  # in turns: what else the machine does weighs on both
+        for registry in (small, place.registry):
+            seconds[registry is small].append(_seconds(lambda registry=registry: _group(registry)))
+    small.close()
+    return statistics.median(seconds[False]) / statistics.median(seconds[True])
+
+
+def _group(registry: Registry) -> None:
+    triggers = registry.pending(REGION, 10)
+    registry.take_ids(REGION, 1, len(triggers))
+    registry.mark(REGION, 1, [trigger.id for trigger in triggers], TriggerStatus.PENDING, None)
+
+
+def _new(number: int) -> NewTrigger:
+    return NewTrigger(uri=f"/new/{number}", identity={}, identity_key="{}", size_bytes=1)
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--serve", type=Path)
+    given = parser.parse_args()
+    if given.serve:
+        _serve(given.serve)
+    with tempfile.TemporaryDirectory(prefix="drainmark-bench-") as temporary:
+        measure(Console(), quick=given.quick, root=Path(temporary))

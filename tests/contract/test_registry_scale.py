@@ -1,0 +1,110 @@
+"""What a run, a tick and `status` ask the registry costs the same however much is known: every query has its index."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, TextClause, text
+
+from resources import registry_models as models
+from resources import registry_scans as scans
+from resources.registry import Registry
+from resources.registry_models import NewTrigger
+
+REGION = "app/start"
+VALUES: dict[str, Any] = {
+    "region": REGION, "uri": "file:///in/7", "uris": ["file:///in/7"], "orders": [7], "order_index": 7, "id": 7,
+    "sequence_id": 2990, "status": "superseded", "reason": "why", "limit": 5, "last": 2990, "epoch": 1, "count": 1,
+}  # fmt: skip
+QUERIES = {
+    "add_triggers": models.LAST_ORDER, "added": models.COUNT_ABOVE, "by_uri": models.BY_URI,
+    "by_order": models.BY_ORDER, "pending": models.PENDING, "pending_count": models.PENDING_COUNT,
+    "mark_committed": models.COMMITTED, "settle": models.SETTLED, "mark_skipped": models.SKIPPED, "mark": models.MARK,
+    "requeue_above": models.REQUEUE, "take_ids": models.TAKE, "region_info": models.REGION,
+    "passed of a scan": scans._PASSED,
+}  # fmt: skip
+
+
+@pytest.fixture
+def registry(url: str) -> Iterator[Registry]:
+    """Three thousand inputs: two are pending, two were superseded, all else is committed."""
+    made = Registry(url)
+    found = [
+        NewTrigger(uri=f"file:///in/{number}", identity={}, identity_key="{}", size_bytes=1) for number in range(3000)
+    ]
+    made.add_triggers(REGION, found)
+    with made.writing() as connection:
+        connection.execute(text("UPDATE drainmark_trigger SET status = 'committed', sequence_id = order_index"))
+        for status, orders in (("pending", "10, 2999"), ("superseded", "11, 12")):
+            connection.execute(
+                text(
+                    f"UPDATE drainmark_trigger SET status = '{status}', sequence_id = NULL"  # noqa: S608
+                    f" WHERE order_index IN ({orders})"
+                )
+            )
+    if made._engine.dialect.name == "postgresql":
+        with made.writing() as connection:
+            connection.execute(text("ANALYZE"))
+    yield made
+    made.close()
+
+
+def plan(connection: Connection, statement: TextClause) -> str:
+    explain = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
+    binds = [bind for bind in statement._bindparams.values() if bind.expanding]
+    explained = text(f"{explain} {statement.text}").bindparams(*binds)
+    values = {name: VALUES[name] for name in statement._bindparams}
+    return "\n".join(str(tuple(row)) for row in connection.execute(explained, values))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_no_query_reads_all_that_is_known(registry: Registry, name: str) -> None:
+    with registry.writing() as connection:
+        found = plan(connection, QUERIES[name])
+    reads_all = re.search(r"\bSCAN (drainmark_trigger|passed|later)\b|Seq Scan on drainmark_trigger", found)
+    assert not reads_all, found
+    if name in {"pending", "pending_count"}:
+        assert "drainmark_trigger_pending" in found
+    if name == "requeue_above":
+        assert "drainmark_trigger_sequence" in found
+
+
+def test_a_scan_asks_by_uri_however_many_it_asks_for(registry: Registry) -> None:
+    """SQLite estimates a long list dearer than the whole region; the plan must not depend on that."""
+    with registry.writing() as connection:
+        name = connection.dialect.name
+        uris = [f"file:///in/{number}" for number in range(500)]
+        explain = "EXPLAIN QUERY PLAN" if name == "sqlite" else "EXPLAIN"
+        values = {"region": REGION, "uris": json.dumps(uris) if name == "sqlite" else uris[:5]}
+        rows = connection.execute(text(f"{explain} {scans._KNOWN[name].text}"), values)
+        found = "\n".join(str(tuple(row)) for row in rows)
+    assert ("region=? AND uri=?" if name == "sqlite" else "drainmark_trigger_identity") in found
+
+
+def test_a_scan_that_found_nothing_writes_nothing(registry: Registry) -> None:
+    """No transaction that takes the write lock, and no growth of the log."""
+    begun: list[str] = []
+    writing = registry.writing
+    registry.writing = lambda: begun.append("write") or writing()  # type: ignore[method-assign,func-returns-value]
+    assert registry.add_triggers(REGION, []) == 0
+    assert begun == []
+    assert registry.add_triggers("new/region", []) == 0
+    assert "new/region" in registry.regions()
+
+
+def test_a_scan_asks_for_single_uris_and_gets_the_newest(registry: Registry) -> None:
+    newer = NewTrigger(uri="file:///in/7", identity={}, identity_key='{"size":2}', size_bytes=2)
+    registry.add_triggers(REGION, [newer])
+    memory = scans.RegistryScans(registry, REGION)
+    asked = [f"file:///in/{number}" for number in range(5, 1200)]
+    found = memory.known([*asked, "file:///in/unknown"])
+    assert sorted(found) == sorted(asked)
+    assert {uri for uri, key in found.items() if key != "{}"} == {"file:///in/7"}
+    assert found["file:///in/7"] == '{"size":2}'
+    everything = [*(f"file:///in/{number}" for number in range(3000)), newer.uri]
+    assert sorted(memory.hashes()) == sorted(map(hash, everything))
+    assert memory.passed([models.TriggerStatus.SUPERSEDED], 1) == ["file:///in/11"]

@@ -1,0 +1,198 @@
+"""Scans of large prefixes: what is added behind known keys is found at once, all else by the next round (D15, H41)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_proxy import fault_proxy
+
+from jobs.errors import InputChanged, StoreUnavailable
+from jobs.operators.directory_scan import DirectoryScan
+from jobs.protocol.triggers import TriggerStatus
+from jobs.runtime.scan_memory import ScanLimits, ScanNote
+from jobs.runtime.scanning import ScanResult
+from orchestration.scans import record_scan
+from resources.inputs import Inputs
+from resources.object_store import ObjectStore
+from resources.registry import Registry
+from resources.registry_scans import RegistryScans
+
+pytestmark = pytest.mark.usefixtures("s3_credentials")
+
+REGION = "app/lines"
+LIMITS = ScanLimits(whole=20, rest_seconds=1e12, share=1e9, slice_seconds=1e9)
+"""A prefix of more than twenty keys is a large one; a round is taken whole by one scan, if it is time for one."""
+
+ROUNDS = replace(LIMITS, rest_seconds=0.0)
+
+
+class Scene:
+    """A bucket and a registry; every call of `scan` is one scan."""
+
+    def __init__(self, endpoint: str, root: Path) -> None:
+        self.bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+        self.store = ObjectStore(endpoint)
+        self.store.client.create_bucket(Bucket=self.bucket)
+        self.uri = f"s3://{self.bucket}/in"
+        self.registry = Registry(f"sqlite:///{root}/registry.db")
+        self.requests: list[dict[str, Any]] = []
+        self.start(LIMITS)
+
+    def start(self, limits: ScanLimits, store: ObjectStore | None = None) -> None:
+        """Begin a process that remembers nothing."""
+        self.inputs = Inputs(store or self.store, spool_bytes=1, limits=limits)
+
+    def put(self, *names: str, text: str = "x") -> None:
+        for name in names:
+            self.store.put(self.bucket, f"in/{name}", text.encode())
+
+    def scan(self, **source: Any) -> ScanResult:
+        declared = {"recursive": True, **source}
+        return record_scan(
+            self.registry, REGION, self.inputs, self.uri, DirectoryScan(path=self.uri, **declared), now=time.time()
+        )
+
+    def names(self, found: ScanResult) -> list[str]:
+        return [trigger.uri.removeprefix(f"{self.uri}/") for trigger in found.new]
+
+    def listings(self, scan: Callable[[], ScanResult]) -> int:
+        """Return how many requests a scan lists with."""
+        before = len(self.requests)
+        count = self.requests.append
+        events = self.store.client.meta.events
+        events.register("before-call.s3.ListObjectsV2", lambda params, **_: count(params), unique_id="count")
+        scan()
+        events.unregister("before-call.s3.ListObjectsV2", unique_id="count")
+        return len(self.requests) - before
+
+    @property
+    def note(self) -> ScanNote:
+        found = ScanNote.from_text(RegistryScans(self.registry, REGION).load_note())
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def scene(s3_server: str, tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(s3_server, tmp_path)
+    yield made
+    made.registry.close()
+
+
+@pytest.fixture
+def large(scene: Scene) -> Scene:
+    """Thirty keys in three folders, scanned."""
+    scene.put(*(f"{'bdf'[number % 3]}/{number:02d}.txt" for number in range(30)))
+    assert scene.scan().new_count == 30
+    assert scene.note.is_large
+    return scene
+
+
+def test_a_small_prefix_is_compared_whole_by_every_scan(scene: Scene) -> None:
+    scene.put(*(f"{number:02d}.txt" for number in range(10, 20)))
+    assert scene.scan().new_count == 10
+    scene.put("00.txt")
+    assert scene.names(scene.scan()) == ["00.txt"]
+    scene.put("15.txt", text="another")
+    assert len(scene.scan().changed) == 1
+    found = scene.scan()
+    assert (found.new_count, len(found.changed), found.seen) == (0, 0, 11)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_sorts_behind_the_known_keys_of_any_folder_is_found_at_once(large: Scene, restarted: bool) -> None:
+    """Also new folders before, between and behind those that are known; nothing known is taken twice."""
+    large.put("a/new", "b/99", "c/new", "d/99", "e/new", "f/99", "g/new", "zz.txt")
+    if restarted:
+        large.start(LIMITS)
+    assert sorted(large.names(large.scan())) == ["a/new", "b/99", "c/new", "d/99", "e/new", "f/99", "g/new", "zz.txt"]
+    assert large.scan().new_count == 0
+    assert large.registry.pending_count(REGION) == 38
+    large.put("a/newer", "zzz.txt")
+    assert large.names(large.scan()) == ["a/newer", "zzz.txt"]
+
+
+def test_an_idle_scan_asks_once_a_folder(large: Scene) -> None:
+    large.scan()
+    assert large.listings(large.scan) == 4
+    large.put(*(f"many/{number:03d}/x" for number in range(3)), *(f"{number:02d}/x" for number in range(70)))
+    large.start(ROUNDS)
+    large.scan()
+    large.scan()
+    large.start(LIMITS)
+    assert large.note.greatest.endswith("many/002/x")
+    assert large.listings(large.scan) == 1, "where folders are many only the greatest key is asked for"
+
+
+def test_a_round_finds_keys_that_sort_before_known_ones_and_objects_put_over_others(large: Scene) -> None:
+    large.put("b/000")
+    large.put("d/01.txt", text="another")
+    found = large.scan()
+    assert (found.new_count, found.changed) == (0, ())
+    large.start(ROUNDS)
+    found = large.scan()
+    assert large.names(found) == ["b/000"]
+    assert [uri for uri, _, _ in found.changed] == [f"{large.uri}/d/01.txt"]
+    found = large.scan()
+    assert (found.new_count, found.changed) == (0, ())
+
+
+def test_what_halts_is_said_by_every_scan(large: Scene) -> None:
+    large.registry.set_epoch(REGION, 1)
+    (trigger,) = large.registry.by_uri(REGION, f"{large.uri}/d/01.txt")
+    large.registry.mark_committed(REGION, 1, [(trigger.id, 1)])
+    large.put("d/01.txt", text="another")
+    large.start(replace(ROUNDS, rest_seconds=3600.0))
+    RegistryScans(large.registry, REGION).save_note(replace(large.note, began=0.0).to_text())
+    for _ in range(3):
+        with pytest.raises(InputChanged):
+            large.scan()
+
+
+def test_an_object_that_was_superseded_is_found_anew_at_once(large: Scene) -> None:
+    uri = f"{large.uri}/d/01.txt"
+    large.registry.set_epoch(REGION, 1)
+    large.registry.mark(REGION, 1, [large.registry.by_uri(REGION, uri)[0].id], TriggerStatus.SUPERSEDED, "changed")
+    large.put("d/01.txt", text="another")
+    large.scan()
+    assert [trigger.status for trigger in large.registry.by_uri(REGION, uri)] == [
+        TriggerStatus.SUPERSEDED, TriggerStatus.PENDING,
+    ]  # fmt: skip
+
+
+@pytest.mark.seed("D15")
+@pytest.mark.parametrize("order", ["name", "mtime"])
+def test_a_first_look_that_fails_goes_on_where_it_was(
+    scene: Scene, s3_server: str, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order nonetheless; by time nothing is recorded before everything was listed."""
+    monkeypatch.setattr("jobs.runtime.prefix_watch._PAGES_A_BATCH", 1)
+    names = [f"{number:05d}" for number in range(1100)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(scene.put, names))
+    with fault_proxy(s3_server) as proxy:
+        scene.start(LIMITS, ObjectStore(proxy.url, connect_seconds=0.5, read_seconds=5, attempts=1))
+        proxy.choose = lambda method, path, before: "503" if "start-after=in%2F00999" in path else None
+        with pytest.raises(StoreUnavailable):
+            scene.scan(order=order)
+        assert scene.registry.pending_count(REGION) == (1000 if order == "name" else 0)
+        proxy.choose = lambda method, path, before: None
+        assert scene.scan(order=order).new_count == (100 if order == "name" else 1100)
+    taken = [trigger.uri for trigger in scene.registry.pending(REGION, 9999)]
+    assert (taken if order == "name" else sorted(taken)) == [f"{scene.uri}/{name}" for name in names]
+
+
+def test_a_prefix_that_was_emptied_is_a_small_one_again(large: Scene) -> None:
+    large.store.delete(large.bucket, [f"in/{'bdf'[number % 3]}/{number:02d}.txt" for number in range(5, 30)])
+    large.start(ROUNDS)
+    large.scan()
+    assert not large.note.is_large
+    large.put("a.txt")
+    assert large.names(large.scan()) == ["a.txt"]

@@ -1,0 +1,328 @@
+"""Scans of large folders: what can have changed is found at once, all else by the next round (V42, E24, I18, H41)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import InputChanged
+from jobs.operators.directory_scan import DirectoryScan
+from jobs.protocol.triggers import Trigger, TriggerStatus
+from jobs.runtime.scan_memory import ScanLimits, ScanNote
+from jobs.runtime.scanning import ScanResult
+from orchestration.scans import record_scan
+from resources.inputs import Inputs
+from resources.object_store import ObjectStore
+from resources.registry import Registry
+from resources.registry_scans import RegistryScans
+
+REGION = "app/lines"
+LIMITS = ScanLimits(whole=20, rest_seconds=1e12, share=1e9, slice_seconds=1e9)
+"""A folder of more than twenty files is a large one; a round is taken whole by one scan, if it is time for one."""
+
+ROUNDS = replace(LIMITS, rest_seconds=0.0)
+
+
+class Scene:
+    """A folder and a registry; every call of `scan` is one scan."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / "inbox"
+        self.folder.mkdir()
+        self.registry = Registry(f"sqlite:///{root}/registry.db")
+        self.source = DirectoryScan(path=str(self.folder), recursive=True, settle=0.0)
+        self.start(LIMITS)
+
+    def start(self, limits: ScanLimits) -> None:
+        """Begin a process that remembers nothing."""
+        self.inputs = Inputs(ObjectStore(), spool_bytes=1, limits=limits)
+
+    def write(self, name: str, text: str = "x", *, age: float = 60.0) -> Path:
+        """Write a file that seems to be there for a while; its directory was changed just now."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        os.utime(path, (time.time() - age,) * 2)
+        return path
+
+    def scan(self, *, later: float = 100.0, **source: object) -> ScanResult:
+        """Scan, as if `later` seconds had passed: no directory is then too young to be trusted."""
+        scan = replace(self.source, **source)  # type: ignore[arg-type]
+        return record_scan(
+            self.registry, REGION, self.inputs, str(self.folder), scan, now=time.time() + later
+        )
+
+    def names(self, found: ScanResult) -> list[str]:
+        return [str(Path(trigger.uri).relative_to(self.folder)) for trigger in found.new]
+
+    def triggers(self, name: str) -> list[Trigger]:
+        return self.registry.by_uri(REGION, str(self.folder / name))
+
+    def commit(self, name: str) -> None:
+        self.registry.set_epoch(REGION, self.registry.region_info(REGION).epoch + 1)
+        (trigger,) = self.triggers(name)
+        self.registry.mark_committed(REGION, self.registry.region_info(REGION).epoch, [(trigger.id, 1)])
+
+    def no_round(self) -> None:
+        """Let no round begin though the clock is set back."""
+        RegistryScans(self.registry, REGION).save_note(replace(self.note, began=0.0).to_text())
+
+    @property
+    def note(self) -> ScanNote:
+        found = ScanNote.from_text(RegistryScans(self.registry, REGION).load_note())
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    made.registry.close()
+
+
+@pytest.fixture
+def large(scene: Scene) -> Scene:
+    """A folder of thirty files in three directories, scanned."""
+    for number in range(30):
+        scene.write(f"{'abc'[number % 3]}/{number:02d}.txt")
+    assert scene.scan().new_count == 30
+    assert scene.note.is_large
+    return scene
+
+
+# --- a small folder --------------------------------------------------------------------------------------------------
+
+
+def test_a_small_folder_is_compared_whole_by_every_scan(scene: Scene) -> None:
+    """New, rewritten in place, made unreadable, and back: each scan sees it, whatever the one before remembered."""
+    for number in range(20):
+        scene.write(f"{number:02d}.txt")
+    assert scene.names(scene.scan()) == [f"{number:02d}.txt" for number in range(20)]
+    assert not scene.note.is_large
+    assert (scene.scan().new_count, scene.scan().seen) == (0, 20)
+    path = scene.write("07.txt", "rewritten in place")
+    assert [uri for uri, _, _ in scene.scan().changed] == [str(path)]
+    assert [trigger.size_bytes for trigger in scene.triggers("07.txt")] == [1, 18]
+    (scene.folder / "08.txt").unlink()
+    (scene.folder / "08.txt").mkdir()
+    found = scene.scan()
+    assert (found.new_count, found.seen, found.refused) == (0, 19, ())  # an empty directory
+
+
+def test_a_scan_does_not_read_all_that_the_region_knows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("all known inputs were read")
+
+    monkeypatch.setattr(Registry, "known", refuse)
+    monkeypatch.setattr(RegistryScans, "hashes", refuse)
+    for number in range(30):
+        scene.write(f"{number:02d}.txt")
+    assert [scene.scan().new_count for _ in range(3)] == [30, 0, 0]
+
+
+def test_a_rebuilt_registry_is_believed_and_not_the_memory_of_the_process(large: Scene) -> None:
+    assert large.scan().new_count == 0
+    large.registry.rebuild(REGION, epoch=1, next_id=1, triggers=[])
+    assert large.scan().new_count == 30
+
+
+# --- a large folder: what is found at once ---------------------------------------------------------------------------
+
+
+def looked_into(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the directories that are listed from here on."""
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def noting(path: str) -> os._ScandirIterator[str]:  # type: ignore[name-defined]
+        listed.append(Path(path).name)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", noting)
+    return listed
+
+
+def test_directories_that_did_not_change_are_not_listed_again(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = looked_into(monkeypatch)
+    assert (large.scan().new_count, listed) == (0, [])
+    large.write("b/new.txt")
+    assert large.names(large.scan()) == ["b/new.txt"]
+    assert listed == ["b"]
+    large.start(LIMITS)
+    assert large.scan().new_count == 0
+    assert listed == ["b"], "another process knows it from the registry"
+
+
+def test_a_directory_that_was_just_touched_is_not_trusted(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock tick may hide a change that comes after the listing; the listing before it is no proof."""
+    large.no_round()
+    large.write("a/new.txt")
+    listed = looked_into(monkeypatch)
+    assert large.names(large.scan(later=0.0)) == ["a/new.txt"]
+    large.scan(later=0.0)
+    large.start(LIMITS)
+    large.scan(later=100.0)
+    large.scan(later=100.0)
+    assert listed == ["a", "a", "a"], "until a listing that came late enough"
+
+
+def test_new_directories_are_found_and_gone_ones_forgotten(large: Scene) -> None:
+    large.write("d/e/f/deep.txt")
+    assert large.names(large.scan()) == ["d/e/f/deep.txt"]
+    large.write("d/e/f/deeper.txt")
+    shutil.rmtree(large.folder / "a")
+    assert large.names(large.scan()) == ["d/e/f/deeper.txt"]
+    assert not [uri for uri in RegistryScans(large.registry, REGION).directories() if uri.endswith("/a")]
+    large.write("a/again.txt")
+    assert large.names(large.scan()) == ["a/again.txt"]
+
+
+def test_a_directory_that_is_known_but_was_not_listed_in_time_is_listed_by_the_next_process(large: Scene) -> None:
+    large.no_round()
+    large.write("d/1.txt")
+    assert large.names(large.scan(later=0.0)) == ["d/1.txt"]
+    large.start(LIMITS)
+    large.write("d/2.txt")
+    assert large.names(large.scan()) == ["d/2.txt"]
+
+
+def test_a_growing_file_is_taken_when_it_has_settled_though_its_directory_tells_nothing(large: Scene) -> None:
+    large.write("a/growing.txt", age=-90.0)
+    found = large.scan(settle=30.0)
+    assert (found.new_count, found.unsettled) == (0, 1)
+    assert large.names(large.scan(settle=30.0, later=200.0)) == ["a/growing.txt"]
+    large.write("a/other.txt", age=-90.0)
+    assert large.scan(settle=30.0).unsettled == 1
+    large.start(LIMITS)
+    assert large.names(large.scan(settle=30.0, later=200.0)) == ["a/other.txt"], "nor does the next process lose it"
+
+
+def test_a_file_that_was_superseded_is_found_anew_at_once(large: Scene) -> None:
+    """It changed before it was read, in place: the run noticed, and no directory tells (I2)."""
+    large.registry.set_epoch(REGION, 1)
+    large.registry.mark(REGION, 1, [large.triggers("a/00.txt")[0].id], TriggerStatus.SUPERSEDED, "changed")
+    large.write("a/00.txt", "changed")
+    large.scan()
+    assert [trigger.status for trigger in large.triggers("a/00.txt")] == [
+        TriggerStatus.SUPERSEDED, TriggerStatus.PENDING,
+    ]  # fmt: skip
+
+
+def test_the_files_of_a_first_scan_are_in_order_however_many_they_are(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sorted by runs on the disk, recorded in batches: as if it had been one list."""
+    monkeypatch.setattr("jobs.runtime.scan_order.InOrder.__init__.__defaults__", (7,))
+    names = [f"{'zyx'[number % 3]}/{number * 37 % 100:02d}.txt" for number in range(100)]
+    for name in names:
+        scene.write(name)
+    assert scene.names(scene.scan()) == sorted(names)
+    assert [trigger.uri for trigger in scene.registry.pending(REGION, 200)] == [
+        str(scene.folder / name) for name in sorted(names)
+    ]
+
+
+# --- a large folder: what a round finds ------------------------------------------------------------------------------
+
+
+def backdated(large: Scene) -> str:
+    """Return a new file that its directory does not tell of: times set back, as by a copy that keeps them."""
+    known = RegistryScans(large.registry, REGION)
+    large.write("a/new.txt", age=1e8)
+    large.scan()
+    with large.registry.writing() as connection:
+        connection.exec_driver_sql("DELETE FROM drainmark_trigger WHERE uri LIKE '%new.txt'")
+    assert str(large.folder / "a") in known.directories()
+    return "a/new.txt"
+
+
+def test_a_round_finds_a_late_file_that_no_directory_told_of(large: Scene) -> None:
+    """As on a file system whose directories have loose times."""
+    name = backdated(large)
+    large.start(LIMITS)
+    assert large.scan().new_count == 0
+    large.start(ROUNDS)
+    assert large.names(large.scan()) == [name]
+
+
+def test_a_backdated_file_is_found_though_its_directory_is_backdated_too(large: Scene) -> None:
+    """A directory's ctime cannot be set, its mtime can: `cp -a`, `rsync -t` and `tar` do."""
+    before = (large.folder / "a").stat()
+    large.write("a/old.txt", age=1e8)
+    os.utime(large.folder / "a", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert large.names(large.scan()) == ["a/old.txt"]
+
+
+def test_a_renamed_file_is_a_new_one(large: Scene) -> None:
+    (large.folder / "a/00.txt").rename(large.folder / "b/renamed.txt")
+    assert large.names(large.scan()) == ["b/renamed.txt"]
+
+
+@pytest.mark.parametrize("policy", ["halt", "ignore", "reprocess"])
+def test_a_round_finds_a_committed_file_that_was_rewritten_in_place(large: Scene, policy: str) -> None:
+    """I4; what halts is said by every scan from then on, not once a round."""
+    large.commit("b/01.txt")
+    large.write("b/01.txt", "rewritten")
+    assert not large.scan(on_change=policy).changed
+    large.no_round()
+    large.start(replace(ROUNDS, rest_seconds=3600.0))
+    if policy == "halt":
+        for _ in range(3):
+            with pytest.raises(InputChanged):
+                large.scan(on_change=policy)
+    else:
+        assert len(large.scan(on_change=policy).changed) == 1
+    assert len(large.triggers("b/01.txt")) == (2 if policy == "reprocess" else 1)
+
+
+def test_a_round_goes_on_in_slices_and_comes_round(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each scan takes one step; after as many scans as there are steps everything was compared, and a rest begins."""
+    monkeypatch.setattr("jobs.runtime.folder_watch._CHUNK", 4)
+    ticks = iter(range(10**6))
+    large.start(replace(LIMITS, rest_seconds=1e6, share=1e9, slice_seconds=1.5))
+    large.inputs.watched = _with_clock(large, lambda: float(next(ticks)))  # type: ignore[method-assign]
+    for name in ("a/00.txt", "b/01.txt", "c/02.txt"):
+        large.write(name, "rewritten")
+    began = large.note.began
+    found = [len(large.scan(later=2e6).changed) for _ in range(16)]
+    assert sum(found) == 3
+    assert max(found) == 1
+    assert large.note.began > began
+    assert large.note.at is None
+
+
+def _with_clock(scene: Scene, clock: object) -> object:
+    from jobs.runtime.folder_watch import FolderWatch
+
+    memory = RegistryScans(scene.registry, REGION)
+    watch = FolderWatch(scene.folder, scene.source, memory, limits=scene.inputs.limits, monotonic=clock)  # type: ignore[arg-type]
+    return lambda memory, location, scan, *, now: watch.batches(now)
+
+
+def test_a_folder_that_was_emptied_is_a_small_one_again(large: Scene) -> None:
+    shutil.rmtree(large.folder / "a")
+    shutil.rmtree(large.folder / "b")
+    for number in range(5):
+        (large.folder / f"c/{2 + 3 * number:02d}.txt").unlink()
+    large.start(ROUNDS)
+    large.scan()
+    assert not large.note.is_large
+    large.write("c/17.txt", "rewritten")
+    assert len(large.scan().changed) == 1
+
+
+def test_what_was_not_recorded_is_found_again(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan that breaks off between finding and recording has seen nothing."""
+    large.write("a/new.txt")
+    with monkeypatch.context() as patch:
+        patch.setattr(Registry, "add_triggers", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
+        with pytest.raises(RuntimeError):
+            large.scan()
+    assert large.names(large.scan()) == ["a/new.txt"]
