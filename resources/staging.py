@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 STAGING_FOLDER = "_staged"
 SEQUENCE_COLUMN = "_sequence_id"
 
+_ROW_GROUP_BYTES = 8 * 2**20
 _REFUSED_TYPES = ("void", "interval", "string collate")
 
 
@@ -240,9 +241,12 @@ def _as_parquet(table: pa.Table) -> pa.Buffer:
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
+    # Several row groups: who reads some ids of a large file, a rewind first of all, passes over the others.
+    rows = max(1, table.num_rows * _ROW_GROUP_BYTES // max(1, table.nbytes))
     pq.write_table(
         _writable(table),
         sink,
+        row_group_size=rows,
         compression="zstd",
         store_schema=False,
         coerce_timestamps="us",

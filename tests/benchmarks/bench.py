@@ -95,7 +95,8 @@ def headline_table(results: dict[str, Any]) -> Table:
             continue
         low, high = (results.get(f"{line.key}_{bound}") for bound in ("low", "high"))
         rounds = "" if low is None or high is None else f"{said(low, line.unit)} to {said(high, line.unit)}"
-        table.add_row(line.title, said(value, line.unit), rounds, line.aim_text, "met" if line.is_met(value) else "not")
+        judged = {True: "met", False: "not met", None: ""}[line.is_met(value)]
+        table.add_row(line.title, said(value, line.unit), rounds, line.aim_text, judged)
     return table
 
 
@@ -129,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results, failed, passed = load(options.out), [], []
     for name in options.only:
         run = measure(name, options, console)
-        results = merged(results, run, machine_facts())
+        results = merged(load(options.out), run, machine_facts())  # another benchmark may have written meanwhile
         save(options.out, results)
         if run.figures is None:
             failed.append(name)

@@ -34,7 +34,7 @@ ENVIRONMENT = Path(__file__).parents[2] / ".bench-venv-flink"
 JOB = Path(__file__).with_name("flink_job.py")
 _WARM_FILES = 200
 _TIMEOUT_SECONDS = 900
-_CHANGE = re.compile(r"measured:(?:\d+> )?([+-])[IUD]\[(\w+), (\d+), ([-+.\dE]+)\]")
+_CHANGE = re.compile(r"measured(?::\d+)?> ([+-])[IUD]\[(\w+), (\d+), ([-+.\dE]+)\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,9 @@ IDS_BELOW = 110
 """Ids that stay: not a multiple of what one compaction takes."""
 
 _ROW_BYTES = 1024
+_FILE_BYTES = 1900 * _ROW_BYTES
+"""A little less than what 64 of fit into one compacted file."""
+
 _CHANGES_AN_ID = 2000
 _KEYS = 100_000
 
@@ -186,7 +189,7 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
     Raises:
         WrongResult: a table is not what it was at the id.
     """
-    above, below, rows = (100, 90, 100) if quick else (IDS_ABOVE, IDS_BELOW, 2 * 2**20 // _ROW_BYTES)
+    above, below, rows = (100, 90, 100) if quick else (IDS_ABOVE, IDS_BELOW, _FILE_BYTES // _ROW_BYTES)
     regions = {
         "": Fed(root / "append", above + below, rows),
         "_upsert": FedUpsert(root / "upsert", above + below, _CHANGES_AN_ID),
