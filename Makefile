@@ -9,15 +9,16 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := .setup-stamp
+FLINK_VENV := .bench-venv-flink
 INPUT ?=
 ARGS ?=
 
-.PHONY: help setup demo chaos dev test test-recovery test-postgres check bench docs screenshots clean requirements
+.PHONY: help setup demo chaos dev test test-recovery test-postgres check bench bench-flink-setup bench-report docs screenshots clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | \
-	  while IFS=$$'\t' read -r name text; do printf '  %-15s %s\n' "$$name" "$$text"; done
+	  while IFS=$$'\t' read -r name text; do printf '  %-17s %s\n' "$$name" "$$text"; done
 
 setup: $(STAMP) ## install everything into .venv, once; every target below does it by itself
 
@@ -58,8 +59,18 @@ check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(STAMP) ## against Structured Streaming; prints ratios, writes bench-results.json
+bench: $(STAMP) ## speed against Structured Streaming and Flink, as ratios; ARGS="--only bulk --quick"
+	@[ -x $(FLINK_VENV)/bin/python ] || $(MAKE) bench-flink-setup || echo "Going on without Flink."
 	@$(BIN)/python tests/benchmarks/bench.py $(ARGS)
+
+bench-flink-setup: ## install Flink for `bench`, in an environment of its own (a gigabyte, once)
+	@echo "Installing PyFlink into $(FLINK_VENV) (a few minutes) ..."
+	@"$(PYTHON)" -m venv $(FLINK_VENV)
+	@$(FLINK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "apache-flink==2.3.*" || { \
+	  rm -rf $(FLINK_VENV); echo "PyFlink could not be installed; it needs Python 3.9 to 3.12." >&2; exit 1; }
+
+bench-report: $(STAMP) ## draw bench-results.json as one page, bench-report/index.html
+	@$(BIN)/python tests/benchmarks/bench_report.py $(ARGS)
 
 docs: $(STAMP) ## write docs/reference anew from the code
 	@$(BIN)/python docs/generate.py
@@ -67,8 +78,8 @@ docs: $(STAMP) ## write docs/reference anew from the code
 screenshots: $(STAMP) ## take the pictures of docs/screenshots.md (needs Debian's chromium and chromium-driver)
 	@DRAINMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser -m slow -q
 
-clean: ## remove .venv, caches and build products; never .drainmark
-	@rm -rf $(VENV) $(STAMP) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+clean: ## remove the environments, caches and build products; never .drainmark
+	@rm -rf $(VENV) $(FLINK_VENV) $(STAMP) bench-report build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 requirements: ## make requirements.lock anew from pyproject.toml (needs uv)

@@ -18,7 +18,7 @@ from resources.delta_commits import Act, Faults, Published
 from resources.evolution import added_columns, widen
 from resources.keyed_merges import KEEP_COLUMN, arrow_schema, of_ids, quoted, require_unique, rows_to_restore, up_to
 from resources.locations import Folder, folder_at
-from resources.staging import Staging, verify
+from resources.staging import SEQUENCE_COLUMN, Staging, verify
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +70,16 @@ class ManagedTable:
     def newest_id(self) -> int:
         """Return the largest `_sequence_id`, 0 without one; from the statistics."""
         return max((file.last_id or 0 for file in self.live_files()), default=0)
+
+    def rows_above(self, to: int) -> int:
+        """Return the number of rows of ids above `to`, from the statistics; only files that straddle it are read."""
+        above = [file for file in self.live_files() if (file.last_id or 0) > to]
+        straddling = [file.path for file in above if (file.first_id or 0) <= to]
+        whole = sum(file.rows for file in above if (file.first_id or 0) > to)
+        if not straddling:
+            return whole
+        rows = self.folder.read(straddling, arrow_schema(self._open()), [SEQUENCE_COLUMN], ~up_to(to))
+        return whole + int(rows.num_rows)
 
     def live_files(self) -> tuple[StagedFile, ...]:
         """Return the visible files in the order of their ids."""

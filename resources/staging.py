@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 STAGING_FOLDER = "_staged"
 SEQUENCE_COLUMN = "_sequence_id"
 
+_ROW_GROUP_BYTES = 8 * 2**20
 _REFUSED_TYPES = ("void", "interval", "string collate")
 
 
@@ -252,6 +253,8 @@ def _as_parquet(table: pa.Table, rows_per_group: int | None, footer: Mapping[str
 
     sink = pa.BufferOutputStream()
     rows = _writable(table)
+    # Several row groups: who reads some ids of a large file, a rewind first of all, passes over the others.
+    rows_per_group = rows_per_group or max(1, rows.num_rows * _ROW_GROUP_BYTES // max(1, rows.nbytes))
     with pq.ParquetWriter(
         sink,
         rows.schema,

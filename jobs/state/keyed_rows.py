@@ -34,12 +34,12 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
 
     lengths = [table.num_rows for table in tables]
     combined = np.zeros(sum(lengths), dtype=np.int64)
-    for key in keys:
+    for place, key in enumerate(keys):
         chunks = [chunk for table in tables for chunk in table.column(key).chunks]
         column = pa.chunked_array(chunks, tables[0].schema.field(key).type)
         encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        # Numbered anew after each column, so that the product stays below rows squared.
+        if place > 1:  # numbered anew, which sorts: only so often that the product stays below rows squared
+            combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
         combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
-        combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
     return np.split(combined, np.cumsum(lengths)[:-1])

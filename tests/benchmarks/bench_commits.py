@@ -5,11 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 from bench_input import ROWS_A_FILE
+from bench_results import Figures
+from rich.console import Console
 
 from jobs.protocol.ids import txn_version
 from resources.adopted_tables import AdoptedTable
@@ -19,6 +21,20 @@ from resources.staging import Staging, schema_of_file
 
 REGION = "bench/commits"
 _WARM = 3
+
+
+def measure(
+    console: Console, *, quick: bool, root: Path, commits: int, master: str, conf: Sequence[str]
+) -> Figures:
+    """Return what a commit costs by `deltalake`, for our own tables, and by delta-spark, for those of others."""
+    engine = SparkEngine(master, dict(item.split("=", 1) for item in conf), root / "spark")
+    try:
+        seconds = commit_seconds(engine, root / "commits", commits)
+    finally:
+        engine.stop()
+    costs = ", ".join(f"{value * 1000:.0f} ms by {name}" for name, value in seconds.items())
+    console.print(f"one commit of {ROWS_A_FILE} rows, checked and read back: {costs}", highlight=False)
+    return {f"commit_seconds_{name.replace('-', '_')}": round(value, 4) for name, value in seconds.items()}
 
 
 def commit_seconds(engine: SparkEngine, root: Path, commits: int) -> Mapping[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from places import CREDENTIALS, text_of
 
 from jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch
 from jobs.protocol.ids import txn_version
-from jobs.state.keyed_rows import last_per_key
+from jobs.state.keyed_rows import key_codes, last_per_key
 from resources import delta_commits
 from resources.delta_commits import open_table
 from resources.delta_tables import ManagedTable, read_at
@@ -212,6 +213,34 @@ def test_a_rewind_drops_whole_files_and_rewrites_the_one_that_straddles(table: M
     assert table.rewind_rows(txn_version(2, 7), 3, Staging(table.folder, 2, "r")).done_before
 
 
+def test_rows_above_an_id_are_counted_and_only_the_file_that_straddles_is_read(
+    table: ManagedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in (1, 3, 5):
+        files = staged(table, ("a", 1, 1, first), ("b", 1, 1, first + 1), ("c", 1, 1, first + 1), attempt=f"at-{first}")
+        table.publish(txn_version(1, first + 1), files)
+    read = []
+    reading = type(table.folder).read
+    monkeypatch.setattr(
+        type(table.folder), "read", lambda self, paths, *more: read.append(list(paths)) or reading(self, paths, *more)
+    )
+    assert [table.rows_above(to) for to in (0, 2, 6)] == [9, 6, 0]
+    assert read == []
+    assert table.rows_above(3) == 5
+    assert [len(paths) for paths in read] == [1]
+
+
+def test_a_large_file_has_row_groups_that_a_reader_of_some_ids_passes_over(place: Folder) -> None:
+    noise = os.urandom(1 << 20)
+    many = pa.table({"payload": [noise] * 20, "_sequence_id": pa.array(range(1, 21), pa.int64())})
+    (file,) = Staging(place / "large", 1, "a").write(many, "rows")
+    with pq.ParquetFile((place / "large").source(file.path)) as opened:
+        column = opened.metadata.schema.names.index("_sequence_id")
+        bounds = [opened.metadata.row_group(n).column(column).statistics for n in range(opened.metadata.num_row_groups)]
+        assert [(found.min, found.max) for found in bounds] == [(1, 7), (8, 14), (15, 20)]
+    assert (file.rows, file.first_id, file.last_id) == (20, 1, 20)
+
+
 @pytest.mark.seed("H4")
 def test_a_rewind_to_the_initial_state_empties_the_table(table: ManagedTable) -> None:
     table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
@@ -291,6 +320,19 @@ def test_last_per_key_takes_the_highest_of_the_order_columns() -> None:
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("H5")
+def test_codes_are_equal_where_all_keys_are_across_tables_and_however_many_keys() -> None:
+    chance = random.Random(5)
+    values: Sequence[Any] = ("x", "y", None)
+    names = ["a", "b", "c", "d"]
+    for count in range(1, 5):
+        drawn = [{name: [chance.choice(values) for _ in range(60)] for name in names[:count]} for _ in range(2)]
+        tables = [pa.table(each, schema=pa.schema([(name, pa.string()) for name in each])) for each in drawn]
+        codes = [int(code) for part in key_codes(tables, names[:count]) for code in part]
+        keys = [tuple(row.values()) for table in tables for row in table.to_pylist()]
+        assert len(set(zip(keys, codes, strict=True))) == len(set(keys)) == len(set(codes))
 
 
 def test_a_table_of_rows_can_be_read_as_it_was(table: ManagedTable) -> None:

@@ -1,0 +1,89 @@
+"""The parts of the benchmark, and the process that one of them runs in.
+
+A part is a module with `measure(console, *, quick, root, …) -> dict[str, float]`. Each runs in a process of its own, so
+none inherits another's JVM, page faults or open tables, and one that dies takes nothing with it.
+
+`python bench_parts.py NAME RESULT ROOT OPTIONS` is how `bench.py` starts one: it writes to the file RESULT, as JSON,
+either `{"figures": {…}}` or `{"reason": "why it was passed over"}`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench_input import WrongResult
+from rich.console import Console
+
+
+class PassedOver(Exception):
+    """A part cannot be measured on this machine, and why: what it needs is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part by name.
+
+    Attributes:
+        module: has the function.
+        function: what to call, `measure` unless one module has several parts.
+        options: the options of the command line that it takes, beside `quick`.
+    """
+
+    name: str
+    module: str
+    function: str = "measure"
+    options: tuple[str, ...] = ()
+
+    @property
+    def is_there(self) -> bool:
+        return importlib.util.find_spec(self.module) is not None
+
+
+_SPARK = ("master", "conf")
+
+PARTS = {
+    part.name: part
+    for part in (
+        Part("one", "bench_streaming", "measure_one", ("files", "rounds", "all_peers", *_SPARK)),
+        Part("bulk", "bench_streaming", "measure_bulk", ("bulk_files", "rounds", "all_peers", *_SPARK)),
+        Part("flink", "bench_flink", options=("bulk_files", "rounds", *_SPARK)),
+        Part("commits", "bench_commits", options=("commits", *_SPARK)),
+        Part("checkpoints", "bench_checkpoints"),
+        Part("landing", "bench_landing"),
+        Part("listing", "bench_listing"),
+        Part("growth", "bench_growth"),
+        Part("recovery", "bench_recovery", options=("rounds",)),
+        Part("rewind", "bench_rewind", options=("rounds",)),
+    )
+}
+
+
+def run(name: str, result: Path, root: Path, options: Mapping[str, Any]) -> int:
+    """Measure a part in this process; 0, or 1 where a result was wrong."""
+    part, console = PARTS[name], Console(width=110)
+    function = getattr(importlib.import_module(part.module), part.function)
+    chosen = {option: options[option] for option in part.options}
+    try:
+        outcome: dict[str, Any] = {"figures": function(console, quick=options["quick"], root=root, **chosen)}
+    except PassedOver as passed:
+        outcome = {"reason": str(passed)}
+    except WrongResult as wrong:
+        console.print(f"[red]wrong result[/red]: {wrong}")
+        return 1
+    result.write_text(json.dumps(outcome))
+    return 0
+
+
+if __name__ == "__main__":
+    code = run(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # no daemon thread and no JVM is waited for (H34)

@@ -1,0 +1,238 @@
+"""Part `recovery`: from SIGKILL, in the middle of a backlog, to the first commit of new rows that a reader sees.
+
+All contenders do the job of parts `one` and `bulk` with the same number of files a trigger, as child processes; the
+whole process group gets SIGKILL after some commits, and the same command is started again at once. The clock runs from
+the kill to the first Delta commit to the append sink that adds rows of files that were not committed before. What
+merely publishes a group that was committed already does not count, though readers gain rows by it.
+
+- `resident`: `drainmark run` on a Connect server that outlives it, as under `drainmark dev`.
+- `bare`: `drainmark run` with Spark in the process: a JVM starts anew.
+- `peer`: Structured Streaming, two queries; its driver is the JVM, so that starts anew whatever the cluster does.
+
+In the last round each restarted run goes on to its end, and every row is counted: none lost, none twice.
+`recovery_ratio` is resident over peer, `recovery_ratio_bare` bare over peer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from bench_input import Expected, WrongResult, write_files
+from bench_results import Figures, spread
+from rich.console import Console
+
+from orchestration.assembly import Workplace
+from orchestration.testing.connect_server import ConnectServer
+from resources.settings import Settings
+
+HERE = Path(__file__).parent
+REGION = "bench_app/rows"
+FILES_A_TRIGGER = 10
+_COMMITS_BEFORE = 3
+_POLL_SECONDS = 0.005
+_PATIENCE_SECONDS = 300.0
+
+
+@dataclass(slots=True)
+class Contender(ABC):
+    """One way to run the job, in a home that is new each round."""
+
+    inbox: Path
+    home: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    @abstractmethod
+    def table(self) -> Path:
+        """Return the folder of the append sink."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Return what is started, both times."""
+
+    @abstractmethod
+    def note(self) -> None:
+        """Keep what is committed, right after the kill."""
+
+    @abstractmethod
+    def is_new(self, version: int, adds: list[dict[str, object]]) -> bool:
+        """Say whether a commit adds rows that were not committed before the kill."""
+
+    def environment(self) -> Mapping[str, str]:
+        return os.environ
+
+    def start(self) -> None:
+        """Start the program as leader of a process group."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+                env=dict(self.environment()), cwd=self.home,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """Kill the program and all that it started."""
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait()
+
+    def commits(self) -> Iterator[tuple[int, list[dict[str, object]]]]:
+        """Yield (version, adds) of the commits that are there, of those that add rows."""
+        for path in sorted((self.table / "_delta_log").glob("*.json")):
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            if adds := [line["add"] for line in lines if "add" in line and line["add"]["dataChange"]]:
+                yield int(path.stem), adds
+
+    def await_commit(self, *, new: bool) -> None:
+        """Wait for a commit that is new, or for `_COMMITS_BEFORE` of any kind.
+
+        Raises:
+            RuntimeError: the program ended, or it took too long.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            ended = self.process is None or self.process.poll() is not None
+            found = list(self.commits())
+            if any(self.is_new(*commit) for commit in found) if new else len(found) >= _COMMITS_BEFORE:
+                return
+            if ended:
+                break
+            time.sleep(_POLL_SECONDS)
+        self.kill()
+        msg = f"no commit came: {(self.home / 'log').read_text(errors='replace')[-3000:]}"
+        raise RuntimeError(msg)
+
+    def recover(self) -> float:
+        """Run, kill, restart; return the seconds from the kill to new rows."""
+        self.start()
+        self.await_commit(new=False)
+        killed = time.monotonic()
+        self.kill()
+        self.start()
+        self.note()
+        self.await_commit(new=True)
+        return time.monotonic() - killed
+
+    def finish(self, expected: Expected) -> None:
+        """Wait for the restarted run's end and count the rows.
+
+        Raises:
+            WrongResult: rows are lost or doubled.
+        """
+        code = self.process.wait(_PATIENCE_SECONDS) if self.process is not None else None
+        from deltalake import DeltaTable
+
+        ids = [number for path in DeltaTable(str(self.table)).file_uris()
+               for number in pq.read_table(path, columns=["id"], partitioning=None)["id"].to_pylist()]  # fmt: skip
+        if code != 0 or len(ids) != expected.kept or len(set(ids)) != len(ids):
+            msg = f"{type(self).__name__} ended with {code}: {len(ids)} rows, {len(set(ids))} apart, of {expected.kept}"
+            raise WrongResult(msg)
+
+
+@dataclass(slots=True)
+class Bare(Contender):
+    """`drainmark run`, Spark in the process."""
+
+    committed: int = 0
+
+    @property
+    def table(self) -> Path:
+        return self.home / "home" / "lake" / "large_rows"
+
+    def command(self) -> list[str]:
+        verb = [sys.executable, "-m", "orchestration.cli.main", "run", str(HERE / "bench_app.py")]
+        return [*verb, "--input", str(self.inbox), "--home", str(self.home / "home"),
+                "--max-group", str(FILES_A_TRIGGER)]  # fmt: skip
+
+    def note(self) -> None:
+        place = Workplace(Settings(home=self.home / "home", project_root=self.home))
+        self.committed = place.history(REGION).committed_id
+
+    def is_new(self, version: int, adds: list[dict[str, object]]) -> bool:
+        stats = [json.loads(str(add["stats"])) for add in adds]
+        return any(each["minValues"]["_sequence_id"] > self.committed for each in stats)
+
+
+@dataclass(slots=True)
+class Resident(Bare):
+    """The same on a Connect server that lives on."""
+
+    master: str = ""
+
+    def environment(self) -> Mapping[str, str]:
+        return {**os.environ, "DRAINMARK_SPARK_MASTER": self.master}
+
+
+@dataclass(slots=True)
+class Peer(Contender):
+    """Structured Streaming."""
+
+    version: int = field(default=-1)
+
+    @property
+    def table(self) -> Path:
+        return self.home / "large"
+
+    def command(self) -> list[str]:
+        program = [sys.executable, str(HERE / "recovery_peer.py")]
+        return [*program, str(self.inbox), str(self.home), str(FILES_A_TRIGGER)]
+
+    def note(self) -> None:
+        self.version = max(version for version, _ in self.commits())
+
+    def is_new(self, version: int, adds: list[dict[str, object]]) -> bool:
+        return version > self.version
+
+
+def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figures:
+    """Kill and restart each contender in turns.
+
+    Raises:
+        WrongResult: a restarted run lost rows or wrote some twice.
+    """
+    inbox = root / "input"
+    expected, _ = write_files(inbox, 80 if quick else 300, seed=15)
+    server = ConnectServer(root / "server")
+    server.start()
+    seconds: dict[str, list[float]] = {"resident": [], "bare": [], "peer": []}
+    try:
+        _once(Resident(inbox, root / "warm", master=server.master))
+        for number in range(rounds):
+            for name in list(seconds)[:: -1 if number % 2 else 1]:
+                home = root / f"{name}-{number}"
+                contender = {"bare": Bare, "peer": Peer}.get(name, Resident)(inbox, home)
+                if isinstance(contender, Resident):
+                    contender.master = server.master
+                seconds[name].append(_once(contender, expected if number == rounds - 1 else None))
+                console.print(f"[dim]kill to new rows, {name}: {seconds[name][-1]:.2f} s[/dim]")
+    finally:
+        server.stop()
+    peer = statistics.median(seconds["peer"])
+    figures: Figures = {}
+    for name, key in (("resident", "recovery_ratio"), ("bare", "recovery_ratio_bare")):
+        figures.update(spread(key, [each / peer for each in seconds[name]]))
+    for name, each in seconds.items():
+        figures.update(spread(f"recovery_seconds_{name}", each, digits=2))
+    return figures
+
+
+def _once(contender: Contender, expected: Expected | None = None) -> float:
+    try:
+        seconds = contender.recover()
+        if expected is not None:
+            contender.finish(expected)
+    finally:
+        contender.kill()
+    return seconds

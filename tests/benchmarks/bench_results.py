@@ -1,0 +1,150 @@
+"""What a benchmark leaves behind: one flat map of figures in `bench-results.json`, merged part by part.
+
+Pure but for the two functions that read and write the file. `HEADLINES` is the list of what a whole run must hold.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[2] / "bench-results.json"
+MACHINE = "machine"
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A figure that every whole run has.
+
+    Attributes:
+        key: its name in the results.
+        part: which part measures it.
+        title: what it is, for people.
+        unit: "x" for a ratio, "s", or "share".
+        aim: the value it should reach; None for a figure that only shows what another one is worth.
+        is_ceiling: the aim is the largest value that will do; else the smallest.
+    """
+
+    key: str
+    part: str
+    title: str
+    unit: str
+    aim: float | None
+    is_ceiling: bool = False
+
+    def is_met(self, value: float) -> bool | None:
+        """Say whether a value reaches the aim; None without one."""
+        if self.aim is None:
+            return None
+        return value <= self.aim if self.is_ceiling else value >= self.aim
+
+    @property
+    def aim_text(self) -> str:
+        if self.aim is None:
+            return "no aim"
+        return f"{'at most' if self.is_ceiling else 'at least'} {said(self.aim, self.unit)}"
+
+
+HEADLINES = (
+    Headline("one_at_a_time_speedup", "one", "One file at a time, against the fastest Spark peer", "x", 1.0),
+    Headline("bulk_ratio", "bulk", "Bulk, against the fastest Spark peer", "x", 1.0),
+    Headline("upsert_bulk_ratio", "bulk", "Bulk into an upsert table, against the fastest Spark peer", "x", 1.0),
+    Headline("bulk_ratio_flink", "flink", "Bulk, against Flink SQL without its start-up", "x", 1.0),
+    Headline("kept_512mb_nonblocking", "checkpoints", "Speed kept, 512 MB of state, non-blocking", "share", 0.99),
+    Headline("kept_512mb_blocking", "checkpoints", "Speed kept, 512 MB of state, blocking", "share", None),
+    Headline("landing_to_visible_p50_s", "landing", "A file lands, its rows are visible: median", "s", 2.0, True),
+    Headline("trigger_cost_growth", "growth", "Cost of a trigger after 100 000, over the first", "x", 1.1, True),
+    Headline("idle_tick_1m_files_s", "listing", "A tick over 1 000 000 known files", "s", 1.0, True),
+    Headline("state_bytes_per_changed_byte", "growth", "State written per byte changed", "x", 3.0, True),
+    Headline("recovery_ratio", "recovery", "Kill to new rows, over the Spark peer", "x", 0.5, True),
+    Headline("rewind_1000_ids_s", "rewind", "Rewind across 1000 ids of an append table", "s", 2.0, True),
+)
+
+
+def said(value: float, unit: str) -> str:
+    """Return a figure as people write it."""
+    if unit == "share":
+        return f"{value * 100:.1f} %"
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f} {unit}".strip()
+
+
+def spread(key: str, rounds: Sequence[float], *, digits: int = 3) -> Figures:
+    """Return a figure's median, and its smallest and largest round as `<key>_low` and `<key>_high`."""
+    median = statistics.median(rounds)
+    named = ((key, median), (f"{key}_low", min(rounds)), (f"{key}_high", max(rounds)))
+    return {name: round(value, digits) for name, value in named}
+
+
+def ratios(ours: Sequence[float], theirs: Mapping[str, Sequence[float]]) -> tuple[float, list[float]]:
+    """Return how much faster we are than the fastest peer, from seconds: of the medians, and round by round.
+
+    Above 1 we are faster. The fastest peer is the one with the lowest median; a round is compared with the peer's same
+    round, since both met the same load of the machine.
+    """
+    fastest = min(theirs.values(), key=statistics.median)
+    whole = statistics.median(fastest) / statistics.median(ours)
+    return whole, [their / our for our, their in zip(ours, fastest, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRun:
+    """How a part went.
+
+    Attributes:
+        figures: None when it failed.
+        load_before, load_after: load average over a minute.
+        reason: why it failed, or why it was passed over.
+        quick: with small sizes, which show that it runs and no more.
+    """
+
+    name: str
+    figures: Mapping[str, float] | None
+    load_before: float
+    load_after: float
+    seconds: float
+    reason: str | None = None
+    quick: bool = False
+
+
+def merged(before: Mapping[str, Any], run: PartRun, machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results after a part: its figures of earlier runs are gone, those of other parts are kept."""
+    parts = dict(before.get(MACHINE, {}).get("parts", {}))
+    stale = set(parts.get(run.name, {}).get("figures", ()))
+    figures = {key: value for key, value in before.items() if key != MACHINE and key not in stale}
+    figures.update(run.figures or {})
+    parts[run.name] = {
+        "load_before": round(run.load_before, 2),
+        "load_after": round(run.load_after, 2),
+        "seconds": round(run.seconds, 1),
+        "reason": run.reason,
+        "quick": run.quick,
+        "figures": sorted(run.figures or ()),
+    }
+    return {**figures, MACHINE: {**before.get(MACHINE, {}), **machine, "parts": parts}}
+
+
+def missing(results: Mapping[str, Any], parts: Sequence[str]) -> list[str]:
+    """Return the headline figures that these parts owe and the results lack."""
+    return [line.key for line in HEADLINES if line.part in parts and line.key not in results]
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the results of earlier runs; none where there is no file, or one that is no object of JSON."""
+    try:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def save(path: Path, results: Mapping[str, Any]) -> None:
+    """Write the results: figures by name, the machine last."""
+    order: Callable[[str], tuple[bool, str]] = lambda key: (key == MACHINE, key)  # noqa: E731
+    path.write_text(json.dumps({key: results[key] for key in sorted(results, key=order)}, indent=2) + "\n")

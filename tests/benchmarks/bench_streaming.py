@@ -1,0 +1,262 @@
+"""Parts `one` and `bulk`: Drainmark against Structured Streaming, the same job on the same session.
+
+The job: CSV files of 2000 rows -> rows above 50 to an append sink, and count and sum by key as state; and the same with
+the totals going to an upsert sink as well. Measured is (a) one file at a time: seconds a file from the first trigger's
+beginning to the last one's end, and (b) bulk: files a second of everything, scan, claim or query start, and end
+included. Every contender runs once to warm up, then all take turns; figures are medians of the rounds, and every run's
+tables are compared with the input: a wrong one ends the part with an error.
+
+The peer, in the forms that a competent Spark engineer would choose between:
+
+- *two queries*: filter -> Delta append, and a stateful `groupBy` beside it, in one session. Its totals go nowhere (the
+  state store alone keeps them) without an upsert sink, and through `foreachBatch` and MERGE with one.
+- *one query, merging*: `foreachBatch` persists the batch, appends the rows kept and merges the batch's totals into a
+  Delta table, side by side. Not exactly-once as it stands: the MERGE of a repeated batch counts twice.
+
+The ratios are taken against the fastest of them. Not among them are two that do less than the job: appending each
+batch's totals, which leaves adding up to whoever reads, and `outputMode("complete")`, which writes the table whole.
+`--all-peers` shows them too; they never are the denominator.
+
+Files of a folder are listed within the peer's first trigger; ours are scanned before it, and claimed: both are in (b)
+and neither in (a), where they would be spread over the few files of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import bench_ours
+import bench_peer
+from bench_input import ROWS_A_FILE, Expected, write_files
+from bench_peer import Measured
+from bench_results import Figures, ratios, spread
+from rich.console import Console
+from rich.table import Table
+
+from resources.spark import SparkEngine, delta_settings
+
+OURS = "Drainmark"
+BULK_FILES_A_TRIGGER = 1000
+_WARM_FILES = 6
+_WARM_BULK = 200  # beyond what comes back by Arrow, so that the way of large groups is warm
+
+Run = Callable[[Path, Path, int | None, bool], Measured]
+"""Called with inbox, home, files a trigger (None: bulk), and whether the totals go to an upsert sink."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One way to do the job.
+
+    Attributes:
+        is_peer: its figures may be the denominator.
+        variants: values of `upsert` that it can do.
+    """
+
+    name: str
+    run: Run
+    is_peer: bool = True
+    variants: tuple[bool, ...] = (False, True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A folder of input and how it is to be taken."""
+
+    folder: Path
+    files: int
+    expected: Expected
+    is_bulk: bool
+    upsert: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{'upsert, ' if self.upsert else ''}{'bulk' if self.is_bulk else 'one at a time'}"
+
+    def seconds(self, measured: Measured) -> float:
+        """Return the seconds that count."""
+        return measured.whole_seconds if self.is_bulk else measured.span_seconds
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Seconds of each round, by contender, and our steps of the last round."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    steps: Mapping[str, float] = field(default_factory=dict)
+
+    def median(self, name: str) -> float:
+        return statistics.median(self.seconds[name])
+
+    def against(self, peers: Sequence[str]) -> tuple[float, list[float]]:
+        """Return our speed over the fastest peer's, of the medians and round by round; see `ratios`."""
+        return ratios(self.seconds[OURS], {name: self.seconds[name] for name in peers})
+
+
+class Benchmark:
+    """All runs in one session; each run has a home of its own below `root`."""
+
+    def __init__(self, root: Path, engine: SparkEngine, console: Console, *, all_peers: bool) -> None:
+        self.root = root
+        self.engine = engine
+        self.console = console
+        self.steps: Mapping[str, float] = {}
+        self._homes = 0
+        self.contenders = [
+            Contender(name=OURS, run=self._ours, is_peer=False),
+            Contender(name="two queries", run=self._peer(bench_peer.two_queries)),
+            Contender(name="one query, merging", run=self._peer(bench_peer.one_query_merging)),
+        ]
+        if all_peers:
+            self.contenders += [
+                Contender(name="(one query, appending)", run=self._peer(bench_peer.one_query_appending),
+                          is_peer=False, variants=(False,)),
+                Contender(name="(complete mode)", run=self._peer(bench_peer.complete_mode),
+                          is_peer=False, variants=(True,)),
+            ]  # fmt: skip
+
+    def of(self, load: Load) -> list[Contender]:
+        return [contender for contender in self.contenders if load.upsert in contender.variants]
+
+    def once(self, contender: Contender, load: Load) -> Measured:
+        """Run a contender over a load and check what it left.
+
+        Raises:
+            WrongResult: its tables are not what the input says.
+        """
+        self._homes += 1
+        home = self.root / f"home-{self._homes}"
+        measured = contender.run(load.folder, home, None if load.is_bulk else 1, load.upsert)
+        load.expected.check(f"{contender.name}, {load.label}", measured.kept, measured.totals)
+        return measured
+
+    def measure(self, load: Load, rounds: int) -> Outcome:
+        """Let all contenders take turns."""
+        outcome = Outcome(seconds={contender.name: [] for contender in self.of(load)})
+        for number in range(rounds):
+            for contender in self.of(load)[:: -1 if number % 2 else 1]:
+                with self.console.status(f"{load.label}: round {number + 1} of {rounds}, {contender.name} …"):
+                    seconds = load.seconds(self.once(contender, load))
+                outcome.seconds[contender.name].append(seconds)
+                self.console.print(f"[dim]{load.label}, {load.files} files, {contender.name}: {seconds:.2f} s[/dim]")
+                if contender.name == OURS:
+                    outcome.steps = self.steps
+        return outcome
+
+    def _ours(self, inbox: Path, home: Path, files: int | None, upsert: bool) -> Measured:
+        measured, phases = bench_ours.measure(self.engine, inbox, home, files, upsert)
+        self.steps = phases.seconds
+        return measured
+
+    def _peer(self, start: bench_peer.Start) -> Run:
+        def run(inbox: Path, home: Path, files: int | None, upsert: bool) -> Measured:
+            files = files or BULK_FILES_A_TRIGGER
+            job = bench_peer.Job(session=self.engine.session, inbox=inbox, home=home, files=files, upsert=upsert)
+            return bench_peer.measure(start, job)
+
+        return run
+
+
+def table_of(load: Load, outcome: Outcome, peers: Sequence[str]) -> Table:
+    """Return the figures of a load; a speed above 1 is faster than the fastest peer."""
+    best = min(outcome.median(name) for name in peers)
+    table = Table(title=f"{load.label}: {load.files} files of {ROWS_A_FILE} rows", title_justify="left")
+    for column in ("", "seconds a file", "files/s", "rows/s", "against the fastest peer", "rounds, s"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, seconds in outcome.seconds.items():
+        median = outcome.median(name)
+        rate = load.files / median
+        rounds = " ".join(f"{value:.2f}" for value in seconds)
+        speed = f"{best / median:.2f} x"
+        table.add_row(name, f"{1 / rate:.4f}", f"{rate:.1f}", f"{rate * ROWS_A_FILE:,.0f}", speed, rounds)
+    return table
+
+
+def steps_line(load: Load, steps: Mapping[str, float]) -> str:
+    """Return where our time went, per file."""
+    parts = (f"{step} {seconds / load.files * 1000:.1f}" for step, seconds in steps.items())
+    return f"{OURS}, ms a file: {', '.join(parts)}"
+
+
+def loads(folder: Path, count: int, *, is_bulk: bool) -> Iterator[Load]:
+    """Write the input, and yield both loads over it; none for no files."""
+    if count:
+        expected, _ = write_files(folder, count, seed=11 + is_bulk)
+        for upsert in (False, True):
+            yield Load(folder=folder, files=count, expected=expected, is_bulk=is_bulk, upsert=upsert)
+
+
+def started(master: str, conf: Sequence[str], root: Path, console: Console) -> SparkEngine:
+    """Return the engine that all contenders share, its settings printed."""
+    engine = SparkEngine(master, dict(item.split("=", 1) for item in conf), root / "spark")
+    console.print(f"master {master}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
+    for key, value in sorted({**engine.session_settings(), **delta_settings()}.items()):
+        if "jars" not in key:
+            console.print(f"  {key} = {value}", highlight=False)
+    return engine
+
+
+def measure_one(
+    console: Console, *, quick: bool, root: Path, files: int, rounds: int, all_peers: bool, master: str,
+    conf: Sequence[str],
+) -> Figures:
+    """Take files one at a time.
+
+    Args:
+        files: how many, in each run.
+        rounds: turns of each contender.
+        all_peers: also the peers that do less than the job.
+        conf: `KEY=VALUE`, Spark settings for all.
+
+    Raises:
+        WrongResult: a contender miscounted.
+    """  # fmt: skip
+    engine = started(master, conf, root, console)
+    bench = Benchmark(root, engine, console, all_peers=all_peers)
+    return _measure(bench, rounds, loads(root / "warm", min(_WARM_FILES, files), is_bulk=False),
+                    loads(root / "measured", files, is_bulk=False))  # fmt: skip
+
+
+def measure_bulk(
+    console: Console, *, quick: bool, root: Path, bulk_files: int, rounds: int, all_peers: bool, master: str,
+    conf: Sequence[str],
+) -> Figures:
+    """Take files in bulk; arguments and errors as `measure_one`."""  # fmt: skip
+    engine = started(master, conf, root, console)
+    bench = Benchmark(root, engine, console, all_peers=all_peers)
+    return _measure(bench, rounds, loads(root / "warm", min(_WARM_BULK, bulk_files), is_bulk=True),
+                    loads(root / "measured", bulk_files, is_bulk=True))  # fmt: skip
+
+
+def _measure(bench: Benchmark, rounds: int, warm: Iterator[Load], measured: Iterator[Load]) -> Figures:
+    results: Figures = {}
+    try:
+        for load in warm:
+            bench.measure(load, 1)
+        for load in measured:
+            outcome = bench.measure(load, rounds)
+            peers = [contender.name for contender in bench.of(load) if contender.is_peer]
+            bench.console.print(table_of(load, outcome, peers))
+            bench.console.print(steps_line(load, outcome.steps), highlight=False)
+            results.update(entries(load, outcome, peers))
+    finally:
+        bench.engine.stop()
+    return results
+
+
+def entries(load: Load, outcome: Outcome, peers: Sequence[str]) -> Figures:
+    """Return a load's part of the results: the ratio, files a second by contender, our steps in ms a file."""
+    prefix = ("upsert_" if load.upsert else "") + ("bulk" if load.is_bulk else "one_at_a_time")
+    ratio_key = f"{prefix}_{'ratio' if load.is_bulk else 'speedup'}"
+    ratio, by_round = outcome.against(peers)
+    results = {**spread(ratio_key, by_round), ratio_key: round(ratio, 3)}
+    for name, seconds in outcome.seconds.items():
+        who = "_".join(name.lower().strip("()").replace(",", "").split())
+        results.update(spread(f"{prefix}_files_per_second_{who}", [load.files / each for each in seconds], digits=2))
+    for step, seconds in outcome.steps.items():
+        results[f"{prefix}_step_ms_{step.replace(' ', '_')}"] = round(seconds / load.files * 1000, 2)
+    return results

@@ -1,0 +1,233 @@
+"""The frame of the benchmarks: figures are merged part by part, ratios are the right way round, the page shows all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+sys.path.append(str(BENCHMARKS))  # the benchmarks are programs beside each other, not a package
+
+import bench  # noqa: E402
+import bench_flink  # noqa: E402
+import bench_parts  # noqa: E402
+import bench_report  # noqa: E402
+import bench_results  # noqa: E402
+import bench_svg  # noqa: E402
+from bench_input import WrongResult  # noqa: E402
+from bench_results import HEADLINES, MACHINE, PartRun  # noqa: E402
+
+REQUIRED = {
+    "one_at_a_time_speedup", "bulk_ratio", "upsert_bulk_ratio", "bulk_ratio_flink", "kept_512mb_nonblocking",
+    "kept_512mb_blocking", "landing_to_visible_p50_s", "trigger_cost_growth", "idle_tick_1m_files_s",
+    "state_bytes_per_changed_byte", "recovery_ratio", "rewind_1000_ids_s",
+}  # fmt: skip
+
+
+def part_run(name: str, figures: dict[str, float] | None, **more: Any) -> PartRun:
+    return PartRun(name=name, figures=figures, load_before=0.5, load_after=1.5, seconds=2.0, **more)
+
+
+def test_every_required_figure_has_a_headline_and_a_part_that_owes_it() -> None:
+    assert {line.key for line in HEADLINES} == REQUIRED
+    assert {line.part for line in HEADLINES} <= bench_parts.PARTS.keys()
+
+
+def test_a_part_replaces_its_own_figures_and_keeps_those_of_others() -> None:
+    first = bench_results.merged({}, part_run("bulk", {"bulk_ratio": 1.0, "bulk_old": 2.0}), {"cores": 2})
+    both = bench_results.merged(first, part_run("rewind", {"rewind_1000_ids_s": 0.5}), {"cores": 2})
+    again = bench_results.merged(both, part_run("bulk", {"bulk_ratio": 1.5}), {"cores": 2})
+    assert {key: value for key, value in again.items() if key != MACHINE} == {
+        "bulk_ratio": 1.5, "rewind_1000_ids_s": 0.5,
+    }  # fmt: skip
+    assert again[MACHINE]["cores"] == 2
+    assert again[MACHINE]["parts"]["rewind"] == {
+        "load_before": 0.5, "load_after": 1.5, "seconds": 2.0, "reason": None, "quick": False,
+        "figures": ["rewind_1000_ids_s"],
+    }  # fmt: skip
+
+
+def test_a_part_that_fails_leaves_no_figure_of_an_earlier_run() -> None:
+    before = bench_results.merged({}, part_run("bulk", {"bulk_ratio": 1.0}), {})
+    after = bench_results.merged(before, part_run("bulk", None, reason="failed with exit code 1"), {})
+    assert "bulk_ratio" not in after
+    assert after[MACHINE]["parts"]["bulk"]["reason"] == "failed with exit code 1"
+
+
+def test_a_ratio_is_taken_against_the_peer_with_the_fastest_median() -> None:
+    ours, theirs = [2.0, 4.0, 3.0], {"slow": [1.0, 90.0, 90.0], "fast": [6.0, 6.0, 12.0]}
+    ratio, by_round = bench_results.ratios(ours, theirs)
+    assert ratio == 2.0
+    assert by_round == [3.0, 1.5, 4.0]
+
+
+def test_a_figure_comes_with_its_extreme_rounds() -> None:
+    assert bench_results.spread("x", [3.0, 1.0, 2.0]) == {"x": 2.0, "x_low": 1.0, "x_high": 3.0}
+
+
+@pytest.mark.parametrize(("key", "good", "bad"), [("recovery_ratio", 0.5, 0.51), ("bulk_ratio", 1.0, 0.99)])
+def test_an_aim_is_a_floor_or_a_ceiling(key: str, good: float, bad: float) -> None:
+    line = next(line for line in HEADLINES if line.key == key)
+    assert line.is_met(good)
+    assert not line.is_met(bad)
+
+
+def test_what_a_part_owes_and_does_not_deliver_is_found() -> None:
+    results = {"trigger_cost_growth": 1.0}
+    assert bench_results.missing(results, ["growth", "commits"]) == ["state_bytes_per_changed_byte"]
+
+
+def test_results_outlive_the_file_being_no_json(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    assert bench_results.load(path) == {}
+    path.write_text("{")
+    assert bench_results.load(path) == {}
+    bench_results.save(path, {MACHINE: {"cores": 2}, "b": 1.0, "a": 2.0})
+    assert list(json.loads(path.read_text())) == ["a", "b", MACHINE]
+
+
+def test_one_part_that_fails_ends_with_1_and_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {"bulk": None, "rewind": {"rewind_1000_ids_s": 0.5}}
+    monkeypatch.setattr(bench, "measure", lambda name, options, console: part_run(name, figures[name]))
+    out = tmp_path / "results.json"
+    assert bench.main(["--only", "bulk,rewind", "--out", str(out)]) == 1
+    assert json.loads(out.read_text())["rewind_1000_ids_s"] == 0.5
+    assert bench.main(["--only", "rewind", "--out", str(out)]) == 0
+
+
+def test_a_part_that_does_not_deliver_what_it_owes_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "measure", lambda name, options, console: part_run(name, {"other": 1.0}))
+    assert bench.main(["--only", "rewind", "--out", str(tmp_path / "results.json")]) == 1
+
+
+def test_a_part_that_is_unknown_is_refused() -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.options_of(["--only", "bulk,nonsense"])
+    assert ended.value.code == 2
+
+
+def outcome_of(measure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Any]:
+    """Run a part made of one function as its process does."""
+    module = ModuleType("bench_of_a_test")
+    module.measure = measure  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(bench_parts.PARTS, "test", bench_parts.Part("test", module.__name__, options=("rounds",)))
+    result = tmp_path / "result.json"
+    code = bench_parts.run("test", result, tmp_path, {"quick": True, "rounds": 3, "files": 7})
+    return code, json.loads(result.read_text()) if result.exists() else None
+
+
+def test_a_part_gets_the_options_that_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> dict[str, float]:
+        assert root == tmp_path
+        return {"rounds": rounds, "quick": quick}
+
+    assert outcome_of(measure, tmp_path, monkeypatch) == (0, {"figures": {"rounds": 3, "quick": True}})
+
+
+def test_a_part_that_cannot_be_measured_here_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(console: Console, **options: Any) -> dict[str, float]:
+        raise bench_parts.PassedOver("there is no Flink")
+
+    assert outcome_of(measure, tmp_path, monkeypatch) == (0, {"reason": "there is no Flink"})
+
+
+def test_a_wrong_result_is_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(console: Console, **options: Any) -> dict[str, float]:
+        raise WrongResult("a row is missing")
+
+    assert outcome_of(measure, tmp_path, monkeypatch) == (1, None)
+
+
+def test_the_totals_of_flink_are_those_after_the_last_change_of_each_key() -> None:
+    printed = "\n".join([
+        "warm:1> +I[k01, 9, 9.0]", "measured:1> +I[k01, 1, 10.5]", "measured:2> +I[k02, 1, 1.0E-2]",
+        "measured:1> -U[k01, 1, 10.5]", "measured:1> +U[k01, 3, 12.0]", "measured> +I[k03, 1, 5.0]",
+    ])  # fmt: skip
+    assert bench_flink.totals_of(printed) == {"k01": (3, 12.0), "k02": (1, 0.01), "k03": (1, 5.0)}
+
+
+class _Page(HTMLParser):
+    """Collects ids and what refers to somewhere else; demands that tags are closed in order."""
+
+    VOID = frozenset({"meta"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.tags: list[str] = []
+        self.found: list[str] = []
+        self.feed(text)
+        assert self.tags == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        assert not {"src", "href", "onclick"} & values.keys()
+        self.ids.add(values.get("id") or "")
+        self.found.append(tag)
+        if tag not in self.VOID:
+            self.tags.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.tags.pop() == tag
+
+
+def test_the_page_shows_every_required_figure_and_needs_nothing_but_itself(tmp_path: Path) -> None:
+    figures = dict.fromkeys(REQUIRED, 0.75) | bench_results.spread("recovery_ratio", [0.1, 0.3])
+    for load in ("one_at_a_time", "bulk", "upsert_bulk"):
+        figures |= {f"{load}_files_per_second_drainmark": 20.0, f"{load}_files_per_second_two_queries": 10.0}
+        figures |= {f"{load}_step_ms_process": 5.0, f"{load}_step_ms_drain": 3.0}
+    figures |= {"kept_8mb_blocking": 0.99, "kept_8mb_nonblocking": 1.0}
+    results = bench_results.merged({}, part_run("bulk", figures, reason="<none>"), bench.machine_facts())
+    source, out = tmp_path / "results.json", tmp_path / "report" / "index.html"
+    bench_results.save(source, results)
+
+    assert bench_report.main(["--results", str(source), "--out", str(out)]) == 0
+
+    text = out.read_text()
+    page = _Page(text)
+    assert page.ids >= REQUIRED
+    assert "script" not in page.found
+    assert "//" not in text.replace("<!--", "")
+    assert page.found.count("svg") == 3 + 3 + 1
+    assert "&lt;none&gt;" in text
+    assert "not met: at most 0.50 x" not in text.partition('id="rewind_1000_ids_s"')[2]
+    for key in figures:
+        if not key.endswith(("_low", "_high")):
+            assert f"<td>{key}</td>" in text
+
+
+def test_the_page_says_what_was_not_measured() -> None:
+    text = bench_report.page({"bulk_ratio": 1.2})
+    assert text.count("<b>not measured</b>") == len(REQUIRED) - 1
+    _Page(text)
+
+
+def test_no_results_give_no_page(tmp_path: Path) -> None:
+    assert bench_report.main(["--results", str(tmp_path / "none"), "--out", str(tmp_path / "index.html")]) == 1
+    assert not (tmp_path / "index.html").exists()
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    drawn = bench_svg.bars("speed", [bench_svg.Bar("a", 10.0, "10"), bench_svg.Bar("b", 5.0, "5")])
+    widths = [float(piece.split('"')[0]) for piece in drawn.split('width="')[1:]]
+    assert widths[0] == pytest.approx(2 * widths[1], abs=0.1)
+
+
+def test_a_stacked_bar_keeps_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = {f"step {number}": float(number) for number in range(1, 10)}
+    drawn = bench_svg.stacked("steps", steps, "ms")
+    assert "the rest 10.0 ms, 22%" in drawn
+    assert "step 9 9.0 ms, 20%" in drawn
