@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
-from jobs.errors import DrainmarkError, Halted, InputChanged, Interrupted, Retry
+from jobs.errors import DrainmarkError, Halted, InputChanged, Interrupted, Retry, SparkLost
 from jobs.protocol.history import UNCLEAN
 from orchestration.assembly import Opened, Workplace, owning, probe_first_use, region_run, scan_region, source_of
 from orchestration.declared import remember
@@ -252,11 +252,13 @@ class RegionLoop:
         from jobs.runtime.run import classified
 
         error = classified(error)
+        if isinstance(error, SparkLost):
+            self.workplace.engine.discard()
         if not isinstance(error, DrainmarkError) or isinstance(error, Interrupted):
             raise error
         # A store that stops answering under a run is waited for, also where not even a scan can be noted (R2).
         is_outage = self.has_claimed and error.retry is Retry.WAIT
-        if not (is_outage or (self._has_owned and error.retry is Retry.ATTEMPT)):
+        if not (is_outage or (self._has_owned and error.retry in (Retry.ATTEMPT, Retry.RENEW))):
             raise error
         self.failures += 1
         # The region halts by itself after its budget; what fails before a claim could be counted ends here.

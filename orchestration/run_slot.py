@@ -17,6 +17,7 @@ import dagster as dg
 
 from jobs.errors import Interrupted
 from jobs.runtime.run import GroupReport, RegionRun
+from orchestration.lingering import Lingering
 from orchestration.metadata import step_line
 
 SLOT = "region_run"
@@ -30,12 +31,14 @@ class RunSlot:
     Attributes:
         reports: of the groups published so far.
         interrupted: somebody asked the run to end, perhaps before there was one.
+        lingering: decides whether the run stays when nothing is pending; None where it never does.
         log: of the op that is at work, for the lines of the protocol's steps.
     """
 
     run: RegionRun | None = None
     reports: list[GroupReport] = field(default_factory=list)
     interrupted: threading.Event = field(default_factory=threading.Event)
+    lingering: Lingering | None = None
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
     _last_step: float = field(default_factory=time.monotonic)
 

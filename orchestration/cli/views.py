@@ -100,7 +100,7 @@ def _show_status(found: Sequence[dict[str, Any]]) -> None:
         pending = "unknown" if entry["pending_triggers"] is None else entry["pending_triggers"]
         rows.append(
             (
-                entry["region"], entry["state"], entry["committed_sequence_id"], entry["published_sequence_id"],
+                entry["region"], f"{entry['state']}, idle" if entry["is_idle"] else entry["state"], entry["committed_sequence_id"], entry["published_sequence_id"],
                 entry["epoch"], pending, attempts, f"pid {owner['pid']} on {owner['host']}" if owner else "",
                 entry["halt_reason"] or error.get("message"),
             )
