@@ -14,6 +14,7 @@ from jobs.errors import DrainmarkError, Halted, InputChanged, Interrupted, Retry
 from jobs.protocol.history import UNCLEAN
 from orchestration.assembly import Opened, Workplace, owning, probe_first_use, region_run, scan_region, source_of
 from orchestration.declared import remember
+from orchestration.engines import end_predecessor
 from orchestration.halting import make_up
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ class RegionLoop:
         self.has_claimed = True
         try:
             run.claim()
+            end_predecessor(self.workplace, run)
             self._drain(run)
         except BaseException as error:
             self._has_owned = run.owner.epoch > 0

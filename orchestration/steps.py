@@ -27,6 +27,7 @@ from orchestration.assets import (
     table_assets,
 )
 from orchestration.checks import evaluations
+from orchestration.engines import end_predecessor
 from orchestration.interruption import ending_gracefully, watch_parent
 from orchestration.lingering import CodeFiles, Lingering
 from orchestration.metadata import IDS_TAG, group_metadata, groups_table
@@ -146,6 +147,7 @@ class RegionSteps:
             slot.lingering = self._lingering(context, slot, opened, region)
             with ending_gracefully(slot.interrupt):
                 run.claim()
+            end_predecessor(self.workplace, run)
             if slot.lingering is not None:
                 slot.lingering.requests.announce(context.run_id)
         except BaseException as error:

@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     """Seconds for which a run that a sensor started waits for further files when nothing is pending, so that they are
     processed at once; 0 for none. `@consistent(linger=...)` sets it for a region. Default 60."""
 
-    linger_limit_seconds: float = Field(default=900.0, ge=0)
+    linger_limit_seconds: float = Field(default=900.0, ge=0, le=3600)
     """Seconds after its start when a run lingers no more, however many files keep coming. Default 900: the pages of
     runs stay short, and new code is taken up."""
 

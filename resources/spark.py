@@ -172,6 +172,14 @@ class SparkEngine:
         else:
             self._session.sparkContext.cancelJobsWithTag(tag)
 
+    @property
+    def session_id(self) -> str | None:
+        """Return by what name others can end this session; None where it dies with its process anyway."""
+        return None
+
+    def end_session(self, session_id: str) -> None:
+        """End what another process's session still computes, and free what it keeps; nothing if it is gone (H32)."""
+
     def discard(self) -> None:
         """Forget a session whose Spark is gone, without a word to it; the next use connects anew."""
         with self._lock:

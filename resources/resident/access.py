@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import SparkLost
 from resources.resident.files import Access, Plan, ServerFiles
 from resources.resident.server import HOST, START_SECONDS
-from resources.spark import CORRECTNESS, SparkEngine
+from resources.spark import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 _RETRIES = {"max_retries": 5, "max_backoff": 1000, "jitter": 50}
 """A server on the loopback that does not answer for three seconds is gone; Spark's default waits for ten minutes."""
@@ -26,8 +29,8 @@ _PATIENCE_SECONDS = START_SECONDS + 30.0
 _OWN_TO_A_SERVER = {
     # Functions of users are imported by name in Python workers: one that is used again would keep yesterday's code.
     "spark.python.worker.reuse": "false",
-    # A client that was killed leaves its session, with what it persisted.
-    "spark.connect.session.manager.defaultSessionTimeout": "20m",
+    # A client that was killed leaves its session; one that lingers is silent for an hour at most.
+    "spark.connect.session.manager.defaultSessionTimeout": "70m",
 }
 """What a process that outlives many runs needs, and one of a single run does not."""
 
@@ -126,6 +129,21 @@ class ResidentEngine(SparkEngine):
     def is_remote(self) -> bool:
         return True
 
+    @property
+    def session_id(self) -> str | None:
+        return str(self.session.session_id)
+
+    def end_session(self, session_id: str) -> None:
+        access = self.server.files.access()
+        if access is None or not access.is_up or session_id == self.session_id:
+            return
+        try:
+            other: Any = connect(access, session_id=session_id)
+            other.interruptAll()
+            other.stop()
+        except Exception as error:  # the fence holds without it: what goes on can only leave staged files behind
+            logger.info("session %s was not ended: %s", session_id, error)
+
     def prepare(self) -> None:
         self.server.want(owner=self._owner)
 
@@ -136,7 +154,7 @@ class ResidentEngine(SparkEngine):
 
 
 def connect(access: Access, *, session_id: str | None = None) -> SparkSession:
-    """Return a new session on a server, with the settings that results depend on.
+    """Return a new session on a server; the settings that results depend on are the server's own.
 
     Args:
         session_id: of a session that exists there already, to interrupt it; by default a new one.
@@ -160,6 +178,4 @@ def connect(access: Access, *, session_id: str | None = None) -> SparkSession:
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself says it, as SPARK_LOST
     session: Any = SparkSession.builder.channelBuilder(builder).create()
     session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
-    for key, value in CORRECTNESS.items():
-        session.conf.set(key, value)
     return session  # type: ignore[no-any-return]

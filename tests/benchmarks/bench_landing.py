@@ -137,7 +137,8 @@ def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         servers = [access for files in all_servers(root / ".drainmark" / "spark") if (access := files.access())]
-        if any(access.is_warm for access in servers) and "Checking for new runs for sensor" in (root / "dagster.log").read_text():
+        has_ticked = "Checking for new runs for sensor" in (root / "dagster.log").read_text()
+        if has_ticked and any(access.is_warm for access in servers):
             time.sleep(3)
             return
         if process.poll() is not None:

@@ -78,7 +78,7 @@ def committed(place: Workplace) -> int:
 def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
     place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    """One run, an id a file; status says that it idles; `reset --to` asks it to go, and it ends well (E14: no attempt)."""
+    """One run, an id a file; status says that it idles; `reset --to` asks it to go, and no attempt is counted (E14)."""
     drop(tmp_path, "0.csv", "a,1\n")
     run = Running(place, instance, write_application(tmp_path))
     for number in (1, 2):

@@ -33,6 +33,7 @@ from resources.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
+ROOT = Path(__file__).parents[2]
 SPARK = {"spark": "resident", "spark_master": "local[1]", "spark_conf": {"spark.driver.memory": "1g"}}
 WAIT_SECONDS = 90.0
 
@@ -40,6 +41,7 @@ APPLICATION = '''
 """A Python function that waits, in Spark's workers, while a file lies beside the application."""
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -57,7 +59,7 @@ def lines(scanned):
 
 def waited(value: str, here: str) -> str:
     while Path(here, "hold").exists():
-        Path(here, "held").touch()
+        Path(here, "held").write_text(str(os.getpid()))
         time.sleep(0.05)
     return value
 
@@ -212,6 +214,34 @@ def test_a_server_killed_in_a_group_costs_an_attempt_and_no_row(
     after = server.wait()
     assert (after.pid, after.port, after.token) != (before.pid, before.port, before.token)
     assert after.starts == before.starts + 1
+
+
+def test_what_a_killed_run_left_running_is_ended_by_the_next(
+    server: ResidentServer, home: Path, tmp_path: Path
+) -> None:
+    """H32: the query of a dead client goes on in the server until the next owner, behind its fence, interrupts it."""
+    (tmp_path / "left.py").write_text(APPLICATION.replace("waiting_", "left_"))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.txt").write_text("line\n")
+    spark = 'spark = "resident"\nspark_master = "local[1]"\n[spark_conf]\n"spark.driver.memory" = "1g"\n'
+    (tmp_path / "drainmark.toml").write_text(spark)
+    (tmp_path / "hold").touch()
+    environment = {**os.environ, "DRAINMARK_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "orchestration.cli.main", "run", "left.py"]
+    first = subprocess.Popen(command, cwd=tmp_path, env=environment)
+    worker = int(eventually(lambda: (tmp_path / "held").exists() and (tmp_path / "held").read_text(), "a held query"))
+    first.kill()
+    first.wait()
+    time.sleep(1)
+    assert process_started(worker) is not None, "the query goes on without its client"
+    second = subprocess.Popen(command, cwd=tmp_path, env=environment)
+    try:
+        eventually(lambda: process_started(worker) is None, "the end of the query")
+        assert second.poll() is None
+    finally:
+        (tmp_path / "hold").unlink()
+    assert second.wait(WAIT_SECONDS) == 0
+    assert server.wait().pid > 0
 
 
 def test_it_is_started_anew_when_its_keeper_is_killed(server: ResidentServer, owner: subprocess.Popen[bytes]) -> None:
