@@ -32,11 +32,13 @@ CLIENT_GRACE_SECONDS = 30.0
 """How much longer, while a client is connected: a run whose daemon died finishes its group within ten seconds."""
 
 _POLL_SECONDS = 0.5
+_COUNT_SECONDS = 5.0
 _PROBE_SECONDS = 10.0
 _DEAF_PROBES = 3
 _BACKOFF_SECONDS = (0.0, 1.0, 2.0, 5.0, 15.0, 30.0)
 _STABLE_SECONDS = 60.0
-_WARMING_SECONDS = 120.0
+_LONELY_FAILURES = 3
+"""After so many starts that failed in a row a server is given up that no owner wants: the next need tries again."""
 
 
 class Keeper:
@@ -52,6 +54,7 @@ class Keeper:
         self._was_owned = False
         self._ownerless_since: float | None = None
         self._used_at = time.monotonic()
+        self._counted, self._count_at = 0, 0.0
 
     def keep(self) -> None:
         """Run until there is no owner, no use, or a SIGTERM."""
@@ -68,6 +71,8 @@ class Keeper:
                 started = time.monotonic()
                 self._serve()
                 failures = 1 if time.monotonic() - started > _STABLE_SECONDS else failures + 1
+                if self.access.failure and failures > _LONELY_FAILURES and not self.files.owners():
+                    return
         finally:
             self._end_server()
             self.files.forget()
@@ -78,10 +83,9 @@ class Keeper:
         server = self._server = ConnectServer(
             self.files.folder, self.plan.settings, token=token, dies_with_parent=sys.platform == "linux"
         )
-        self.access = replace(self.access, pid=0, token="", port=0, is_warm=False, starts=self.access.starts + 1)
-        self.files.save(self.access)
+        self._note(pid=0, token="", port=0, is_warm=False, starts=self.access.starts + 1, failure="")
         try:
-            server.start(is_wanted=self._is_wanted)
+            server.start(is_wanted=self._is_owned)
         except (DrainmarkError, OSError) as error:
             self._note(failure=str(error))
             return
@@ -114,31 +118,32 @@ class Keeper:
 
     def _is_wanted(self) -> bool:
         """Say whether somebody is left who may use the server."""
+        if self._clients():
+            self._used_at = time.monotonic()
+        return self._is_owned() and time.monotonic() - self._used_at <= self.plan.idle_seconds
+
+    def _is_owned(self) -> bool:
+        """Say whether no owner was ever named, or one lives, or has died just now."""
         if self._stop.is_set():
             return False
-        now, clients = time.monotonic(), self._clients()
-        if clients:
-            self._used_at = now
-        if now - self._used_at > self.plan.idle_seconds:
-            return False
+        now = time.monotonic()
         if self.files.owners():
             self._was_owned, self._ownerless_since = True, None
         elif self._was_owned:
             self._ownerless_since = self._ownerless_since or now
-            grace = CLIENT_GRACE_SECONDS if clients else OWNERLESS_SECONDS
+            grace = CLIENT_GRACE_SECONDS if self._clients() else OWNERLESS_SECONDS
             return now - self._ownerless_since < grace
         return True
 
     def _clients(self) -> int:
-        """Return how many connections the server holds."""
+        """Return how many connections the server holds; counted anew every few seconds, since it takes a while."""
         if self._server is None or self._server.pid is None:
             return 0
-        try:
-            connections = psutil.Process(self._server.pid).net_connections(kind="tcp")
-        except psutil.Error:
-            return 0
-        port = self._server.port
-        return sum(c.status == psutil.CONN_ESTABLISHED and c.laddr.port == port for c in connections)
+        now = time.monotonic()
+        if now >= self._count_at:
+            self._count_at = now + min(_COUNT_SECONDS, self.plan.idle_seconds / 4)
+            self._counted = _connections(self._server.pid, self._server.port)
+        return self._counted
 
     def _note(self, **changes: object) -> None:
         self.access = replace(self.access, **changes)  # type: ignore[arg-type]
@@ -158,6 +163,14 @@ class Keeper:
         if before is not None and before.pid and is_running(before.pid, before.started, before.boot):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(before.pid, signal.SIGKILL)
+
+
+def _connections(pid: int, port: int) -> int:
+    try:
+        found = psutil.Process(pid).net_connections(kind="tcp")
+    except psutil.Error:
+        return 0
+    return sum(c.status == psutil.CONN_ESTABLISHED and c.laddr.port == port for c in found)
 
 
 def main(arguments: Sequence[str]) -> int:
