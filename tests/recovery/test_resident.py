@@ -216,6 +216,7 @@ def test_a_server_killed_in_a_group_costs_an_attempt_and_no_row(
     assert after.starts == before.starts + 1
 
 
+@pytest.mark.recovery
 def test_what_a_killed_run_left_running_is_ended_by_the_next(
     server: ResidentServer, home: Path, tmp_path: Path
 ) -> None:
@@ -244,6 +245,7 @@ def test_what_a_killed_run_left_running_is_ended_by_the_next(
     assert server.wait().pid > 0
 
 
+@pytest.mark.recovery
 def test_it_is_started_anew_when_its_keeper_is_killed(server: ResidentServer, owner: subprocess.Popen[bytes]) -> None:
     """With the keeper dies the server; whoever needs it next starts both."""
     before = server.wait()
