@@ -16,6 +16,7 @@ class Retry(StrEnum):
 
     WAIT = "wait"  # passing: try again later, no attempt is counted
     ATTEMPT = "attempt"  # reset and replay; one of max_consecutive_reset_attempts
+    RENEW = "renew"  # as ATTEMPT, and this process cannot go on: what it computes with is gone
     PERMANENT = "permanent"  # trying again cannot help: halt at once, naming the trigger
     QUIET = "quiet"  # somebody else owns the region: end without a word in the registry
     REFUSE = "refuse"  # nothing was started: the request itself is wrong
@@ -276,6 +277,13 @@ class OperatorFailed(DrainmarkError):
     """User code or its Spark job failed; the cause is chained."""
 
     id = "OPERATOR_FAILED"
+
+
+class SparkLost(DrainmarkError):
+    """The Spark server or JVM under a run died or does not answer; a new attempt gets a new one."""
+
+    id = "SPARK_LOST"
+    retry = Retry.RENEW
 
 
 class ConstraintViolated(DrainmarkError):

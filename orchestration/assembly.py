@@ -21,9 +21,11 @@ from jobs.protocol.addresses import is_object
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import RowKind
 from jobs.regions.plan import ApplicationPlan, RegionPlan, compile_application
+from orchestration.engines import make_engine
 from orchestration.halting import teller
 from orchestration.metrics import metered
 from orchestration.overrides import overrides_of, with_inputs
+from orchestration.yielding import claim_asking
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,10 +55,13 @@ class Workplace:
     """What one process has open: settings, the registry, at most one Spark session.
 
     Attributes:
-        engine: made at first use; a resident or a test's own may be given instead.
+        is_service: this is Dagster's code location, whose runs come one after the other: `spark = "auto"` means the
+            resident Spark, and ticks watch their folders.
+        engine: made at first use; a test's own may be given instead.
     """
 
     settings: Settings
+    is_service: bool = False
     _registry: Registry | None = None
     _engine: SparkEngine | None = None
     _tables: Folder | None = None
@@ -95,11 +100,7 @@ class Workplace:
     @property
     def engine(self) -> SparkEngine:
         if self._engine is None:
-            from resources.s3a import s3a_settings
-            from resources.spark import SparkEngine
-
-            conf = {**s3a_settings(self.settings), **self.settings.spark_conf}
-            self._engine = SparkEngine(self.settings.spark_master, conf, self.home / "spark")
+            self._engine = make_engine(self.settings, is_service=self.is_service)
         return self._engine
 
     def use_engine(self, engine: Any) -> None:
@@ -371,13 +372,13 @@ def owning(owner: RegionOwner) -> Iterator[RegionOwner]:
     """Claim a region for an operator's verb and hand it over again.
 
     Raises:
-        Owned: a run has it.
+        Owned: a run has it that does not go when it is asked to.
     """
     from jobs.errors import Fenced
     from jobs.protocol.history import Outcome
 
     try:
-        owner.claim()
+        claim_asking(owner)
         yield owner
     except Fenced:
         owner.leave()

@@ -43,7 +43,7 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
     Raises:
         DeclarationError, UnknownName, UsageError: an application cannot be compiled.
     """
-    place = workplace or Workplace(settings)
+    place = workplace or Workplace(settings, is_service=True)
     found = [
         (reference, opened, region)
         for reference in application_references(settings)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
-from jobs.errors import DrainmarkError, Halted, InputChanged, Interrupted, Retry
+from jobs.errors import DrainmarkError, Halted, InputChanged, Interrupted, Retry, SparkLost
 from jobs.protocol.history import UNCLEAN
 from orchestration.assembly import Opened, Workplace, owning, probe_first_use, region_run, scan_region, source_of
 from orchestration.declared import remember
+from orchestration.engines import end_predecessor
 from orchestration.halting import make_up
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ class RegionLoop:
         self.has_claimed = True
         try:
             run.claim()
+            end_predecessor(self.workplace, run)
             self._drain(run)
         except BaseException as error:
             self._has_owned = run.owner.epoch > 0
@@ -252,11 +254,13 @@ class RegionLoop:
         from jobs.runtime.run import classified
 
         error = classified(error)
+        if isinstance(error, SparkLost):
+            self.workplace.engine.discard()
         if not isinstance(error, DrainmarkError) or isinstance(error, Interrupted):
             raise error
         # A store that stops answering under a run is waited for, also where not even a scan can be noted (R2).
         is_outage = self.has_claimed and error.retry is Retry.WAIT
-        if not (is_outage or (self._has_owned and error.retry is Retry.ATTEMPT)):
+        if not (is_outage or (self._has_owned and error.retry in (Retry.ATTEMPT, Retry.RENEW))):
             raise error
         self.failures += 1
         # The region halts by itself after its budget; what fails before a claim could be counted ends here.

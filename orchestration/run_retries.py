@@ -24,6 +24,8 @@ from resources.lease import Owner, describe, process_started
 
 RETRY_STRATEGY_TAG = "dagster/retry_strategy"
 WILL_RETRY_TAG = "dagster/will_retry"
+SENSOR_TAG = "dagster/sensor_name"
+"""Dagster's own, on the runs that a sensor requested and on their retries."""
 
 SILENT_SECONDS = 60.0
 """A run that is STARTED and has not reached its first op after so long has died on its way."""
@@ -38,6 +40,7 @@ _ACTIVE = (
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 )
+_RUNNING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 _REAPED = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 
 
@@ -91,6 +94,17 @@ class RegionRuns:
                 self.instance.report_run_failed(run, message)
             reasons.append(f"run {run.run_id}: {reason}")
         return reasons
+
+    def is_wanted_place(self) -> bool:
+        """Say whether a run waits in the queue that could start if one of this region ended."""
+        queued = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]), limit=100)
+        if not queued:
+            return False
+        if any(self._belongs(run) for run in queued):
+            return True
+        config = self.instance.get_concurrency_config().run_queue_config
+        limit = config.max_concurrent_runs if config is not None else -1
+        return 0 <= limit <= self.instance.get_runs_count(dg.RunsFilter(statuses=list(_RUNNING)))
 
     def _death_of(self, record: dg.RunRecord) -> str | None:
         run = record.dagster_run

@@ -18,6 +18,7 @@ import dagster as dg
 from jobs.errors import Interrupted
 from jobs.runtime.run import GroupReport, RegionRun
 from orchestration.event_pacing import LinePace
+from orchestration.lingering import Lingering
 from orchestration.metadata import step_line
 
 SLOT = "region_run"
@@ -31,6 +32,7 @@ class RunSlot:
     Attributes:
         reports: of the groups published so far.
         interrupted: somebody asked the run to end, perhaps before there was one.
+        lingering: decides whether the run stays when nothing is pending; None where it never does.
         log: of the op that is at work, for the lines of the protocol's steps.
         lines: says which of them are kept.
     """
@@ -38,6 +40,7 @@ class RunSlot:
     run: RegionRun | None = None
     reports: list[GroupReport] = field(default_factory=list)
     interrupted: threading.Event = field(default_factory=threading.Event)
+    lingering: Lingering | None = None
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
     lines: LinePace = field(default_factory=LinePace)
     _last_step: float = field(default_factory=time.monotonic)

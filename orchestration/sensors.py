@@ -7,10 +7,12 @@ cause and what to type.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,17 +21,28 @@ import dagster as dg
 from jobs.errors import DrainmarkError
 from jobs.graph.annotations import Runs
 from jobs.operators.directory_scan import Source
+from jobs.protocol.addresses import is_object
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.descriptions import halt_remedies
-from orchestration.assembly import Workplace, scan_region
+from orchestration.assembly import Workplace, scan_region, source_folder
 from orchestration.halting import make_up
 from orchestration.metadata import TRIGGER_TAG
 from orchestration.run_retries import RegionRuns, run_tags
+from orchestration.watching import LOOK_SECONDS, FolderWatch
 from resources.lease import describe
 
 REQUESTS_A_TICK = 20
 FRUITLESS_BACK_OFF_SECONDS = 300.0
+
+_DUE_SECONDS = 5
+"""Dagster's sensor daemon looks so often which ticks are due."""
+
+WATCH_SECONDS = 18.5
+"""How long a tick watches a folder: the next one starts twenty seconds after it, with time to tell the daemon."""
+
+_WATCHERS = threading.BoundedSemaphore(3)
+"""Of the code server's threads, six at least, so many may be held by ticks that watch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +155,7 @@ class RegionTicks:
         now = time.time()
         if (seconds := cursor.wait_seconds(history.epoch, now)) > 0 and not active:
             return _skipped(self._fruitless(seconds), cursor)
+        self._start_spark()
         return dg.SensorResult(run_requests=wanted, cursor=cursor.with_request(history.epoch, now).to_text())
 
     def why_not(self, history: RegionHistory) -> str | None:
@@ -161,7 +175,7 @@ class RegionTicks:
         if active:
             return _busy(active)
         pending = self.workplace.registry.pending_count(self.region.name)
-        if not pending and not needs_recovery(history):
+        if not pending and not needs_recovery(history) and not self._watch():
             return self._idle(history)
         if (owner := self._owner()) is not None:
             return owner
@@ -172,6 +186,8 @@ class RegionTicks:
         self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor
     ) -> list[dg.RunRequest] | str:
         taken = len(active)
+        if not active and not needs_recovery(history) and not self.workplace.registry.pending_count(self.region.name):
+            self._watch()
         waiting = self.workplace.registry.pending(self.region.name, taken + REQUESTS_A_TICK)[taken:]
         if not waiting and not active and needs_recovery(history):
             return self._one_run(history, active, cursor)
@@ -188,11 +204,41 @@ class RegionTicks:
             for trigger in waiting
         ]
 
+    def _watch(self) -> bool:
+        """Look at the folder again and again until the tick has to end; say whether something is pending.
+
+        Dagster starts ticks at most every five seconds, so a tick that only looks once finds a file late. The code
+        server answers a few calls at a time: only so many ticks may stay, the others look once.
+        """
+        is_often = self.workplace.settings.sensor_interval_seconds <= _DUE_SECONDS
+        if not (self.workplace.is_service and is_often and self._is_local() and _WATCHERS.acquire(blocking=False)):
+            return False
+        try:
+            watch = FolderWatch(workplace=self.workplace, region=self.region)
+            until = time.monotonic() + WATCH_SECONDS
+            while time.monotonic() < until:
+                time.sleep(LOOK_SECONDS)
+                if watch.look() or self.workplace.registry.pending_count(self.region.name):
+                    return True
+            return False
+        finally:
+            _WATCHERS.release()
+
+    def _is_local(self) -> bool:
+        sources = [start for start in self.region.starts if isinstance(start, Source)]
+        return bool(sources) and not is_object(source_folder(self.workplace, sources[0]))
+
     def request(
         self, key: str | None, config: Mapping[str, Any], tags: Mapping[str, str] | None = None
     ) -> dg.RunRequest:
         run_config = {"ops": {self.node: {"config": dict(config)}}}
         return dg.RunRequest(run_key=key, run_config=run_config, tags={**run_tags(self.region), **(tags or {})})
+
+    def _start_spark(self) -> None:
+        """Have the resident Spark started while Dagster starts the run; what fails here the run tells better."""
+        if self.workplace.is_service:
+            with suppress(OSError, DrainmarkError):
+                self.workplace.engine.prepare()
 
     def _owner(self) -> str | None:
         """Return who works on the region outside Dagster, as a skip reason."""

@@ -67,9 +67,10 @@ def _status(workplace: Workplace, region: str, known: Declared) -> dict[str, Any
         is_lost = info.epoch == 0 and bool(history.states)
         pending = None if is_lost else registry.pending_count(region) - _committed_unnoted(registry, region, history)
     alive = owner if owner is not None and owner.is_alive else None
+    state = state_of(history, info, is_owned=alive is not None)
     return {
         "region": region,
-        "state": state_of(history, info, is_owned=alive is not None).value,
+        "state": state.value,
         "halt_reason": history.halt.detail.get("reason") if history.halt else None,
         "committed_sequence_id": history.committed_id,
         "published_sequence_id": history.published_id,
@@ -79,6 +80,7 @@ def _status(workplace: Workplace, region: str, known: Declared) -> dict[str, Any
         "max_consecutive_reset_attempts": known.max_consecutive_reset_attempts,
         "last_error": dict(history.last_error) if history.last_error else None,
         "owner": _owner(alive),
+        "is_idle": alive is not None and state is State.PROCESSING and pending == 0,
         "rewind_horizon": oldest_target(history, known.rewind_horizon),
         "home": str(workplace.home),
     }

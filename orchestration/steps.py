@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from jobs.failpoints import arm_from_environment
+from jobs.graph.annotations import Runs
 from jobs.operators.directory_scan import Source
 from jobs.protocol.decisions import attempts_after
 from jobs.protocol.history import RegionHistory
@@ -26,12 +27,16 @@ from orchestration.assets import (
     table_assets,
 )
 from orchestration.checks import evaluations
+from orchestration.engines import end_predecessor
 from orchestration.event_pacing import EventPace
 from orchestration.interruption import ending_gracefully, watch_parent
+from orchestration.lingering import CodeFiles, Lingering
 from orchestration.metadata import IDS_TAG, group_metadata, groups_table
 from orchestration.run_endings import end_with
-from orchestration.run_retries import run_tags, tag_process
+from orchestration.run_retries import SENSOR_TAG, RegionRuns, run_tags, tag_process
 from orchestration.run_slot import SLOT, RunSlot, slot_of
+from orchestration.watching import FolderWatch
+from orchestration.yielding import Requests
 
 CLAIMED = "claimed"
 PROCESSED = "processed"
@@ -140,29 +145,72 @@ class RegionSteps:
             self._back_off(context, history)
             context.log.info(f"{self.workplace.registry.pending_count(region.name)} files are pending; Spark starts")
             run = slot.open(self._run(context, slot, opened, region))
+            slot.lingering = self._lingering(context, slot, opened, region)
             with ending_gracefully(slot.interrupt):
                 run.claim()
+            end_predecessor(self.workplace, run)
+            if slot.lingering is not None:
+                slot.lingering.requests.announce(context.run_id)
         except BaseException as error:
             end_with(context, slot, error)
             return False
         return True
 
     def process(self, context: dg.OpExecutionContext, slot: RunSlot) -> Iterator[AssetEvent]:
-        """Process groups, with their events, until nothing is pending; hands over if it fails."""
+        """Process groups, with their events, until nothing is pending or to be expected; hands over if it fails."""
         run = slot.run
         if run is None:
             raise dg.Failure("the run was not claimed in this process: regions need the in-process executor")
-        groups, pace = run.groups(), EventPace()
+        done, pace = -1, EventPace()
         try:
-            while (report := _next(groups, slot)) is not None:
-                slot.reports.append(report)
-                yield from self._events(context, pace.take(report), run)
-            yield from self._events(context, pace.rest(), run)
+            while done < len(slot.reports) and (done < 0 or self._stays(context, slot)):
+                done = len(slot.reports)
+                groups = run.groups()
+                while (report := _next(groups, slot)) is not None:
+                    slot.reports.append(report)
+                    yield from self._events(context, pace.take(report), run)
+                    if slot.lingering is not None and slot.lingering.is_asked():
+                        run.max_triggers = 0  # this was its last group
+                yield from self._events(context, pace.rest(), run)
         except GeneratorExit:
             raise
         except BaseException as error:
             yield from self._events(context, pace.rest(), run)
             end_with(context, slot, error)
+
+    def _stays(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
+        """Wait for further files, where the run may; False when it is over."""
+        if slot.lingering is None:
+            return False
+        context.log.info(f"nothing is pending: stays for {slot.lingering.seconds:g} s in case more comes")
+        with ending_gracefully(slot.interrupt):
+            if slot.lingering.has_more():
+                return True
+        context.log.info(f"ends: {slot.lingering.why}")
+        return False
+
+    def _lingering(
+        self, context: dg.OpExecutionContext, slot: RunSlot, opened: Opened, region: RegionPlan
+    ) -> Lingering | None:
+        """Return how a run stays that a sensor started to drain a backlog; no other does."""
+        settings = self.workplace.settings
+        own = region.parameters.linger
+        seconds = settings.linger_seconds if own is None else own.total_seconds()
+        is_for_all = region.parameters.runs == Runs.BACKLOG and context.op_config["max_triggers"] is None
+        if not (seconds and is_for_all and SENSOR_TAG in context.run.tags and _has_source(region)):
+            return None
+        runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=region)
+        return Lingering(
+            region=region.name,
+            registry=self.workplace.registry,
+            watch=FolderWatch(workplace=self.workplace, region=region),
+            seconds=seconds,
+            until=time.monotonic() + settings.linger_limit_seconds,
+            interrupted=slot.interrupted,
+            requests=Requests(self.workplace.registry, region.name),
+            code=CodeFiles(opened, settings.project_root),
+            is_in_the_way=runs.is_wanted_place,
+        )
 
     def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:
         inputs = [f"{name}={path}" if name else path for name, path in config["inputs"].items()]

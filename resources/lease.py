@@ -13,16 +13,17 @@ import socket
 import threading
 import uuid
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Row, text
 
 from jobs.errors import DrainmarkError, Owned, StoreUnavailable
+from resources.processes import boot_id, process_started
 from resources.registry import Registry
 from resources.registry_models import utc
+
+__all__ = ["Lease", "Owner", "describe", "process_started"]
 
 logger = logging.getLogger(__name__)
 
@@ -185,43 +186,8 @@ def describe(registry: Registry, region: str, *, lease_seconds: float = LEASE_SE
     )
 
 
-def process_started(pid: int) -> str | None:
-    """Return when a process of this machine started, as a text to compare; None if it is dead or a zombie.
-
-    On Linux it is counted in ticks since boot, which no change of the clock touches.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None if Path("/proc/self/stat").exists() else _process_started_by_psutil(pid)
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in {"Z", "X"} else fields[19]
-
-
-def _process_started_by_psutil(pid: int) -> str | None:
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
-    except psutil.NoSuchProcess:
-        return None
-
-
-@cache
-def _boot_id() -> str:
-    """Return what two processes share only if one can see the other: the boot, and where pids are numbered apart."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        import psutil
-
-        return str(int(psutil.boot_time()))
-
-
 def _is_alive(row: Row[Any], now: float, lease_seconds: float) -> bool:
-    is_here = row.host == socket.gethostname() and row.boot_id == _boot_id()
+    is_here = row.host == socket.gethostname() and row.boot_id == boot_id()
     if is_here and process_started(row.pid) != row.process_started:
         return False
     return bool(now - row.heartbeat_at < lease_seconds)
@@ -240,7 +206,7 @@ def _try_take(registry: Registry, row: Row[Any], token: str, run_id: str) -> boo
         "region": row.region,
         "token": token,
         "host": socket.gethostname(),
-        "boot_id": _boot_id(),
+        "boot_id": boot_id(),
         "pid": pid,
         "process_started": process_started(pid) or "",
         "run_id": run_id,

@@ -26,7 +26,7 @@ _PROFILE = "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider"
 def s3a_settings(settings: Settings) -> Mapping[str, str]:
     """Return what leads S3A to the store that boto3 reaches, for a session that we start; nothing without its jar."""
     asked_for = any(MODULE in settings.spark_conf.get(name, "") for name in _JARS)
-    if not asked_for or settings.spark_master.startswith("sc://"):
+    if not asked_for or settings.master.startswith("sc://"):
         return {}
     store = object_store(settings)
     found = {

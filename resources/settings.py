@@ -53,8 +53,26 @@ class Settings(BaseSettings):
     """Applications that Dagster's code location loads: names in `jobs/apps/`, dotted modules, Python files. Default:
     none, and it loads all of `jobs/apps/`, the examples."""
 
+    spark: str = "auto"
+    """Which Spark: `in-process`; `resident`, a local Spark Connect server that outlives runs; a master URL; or an
+    `sc://` address. Default `auto`: resident for runs that Dagster's sensors and schedules start, which then cost a
+    connection each, in-process for the command line, and always what `spark_master` says if that is no local one."""
+
     spark_master: str = "local[*]"
-    """Spark master or `sc://` address. Default: this machine, all cores: works without a cluster."""
+    """Master of the in-process or resident Spark; a master URL or `sc://` address here is used as it is. Default: this
+    machine, all cores: works without a cluster."""
+
+    spark_idle_seconds: float = Field(default=1800.0, gt=0)
+    """Seconds without a client after which the resident Spark is stopped; the next need starts it. Default 1800: its
+    memory is given back over night, and no pause for lunch costs a start."""
+
+    linger_seconds: float = Field(default=60.0, ge=0)
+    """Seconds for which a run that a sensor started waits for further files when nothing is pending, so that they are
+    processed at once; 0 for none. `@consistent(linger=...)` sets it for a region. Default 60."""
+
+    linger_limit_seconds: float = Field(default=900.0, ge=0, le=3600)
+    """Seconds after its start when a run lingers no more, however many files keep coming. Default 900: the pages of
+    runs stay short, and new code is taken up."""
 
     spark_conf: dict[str, str] = Field(default_factory=dict)
     """Further Spark settings, by full name. Default: none; what the protocol needs is set by the session adapter."""
@@ -115,6 +133,13 @@ class Settings(BaseSettings):
     """Who reads objects: `spool` fetches them first, with `s3a` Spark reads them where they are. Default `auto`: S3A if
     the Spark session can, which local Spark cannot without further jars."""
 
+    @field_validator("spark")
+    @classmethod
+    def _is_known_spark(cls, value: str) -> str:
+        if value not in ("auto", "in-process", "resident") and not re.match(r"local\b|[a-z0-9]+://", value):
+            raise ValueError("must be auto, in-process, resident, a master URL, or sc://host:port")
+        return value
+
     @field_validator("s3_endpoint_url")
     @classmethod
     def _is_plain_address(cls, value: str | None) -> str | None:
@@ -147,6 +172,15 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Take values from the constructor alone: `load_settings` has merged them, and tests meet no environment."""
         return (init_settings,)
+
+    @property
+    def master(self) -> str:
+        """Where queries run: what `spark` says where it is an address, else `spark_master`."""
+        return self.spark_master if self.spark in ("auto", "in-process", "resident") else self.spark
+
+    def wants_resident(self, *, by_default: bool) -> bool:
+        """Say whether a process is to use the resident Spark; `by_default` is what `auto` means for it."""
+        return self.master.startswith("local") and (self.spark == "resident" or (self.spark == "auto" and by_default))
 
     @property
     def dagster_home(self) -> Path:

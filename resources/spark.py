@@ -91,6 +91,9 @@ class SparkEngine:
     def is_started(self) -> bool:
         return self._session is not None
 
+    def prepare(self) -> None:
+        """Have started what a session will need, without waiting for it; an in-process engine needs nothing."""
+
     def session_settings(self) -> dict[str, str]:
         """Return the settings of an in-process session, for benchmarks and `doctor`."""
         cores = os.cpu_count() or 2
@@ -101,16 +104,20 @@ class SparkEngine:
         }
         return {**SPEED, **scratch, **self.conf, **CORRECTNESS}
 
+    def start_settings(self) -> dict[str, str]:
+        """Return what a JVM is started with: the session's settings and delta-spark."""
+        settings, delta = self.session_settings(), delta_settings()
+        for key in _LISTS & settings.keys() & delta.keys():
+            delta[key] = f"{settings[key]},{delta[key]}"
+        return {**settings, **delta}
+
     def _start(self) -> SparkSession:
         check_java()
         from pyspark.sql import SparkSession
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
         builder = SparkSession.builder.appName("drainmark").master(self.master)
-        settings, delta = self.session_settings(), delta_settings()
-        for key in _LISTS & settings.keys() & delta.keys():
-            delta[key] = f"{settings[key]},{delta[key]}"
-        for key, value in {**settings, **delta}.items():
+        for key, value in self.start_settings().items():
             builder = builder.config(key, value)
         with _stderr_to(self.scratch / "driver.log"):
             return builder.getOrCreate()
@@ -164,6 +171,23 @@ class SparkEngine:
             self._session.interruptTag(tag)
         else:
             self._session.sparkContext.cancelJobsWithTag(tag)
+
+    @property
+    def session_id(self) -> str | None:
+        """Return by what name others can end this session; None where it dies with its process anyway."""
+        return None
+
+    def end_session(self, session_id: str) -> None:
+        """End what another process's session still computes, and free what it keeps; nothing if it is gone (H32)."""
+
+    def discard(self) -> None:
+        """Forget a session whose Spark is gone, without a word to it; the next use connects anew."""
+        with self._lock:
+            session, self._session = self._session, None
+            self._probed.clear()
+            if session is not None and self.is_remote:
+                session.release_session_on_close = False  # type: ignore[attr-defined]
+                session.stop()
 
     def stop(self) -> None:
         with self._lock:

@@ -39,6 +39,7 @@ class Consistent:
         runs: `backlog` or `per_trigger`.
         rewind_horizon: how many ids back a rewind can go (design.md §3.4).
         schedule: cron text; scan and run by Dagster schedule instead of a sensor.
+        linger: how long a run that a sensor started waits for further files; None for the setting `linger_seconds`.
     """
 
     trigger: str
@@ -49,6 +50,7 @@ class Consistent:
     runs: str = Runs.BACKLOG.value
     rewind_horizon: int = REWIND_HORIZON
     schedule: str | None = None
+    linger: dt.timedelta | None = None
 
 
 class Control:

@@ -213,7 +213,7 @@ def consistent(
 
     Durations are seconds (a float) or a `datetime.timedelta`.
     """
-    for name in ("period", "drain_timeout", "reset_timeout"):
+    for name in ("period", "drain_timeout", "reset_timeout", "linger"):
         value = parameters.get(name)
         if isinstance(value, int | float):
             parameters[name] = _seconds(value)

@@ -73,7 +73,7 @@ def after_failure(retry: Retry, *, group_size: int, attempts: int, max_attempts:
         return Leave()
     if retry in (Retry.WAIT, Retry.REFUSE):
         return Stop()
-    if group_size > 1:
+    if group_size > 1 and retry is not Retry.RENEW:
         return Split()
     if retry is Retry.PERMANENT:
         return Halt("the same input gives the same error again")

@@ -5,6 +5,7 @@ Errors are judged here, once: split and try again, end the run for a retry, halt
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -44,6 +45,7 @@ from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group
 from jobs.runtime.replacing import one_of_each
 from jobs.runtime.reports import GroupReport
+from jobs.runtime.spark_faults import lost_engine
 from jobs.runtime.storage_faults import no_space
 from jobs.state.keyed import KeyedState
 
@@ -263,7 +265,7 @@ class RegionRun:
                 table=name,
                 stored=table,
                 keys=operator.all_keys,
-                schema=StructType.fromJson(_json(self.blueprint.table(name).schema_json)),
+                schema=StructType.fromJson(json.loads(self.blueprint.table(name).schema_json)),
                 image=self.owner.history.image_of(name),
                 dropped=self.owner.history.dropped.get(name, 0),
                 live=table.live_files(),
@@ -378,6 +380,8 @@ class RegionRun:
 
 def classified(error: Exception) -> DrainmarkError:
     """Return the error as one of the tree: what user code, the store or the registry raised is told apart here."""
+    if (lost := lost_engine(error)) is not None:
+        return lost
     if isinstance(error, DrainmarkError):
         return error
     name = f"{type(error).__module__}.{type(error).__name__}"
@@ -387,12 +391,6 @@ def classified(error: Exception) -> DrainmarkError:
         wrapped = no_space(error) or OperatorFailed(f"{type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
-
-
-def _json(text: str) -> Any:
-    import json
-
-    return json.loads(text)
 
 
 __all__ = ["GroupReport", "Limits", "RegionRun", "classified"]

@@ -53,6 +53,8 @@ def dev(
     yes: Yes = False,
 ) -> None:
     """Start Dagster's web page and daemon on this project; files are processed as they arrive."""
+    from orchestration.engines import OWNER_VARIABLE, make_engine
+
     place = workplace(home)
     dagster_home = place.settings.dagster_home
     dagster_home.mkdir(parents=True, exist_ok=True)
@@ -62,7 +64,10 @@ def dev(
         remedy = "copy it from the repository"
         raise UsageError("there is no dagster.yaml, neither here nor in the installation", remedy=remedy)
     shutil.copyfile(configuration, dagster_home / "dagster.yaml")
-    environment = {**os.environ, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
+    own_pid = {OWNER_VARIABLE: str(os.getpid())}  # which stays Dagster's: the resident Spark ends with it
+    environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
+    os.environ.update(own_pid)
+    make_engine(place.settings, is_service=True).prepare()
     workspace = str(_SHIPPED / "workspace.yaml")
     command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", host, "-p", str(port)]
     output.note(f"http://{host}:{port}  (DAGSTER_HOME={dagster_home})")

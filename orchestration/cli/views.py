@@ -96,11 +96,12 @@ def _show_status(found: Sequence[dict[str, Any]]) -> None:
     rows = []
     for entry in found:
         owner, error = entry["owner"], entry["last_error"] or {}
+        state = f"{entry['state']}, idle" if entry["is_idle"] else entry["state"]
         attempts = f"{entry['consecutive_reset_attempts']} of {entry['max_consecutive_reset_attempts']}"
         pending = "unknown" if entry["pending_triggers"] is None else entry["pending_triggers"]
         rows.append(
             (
-                entry["region"], entry["state"], entry["committed_sequence_id"], entry["published_sequence_id"],
+                entry["region"], state, entry["committed_sequence_id"], entry["published_sequence_id"],
                 entry["epoch"], pending, attempts, f"pid {owner['pid']} on {owner['host']}" if owner else "",
                 entry["halt_reason"] or error.get("message"),
             )

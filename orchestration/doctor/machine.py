@@ -126,6 +126,26 @@ def spark_settings(conf: Mapping[str, str]) -> Finding:
     return ok("spark_conf", "no setting lets a commit overwrite another")
 
 
+def resident_spark(home: Path) -> list[Finding]:
+    """Say which resident Spark servers of this home are up; a start that failed is a failure."""
+    from resources.resident.files import all_servers
+
+    findings = []
+    for files in all_servers(home / "spark"):
+        access = files.access()
+        if access is None or not access.is_kept:
+            continue
+        if access.failure:
+            remedy = f'see {files.folder / "server.log"}; spark = "in-process" goes without it'
+            findings.append(fail("resident_spark", f"it does not start: {access.failure[-300:]}", remedy))
+        elif access.is_up:
+            restarts = f", restarted {access.starts - 1} times" if access.starts > 1 else ""
+            findings.append(ok("resident_spark", f"pid {access.pid} listens on 127.0.0.1:{access.port}{restarts}"))
+        else:
+            findings.append(ok("resident_spark", "it is about to start"))
+    return findings or [ok("resident_spark", "it does not run; the next run that uses it starts it")]
+
+
 def jars(are_cached: bool) -> Finding:
     """Say whether Spark starts without the network."""
     if are_cached:

@@ -30,7 +30,9 @@ WAIT_SECONDS = 180.0
 
 SETTINGS = """
 applications = ["log_watch"]
+spark = "in-process"
 spark_master = "local[2]"
+linger_seconds = 0.0
 sensor_interval_seconds = 1
 max_group_triggers = 4
 

@@ -73,7 +73,9 @@ dm.sink(totals, dm.DeltaUpsert("held_totals", keys=["k"]))
 
 SETTINGS = """
 applications = ["held.py"]
+spark = "in-process"
 spark_master = "local[1]"
+linger_seconds = 0.0
 lease_seconds = 6.0
 heartbeat_seconds = 1.0
 sensor_interval_seconds = 1

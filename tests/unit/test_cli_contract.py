@@ -204,6 +204,7 @@ def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFi
         "max_consecutive_reset_attempts": 5,
         "last_error": None,
         "owner": None,
+        "is_idle": False,
         "rewind_horizon": 0,
         "home": str(home),
     }

@@ -33,6 +33,37 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path.resolve()
 
 
+@pytest.mark.parametrize(
+    ("given", "master", "resident_for_dagster", "resident_for_the_command_line"),
+    [
+        ({}, "local[*]", True, False),
+        ({"spark_master": "local[4]"}, "local[4]", True, False),
+        ({"spark": "resident", "spark_master": "local[4]"}, "local[4]", True, True),
+        ({"spark": "in-process"}, "local[*]", False, False),
+        ({"spark": "local[2]"}, "local[2]", False, False),
+        ({"spark": "sc://host:15002"}, "sc://host:15002", False, False),
+        ({"spark_master": "sc://host:15002"}, "sc://host:15002", False, False),
+        ({"spark_master": "spark://host:7077"}, "spark://host:7077", False, False),
+    ],
+)
+def test_which_spark_is_meant(
+    tmp_path: Path,
+    given: dict[str, str],
+    master: str,
+    resident_for_dagster: bool,
+    resident_for_the_command_line: bool,
+) -> None:
+    settings = Settings(home=tmp_path, project_root=tmp_path, **given)
+    assert settings.master == master
+    assert settings.wants_resident(by_default=True) is resident_for_dagster
+    assert settings.wants_resident(by_default=False) is resident_for_the_command_line
+
+
+def test_a_spark_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="in-process"):
+        Settings(home=tmp_path, project_root=tmp_path, spark="yarn cluster")
+
+
 @pytest.mark.seed("H28")
 def test_home_is_beside_the_nearest_settings_file_from_any_folder_below(project: Path) -> None:
     settings = load_settings()

@@ -29,6 +29,7 @@ from jobs.regions.rules.connections import (
 from jobs.regions.rules.draft import Draft
 from jobs.regions.rules.names import bad_application_name, bad_name, duplicate_name
 from jobs.regions.rules.parameters import (
+    linger_invalid,
     negative_limit,
     nonpositive_timeout,
     period_forbidden,
@@ -72,6 +73,7 @@ RULES: tuple[Rule, ...] = (
     period_missing,
     period_forbidden,
     nonpositive_timeout,
+    linger_invalid,
     negative_limit,
     runs_unknown,
     schedule_forbidden,

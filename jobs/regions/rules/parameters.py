@@ -70,6 +70,28 @@ def nonpositive_timeout(draft: Draft) -> Iterator[Violation]:
                 )
 
 
+def linger_invalid(draft: Draft) -> Iterator[Violation]:
+    """`linger` is no duration, or the region has a run a trigger, which never lingers."""
+    for start, annotation in _starts(draft):
+        value = annotation.linger
+        if value is None:
+            continue
+        if not isinstance(value, dt.timedelta) or value < dt.timedelta(0):
+            yield broken(
+                "LINGER_INVALID",
+                start,
+                f"{start.name!r} has linger={value!r}, which is no duration",
+                "give seconds as a number from 0 up, or a datetime.timedelta",
+            )
+        elif value and annotation.runs == Runs.PER_TRIGGER:
+            yield broken(
+                "LINGER_INVALID",
+                start,
+                f"{start.name!r} has a run a trigger, which cannot linger for others",
+                'drop linger=, or make it runs="backlog"',
+            )
+
+
 def negative_limit(draft: Draft) -> Iterator[Violation]:
     """A number of attempts or ids is not a whole number from 0 up (V38)."""
     for start, annotation in _starts(draft):

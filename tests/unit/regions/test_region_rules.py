@@ -90,6 +90,11 @@ BROKEN = {
         declared(rewind_horizon=True),
     ],
     "RUNS_UNKNOWN": [declared(runs="per-trigger")],
+    "LINGER_INVALID": [
+        declared(linger=dt.timedelta(seconds=-1)),
+        declared(linger="1m"),
+        declared(linger=dt.timedelta(seconds=9), runs="per_trigger"),
+    ],
     "SCHEDULE_FORBIDDEN": [periodic(schedule="@daily")],
     "SCHEDULE_MALFORMED": [declared(schedule="daily"), declared(schedule="* * * *")],
     "BOTH_ANNOTATIONS": [app(start(autonomous=True))],

@@ -1,0 +1,49 @@
+"""Processes of this machine told apart: a pid alone may be another process by now, or one of an earlier boot.
+
+Light on purpose: the keeper of the resident server lives for days and loads nothing else.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+
+def process_started(pid: int) -> str | None:
+    """Return when a process of this machine started, as a text to compare; None if it is dead or a zombie.
+
+    On Linux it is counted in ticks since boot, which no change of the clock touches.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None if Path("/proc/self/stat").exists() else _process_started_by_psutil(pid)
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _process_started_by_psutil(pid: int) -> str | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
+    except psutil.NoSuchProcess:
+        return None
+
+
+@cache
+def boot_id() -> str:
+    """Return what two processes share only if one can see the other: the boot, and where pids are numbered apart."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        import psutil
+
+        return str(int(psutil.boot_time()))
+
+
+def is_running(pid: int, started: str | None, boot: str) -> bool:
+    """Say whether the very process that was noted with these facts runs now, in this boot and on this machine."""
+    return started is not None and boot == boot_id() and process_started(pid) == started

@@ -1,0 +1,209 @@
+"""Runs that stay for the next file: what they take, and whom they make way for. Real instances and runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
+
+from jobs.errors import Owned
+from jobs.protocol.history import Outcome
+from orchestration import operations
+from orchestration.assembly import Workplace, open_application
+from orchestration.lingering import CodeFiles, Lingering
+from orchestration.run_retries import SENSOR_TAG
+from orchestration.status import statuses
+from orchestration.watching import FolderWatch
+from orchestration.yielding import ASKED, Requests
+from resources.spark import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+FOR_EVER = 600.0
+
+
+def eventually(find: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := find():
+            return found
+        time.sleep(0.02)
+    pytest.fail(f"waited in vain for {what}")
+
+
+@pytest.fixture
+def place(tmp_path: Path, workplace: Workplace) -> Workplace:
+    (tmp_path / "inbox").mkdir()
+    workplace.settings = workplace.settings.model_copy(update={"linger_seconds": FOR_EVER})
+    return workplace
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with instance_at(tmp_path / "home" / "dagster") as opened:
+        yield opened
+
+
+class Running:
+    """A run of the region's job as a sensor starts it, in a thread."""
+
+    def __init__(self, place: Workplace, instance: dg.DagsterInstance, path: Path) -> None:
+        self.result: dg.ExecuteInProcessResult | None = None
+        repository = definitions(place, path)
+
+        def work() -> None:
+            self.result = execute(repository, instance, tags={SENSOR_TAG: f"{JOB}__sensor"})
+
+        self.thread = threading.Thread(target=work, daemon=True)
+        self.thread.start()
+
+    def end(self) -> dg.ExecuteInProcessResult:
+        self.thread.join(60)
+        assert not self.thread.is_alive(), "the run lingers on"
+        assert self.result is not None
+        return self.result
+
+
+def committed(place: Workplace) -> int:
+    return place.history(REGION).committed_id
+
+
+def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """One run, an id a file; status says that it idles; `reset --to` asks it to go, and no attempt is counted (E14)."""
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = Running(place, instance, write_application(tmp_path))
+    for number in (1, 2):
+        eventually(lambda number=number: committed(place) == number, f"id {number}")
+        drop(tmp_path, f"{number}.csv", "a,1\n")
+    eventually(lambda: committed(place) == 3, "id 3")
+    (status,) = eventually(lambda: [s for s in statuses(place, REGION) if s["is_idle"]], "an idle run")
+    assert status["state"] == "PROCESSING"
+    done = operations.reset(place, operations.plan_reset(place, REGION, operations.Target(to=1)))
+    assert done["requeued"] == 2
+    result = run.end()
+    assert result.success
+    history = place.history(REGION)
+    assert history.last_outcome is Outcome.CLEAN
+    assert history.attempts == 0
+    made = [event for event in result.all_events if event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION]
+    assert len([e for e in made if e.asset_key.path[-1] == "little_numbers"]) == 3, "events come group by group"
+
+
+def test_a_halt_is_obeyed_and_resume_needs_no_patience(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = Running(place, instance, write_application(tmp_path))
+    eventually(lambda: committed(place) == 1, "id 1")
+    assert operations.halt(place, REGION, "bad prices")["by"] == "owner"
+    assert not run.end().success
+    operations.resume(place, REGION, "mended")
+    assert place.history(REGION).halt is None
+
+
+def test_a_run_a_trigger_never_lingers(place: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    run = Running(place, instance, write_application(tmp_path, ', runs="per_trigger"'))
+    assert run.end().success
+
+
+def test_a_run_that_no_sensor_started_never_lingers(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    drop(tmp_path, "0.csv", "a,1\n")
+    assert execute(definitions(place, write_application(tmp_path)), instance).success
+
+
+# --- what it decides ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lingering(place: Workplace, tmp_path: Path) -> Lingering:
+    opened = open_application(str(write_application(tmp_path)))
+    region = opened.region(REGION)
+    return Lingering(
+        region=REGION, registry=place.registry, watch=FolderWatch(workplace=place, region=region), seconds=FOR_EVER,
+        until=time.monotonic() + FOR_EVER, interrupted=threading.Event(),
+        requests=Requests(place.registry, REGION), code=CodeFiles(opened, tmp_path),
+    )  # fmt: skip
+
+
+def in_a_moment(action: Callable[[], Any]) -> None:
+    threading.Timer(0.5, action).start()
+
+
+def test_a_new_file_is_more(lingering: Lingering, place: Workplace, tmp_path: Path) -> None:
+    in_a_moment(lambda: drop(tmp_path, "0.csv", "a,1\n"))
+    assert lingering.has_more()
+    assert place.registry.pending_count(REGION) == 1
+
+
+def test_an_interruption_and_a_request_to_halt_are_for_the_run_to_obey(lingering: Lingering, place: Workplace) -> None:
+    place.registry.request_halt(REGION, "enough")
+    assert lingering.has_more()
+    lingering.interrupted.set()
+    assert lingering.has_more()
+
+
+def test_it_goes_when_it_is_asked_to(lingering: Lingering, place: Workplace) -> None:
+    in_a_moment(lambda: place.registry.save_cursor(REGION, ASKED, "please"))
+    assert not lingering.has_more()
+    assert "asked" in lingering.why
+
+
+def test_it_goes_when_its_code_is_another_one(lingering: Lingering, tmp_path: Path) -> None:
+    in_a_moment(lambda: os.utime(tmp_path / "little.py", (1, 1)))
+    assert not lingering.has_more()
+    assert "little.py" in lingering.why
+
+
+def test_it_goes_when_nothing_came_when_its_time_is_over_and_when_another_run_waits(lingering: Lingering) -> None:
+    lingering.seconds = 0.1
+    assert not lingering.has_more()
+    assert "nothing came" in lingering.why
+    lingering.seconds, lingering.until = FOR_EVER, time.monotonic()
+    assert not lingering.has_more()
+    assert "over" in lingering.why
+    lingering.until += FOR_EVER
+    lingering.is_in_the_way = lambda: True
+    lingering._seldom_at = 0.0
+    assert not lingering.has_more()
+    assert "turn" in lingering.why
+
+
+def test_a_folder_at_rest_is_not_scanned(lingering: Lingering, place: Workplace, tmp_path: Path) -> None:
+    """A look costs a stat; what changed in a folder is seen at once all the same."""
+    watch = lingering.watch
+    drop(tmp_path, "0.csv", "a,1\n")
+    time.sleep(0.2)
+    assert watch.look() == 1
+    scanned_at = watch._scanned_at
+    for _ in range(3):
+        time.sleep(0.05)
+        assert watch.look() == 0
+    assert watch._scanned_at == scanned_at
+    drop(tmp_path, "1.csv", "a,1\n")
+    assert eventually(watch.look, "the second file", 5.0) == 1
+
+
+def test_a_verb_does_not_wait_for_a_run_that_does_not_linger(place: Workplace, engine: SparkEngine) -> None:
+    other = Workplace(place.settings)
+    other.use_engine(engine)
+    owner = place.owner(REGION, run_id="at-work")
+    owner.claim()
+    started = time.monotonic()
+    with pytest.raises(Owned):
+        operations.resume(other, REGION, "please")
+    assert other.registry.load_cursor(REGION, ASKED) is None, "it was not even asked"
+    assert time.monotonic() - started < operations._HALT_PATIENCE_SECONDS
+    owner.release(Outcome.CLEAN)
+    other.registry.close()
