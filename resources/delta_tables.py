@@ -14,6 +14,7 @@ from jobs.errors import SchemaMismatch
 from jobs.protocol.manifest import StagedFile
 from jobs.runtime.ports import RowsOf
 from resources import delta_commits, log_keeping
+from resources.compaction import runs_to_compact
 from resources.delta_commits import Act, Faults, Published
 from resources.evolution import added_columns, widen
 from resources.keyed_merges import KEEP_COLUMN, arrow_schema, of_ids, quoted, require_unique, rows_to_restore, up_to
@@ -22,8 +23,6 @@ from resources.staging import SEQUENCE_COLUMN, Staging, verify
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-SMALL_FILE_BYTES = 32 * 2**20
 
 
 class ManagedTable:
@@ -263,7 +262,7 @@ class ManagedTable:
         if delta_commits.txn_version(opened, self.region) != version:
             return False
         live = delta_commits.live_files(opened, self.folder)
-        runs = _runs_to_compact(live, files_at_least, horizon_id)
+        runs = runs_to_compact(live, files_at_least, horizon_id)
         if not runs:
             return False
         schema = arrow_schema(opened)
@@ -379,31 +378,6 @@ def _as_table(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         msg = f"rows for {table} do not fit its columns: {error}"
         raise SchemaMismatch(msg, columns=tuple(schema.names)) from error
-
-
-def _runs_to_compact(files: Iterable[StagedFile], files_at_least: int, horizon_id: int) -> list[tuple[StagedFile, ...]]:
-    """Runs of small neighbours, each without a first file that outweighs the rest: old rows are rewritten O(log n)
-    times, not with every run."""
-    runs: list[list[StagedFile]] = [[]]
-    for file in files:
-        is_beyond = (file.first_id or 0) > horizon_id
-        if file.size >= SMALL_FILE_BYTES or (not is_beyond and (file.last_id or 0) > horizon_id):
-            runs.append([])
-            continue
-        run = runs[-1]
-        if run and (
-            ((run[-1].first_id or 0) > horizon_id) != is_beyond or _bytes(run) + file.size > SMALL_FILE_BYTES * 4
-        ):
-            runs.append(run := [])
-        run.append(file)
-    for run in runs:
-        while len(run) >= files_at_least and run[0].rows > sum(file.rows for file in run[1:]):
-            del run[0]
-    return [tuple(run) for run in runs if len(run) >= max(files_at_least, 2)]
-
-
-def _bytes(files: Iterable[StagedFile]) -> int:
-    return sum(file.size for file in files)
 
 
 def _values(columns: Iterable[str]) -> dict[str, str]:

@@ -7,15 +7,15 @@ both ways. What is parsed is materialised by that: in memory for a small group, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.runtime.inspecting import Expected
+from jobs.runtime.text_values import NotSure, Reader, reader_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,13 +38,6 @@ _CSV_OPTIONS: Mapping[str, frozenset[str]] = {
 }
 _SEPARATORS = frozenset({",", ";", "|", "\t"})
 _BLANKS = bytes(range(33)).decode()
-_NAIVE_LENGTHS = (19, 23, 26)
-_ZONED_LENGTHS = (20, 24, 27)
-_DATE_LENGTH = 10
-
-
-class _NotSure(Exception):
-    """Spark might read this otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +161,7 @@ def can_parse(expected: Expected) -> bool:
         and plain
         and len(columns) > 1
         and expected.dialect.sep in _SEPARATORS
-        and all(_reader_of(kind) is not None for _, kind in columns)
+        and len(_readers_of(expected)) == len(columns)
     )
 
 
@@ -205,7 +198,7 @@ def parse_files(files: Sequence[File], expected: Expected) -> tuple[pa.Table | N
 
     try:
         table = _rows_of(files, expected)
-    except (_NotSure, pa.ArrowException):
+    except (NotSure, pa.ArrowException):
         if len(files) == 1:
             return None, {}
     else:
@@ -222,7 +215,7 @@ def _rows_of(files: Sequence[File], expected: Expected) -> Any:
     table = _parse_text(content) if expected.format == "text" else _parse_csv(content, expected)
     # A file has at most as many rows as lines: where the sums are equal, each file's count is.
     if len(files) > 1 and table.num_rows != sum(file.records for file in files):
-        raise _NotSure
+        raise NotSure
     return table
 
 
@@ -274,7 +267,7 @@ def _parse_csv(content: bytes, expected: Expected) -> pa.Table:
     from pyarrow import csv
 
     columns, dialect = expected.columns or (), expected.dialect
-    readers = [_reader_of(kind) for _, kind in columns]
+    readers = _readers_of(expected)
     names = [str(place) for place in range(len(columns))]  # the same name twice would be one column of the reader's
     if not content:
         return pa.table([pa.array([], reader.kind) for reader in readers], names=[name for name, _ in columns])
@@ -293,9 +286,13 @@ def _parse_csv(content: bytes, expected: Expected) -> pa.Table:
         ),
     )
     if dialect.sep in _BLANKS and _has_blank_line(table.columns):
-        raise _NotSure  # no record of Spark's
+        raise NotSure  # no record of Spark's
     read = [reader.convert(column, reader.kind) for reader, column in zip(readers, table.columns, strict=True)]
     return pa.table(read, names=[name for name, _ in columns])
+
+
+def _readers_of(expected: Expected) -> list[Reader]:
+    return [reader for _, kind in expected.columns or () if (reader := reader_of(kind)) is not None]
 
 
 def _block_size(content: bytes) -> int:
@@ -318,102 +315,3 @@ def _has_blank_line(texts: Sequence[Any]) -> bool:
 
     blank = (pc.fill_null(pc.equal(pc.ascii_trim(column, _BLANKS), ""), True) for column in texts)
     return bool(pc.any(functools.reduce(pc.and_, blank)).as_py())
-
-
-# --- types -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """How a column of texts gets its type; `_NotSure` where Spark may see other values."""
-
-    kind: Any
-    convert: Callable[[Any, Any], Any]
-
-
-@lru_cache(maxsize=256)
-def _reader_of(kind: Any) -> _Reader | None:
-    from pyspark.sql import types
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    readers: Mapping[type, Callable[[Any, Any], Any]] = {
-        types.ByteType: _integers,
-        types.ShortType: _integers,
-        types.IntegerType: _integers,
-        types.LongType: _integers,
-        types.FloatType: _floats,
-        types.DoubleType: _floats,
-        types.StringType: lambda texts, kind: texts,
-        types.BooleanType: _booleans,
-        types.DateType: _dates,
-        types.TimestampType: _timestamps,
-        types.TimestampNTZType: _timestamps_without_zone,
-    }
-    found = readers.get(type(kind))
-    if found is None or (isinstance(kind, types.StringType) and kind != types.StringType()):
-        return None
-    return _Reader(to_arrow_type(kind, timezone="UTC"), found)
-
-
-def _integers(texts: Any, kind: Any) -> Any:
-    import pyarrow.compute as pc
-
-    if pc.any(pc.match_substring(texts, "x")).as_py() or pc.any(pc.match_substring(texts, "X")).as_py():
-        raise _NotSure  # 0x1F would be taken for 31
-    return pc.cast(texts, kind)
-
-
-def _floats(texts: Any, kind: Any) -> Any:
-    import pyarrow.compute as pc
-
-    numbers = pc.cast(texts, kind)
-    if pc.all(pc.is_finite(numbers)).as_py() is False:
-        raise _NotSure  # what is no number, or too large, has other names there
-    return numbers
-
-
-def _booleans(texts: Any, kind: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lower = pc.utf8_lower(texts)
-    if not pc.all(pc.is_in(lower, value_set=pa.array(["true", "false", None]))).as_py():
-        raise _NotSure
-    return pc.cast(lower, kind)
-
-
-def _dates(texts: Any, kind: Any) -> Any:
-    import pyarrow.compute as pc
-
-    _require_lengths(texts, (_DATE_LENGTH,))
-    return pc.cast(texts, kind)
-
-
-def _timestamps(texts: Any, kind: Any) -> Any:
-    """Read times that all end in Z, or all have no zone: the session's is UTC."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    zoned = pc.ends_with(texts, "Z")
-    if not pc.any(zoned).as_py():
-        return pc.cast(_timestamps_without_zone(texts, pa.timestamp("us")), kind)
-    if not pc.all(zoned).as_py():
-        raise _NotSure
-    _require_lengths(texts, _ZONED_LENGTHS)
-    return pc.cast(texts, kind)
-
-
-def _timestamps_without_zone(texts: Any, kind: Any) -> Any:
-    import pyarrow.compute as pc
-
-    _require_lengths(texts, _NAIVE_LENGTHS)
-    return pc.cast(texts, kind)
-
-
-def _require_lengths(texts: Any, allowed: Sequence[int]) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lengths = pc.binary_length(texts)
-    if not pc.all(pc.is_in(lengths, value_set=pa.array([*allowed, None], lengths.type))).as_py():
-        raise _NotSure
