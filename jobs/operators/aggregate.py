@@ -28,6 +28,7 @@ from jobs.state.aggregations import (
     state_columns,
     sum,  # noqa: A004
 )
+from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,6 +80,8 @@ class Aggregate(Operator):
     summary: ClassVar[str] = "keyed running or tumbling aggregate"
     keeps_tags: ClassVar[bool] = True
     is_stateful: ClassVar[bool] = True
+    non_blocking: ClassVar[bool] = True
+    state_class: ClassVar[type[KeyedState]] = KeyedState
 
     keys: tuple[str, ...]
     values: Mapping[str, Aggregation]

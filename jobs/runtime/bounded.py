@@ -7,21 +7,38 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from typing import Any
 
 from jobs.errors import DrainmarkError, Interrupted
 
 INTERRUPT_GRACE_SECONDS = 10.0
-_POLL_SECONDS = 0.05
+POLL_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class Grace:
+    """The ten seconds that a signal leaves to everything that is under way, counted from when it was first seen."""
+
+    is_interrupted: Callable[[], bool]
+    _until: float | None = None
+
+    def is_over(self) -> bool:
+        if not self.is_interrupted():
+            return False
+        if self._until is None:
+            self._until = time.monotonic() + INTERRUPT_GRACE_SECONDS
+        return time.monotonic() > self._until
 
 
 def bounded(
     action: Callable[[], Any],
     seconds: float,
-    interrupted: threading.Event,
+    grace: Grace,
     *,
     late: Callable[[float], DrainmarkError],
     cancel: Callable[[], None] = lambda: None,
+    watch: Callable[[], None] = lambda: None,
 ) -> Any:
     """Run an action in a thread of its own and return its result, or abandon it.
 
@@ -29,8 +46,9 @@ def bounded(
 
     Args:
         seconds: after which `cancel` is called and `late(seconds)` raised.
-        interrupted: once set, the action has ten seconds to end by itself.
+        grace: once a signal came, the time that is left to end by itself.
         cancel: stops what the action started elsewhere (Spark jobs).
+        watch: called meanwhile; what it raises ends the action, too.
 
     Raises:
         Interrupted: the grace after a signal is over; costs no attempt.
@@ -45,19 +63,20 @@ def bounded(
 
     threading.Thread(target=work, daemon=True, name="bounded").start()
     deadline = time.monotonic() + seconds
-    grace: float | None = None
     while True:
         try:
-            return future.result(timeout=_POLL_SECONDS)
+            return future.result(timeout=POLL_SECONDS)
         except FutureTimeout:
             if future.done():
                 raise
-        now = time.monotonic()
-        if interrupted.is_set() and grace is None:
-            grace = now + INTERRUPT_GRACE_SECONDS
-        if grace is not None and now > grace:
+        try:
+            watch()
+        except Exception:
+            cancel()
+            raise
+        if grace.is_over():
             cancel()
             raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
-        if now > deadline:
+        if time.monotonic() > deadline:
             cancel()
             raise late(seconds)

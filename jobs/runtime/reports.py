@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jobs.protocol.transitions import State
 from jobs.runtime.group import StagedGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """What became of one group: the numbers of a Dagster event and of a progress bar."""
+    """What became of one group: the numbers of a Dagster event and of a progress bar.
+
+    Attributes:
+        state: the controller's, right after: CHECKPOINT_PENDING where the next group was processed meanwhile (N21).
+    """
 
     region: str
     first_id: int
@@ -27,6 +32,7 @@ class GroupReport:
     drain_seconds: float
     checkpoint_seconds: float
     publish_seconds: float
+    state: str = State.PROCESSING.value
 
     @property
     def triggers(self) -> int:

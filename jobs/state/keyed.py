@@ -15,6 +15,7 @@ from jobs.errors import SplitBrain
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.lazy import F
 from jobs.protocol.manifest import Image, StagedFile
+from jobs.state.handlers import Frozen, StagingFolder, Written
 from jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
@@ -123,42 +124,66 @@ class KeyedState:
                 self._frame = frame_of(session, self.rows).coalesce(1)
             frame = self._frame
             return frame.select(*(f"`{name}`" for name in partials.columns))
-        rows = self._large(session)
+        rows = self._large(session, self.files_for_spark)
         changed = partials.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(self.keys)))
         same = [rows[f"`{key}`"].eqNullSafe(changed[f"_changed_{i}"]) for i, key in enumerate(self.keys)]
         kept = rows.join(changed.distinct(), on=same, how="left_semi")
         return kept.select(*(f"`{name}`" for name in partials.columns))
 
-    def _large(self, session: SparkSession) -> DataFrame:
-        paths = self.stored.spark_paths(self.files_for_spark)
+    def _large(self, session: SparkSession, files: Sequence[StagedFile]) -> DataFrame:
+        paths = self.stored.spark_paths(files)
         rows = session.read.schema(self.schema).parquet(*paths)
         payload = F.struct(*(f"`{name}`" for name in rows.columns))
         last = rows.groupBy(*(f"`{key}`" for key in self.keys)).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
         return last.select("_last.*")
 
-    def advance(self, files: Sequence[StagedFile], changes: pa.Table | None, image: Image | None) -> None:
-        """Take over the changes of a group that is committed.
+    # --- checkpoints: see `StateHandler` ----------------------------------------------------------------------------
 
-        Args:
-            changes: the rows of `files` where they are in memory, else None.
-            image: written with this group.
-        """
-        import pyarrow as pa
-
+    def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
+        """Take over the changes of a drained group, and freeze the state (N15)."""
+        unwritten = changes if not files and changes is not None and changes.num_rows else None
+        new_rows = unwritten.num_rows if unwritten is not None else sum(file.rows for file in files)
+        has_image = new_rows > 0 and self.image_due(new_rows, max(len(files), 1))
         was_small = self.is_small
         self.change_files.extend(files)
-        if image is not None:
-            self.image_files, self.change_files = image.files, []
-        if not files:
-            return
-        self._frame = None
-        if not was_small:
-            return
+        if new_rows:
+            self._frame = None
+            self.rows = self._folded(files, changes) if was_small else None
+        return Frozen(
+            at=at, changes=unwritten, rows=self.rows, files=(*self.image_files, *self.change_files),
+            has_image=has_image,
+        )  # fmt: skip
+
+    def _folded(self, files: Sequence[StagedFile], changes: pa.Table | None) -> pa.Table | None:
+        import pyarrow as pa
+
+        if changes is None:
+            if sum(file.size for file in files) > SMALL_STATE_BYTES:
+                return None
+            changes = pa.concat_tables(self.stored.read_each(files))
+        return last_per_key(_joined(self.rows, changes), self.keys)
+
+    def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
+        """Write the changes that are in memory, and the state whole where that is due."""
+        files = staging.write(frozen.changes, "rows") if frozen.changes is not None else ()
+        if not frozen.has_image:
+            return Written(files=files)
+        if frozen.rows is not None:
+            whole = staging.write(frozen.rows, "image")
+        else:
+            self._large(session, (*frozen.files, *files)).write.parquet(str(staging.path("image")))
+            whole = staging.describe("image")
+        return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
+
+    def checkpointed(self, written: Written) -> None:
+        """Note what the checkpoint wrote; a state that outgrew the memory is read from its files from now on."""
+        self.change_files.extend(written.files)
+        if written.image is not None:
+            self.image_files, self.change_files = written.image.files, []
         if sum(file.size for file in (*self.image_files, *self.change_files)) > SMALL_STATE_BYTES:
-            self.rows = None
-            return
-        new = changes if changes is not None else pa.concat_tables(self.stored.read_each(files))
-        self.rows = last_per_key(_joined(self.rows, new), self.keys)
+            self.rows = self._frame = None
+        elif self.rows is None and written.image is not None:
+            self.rows = self._read_small(self.image_files, written.image.at)
 
     def read_if_small(self, files: Sequence[StagedFile]) -> pa.Table | None:
         """Return a group's staged changes where they and the state fit in memory: no job is needed to fold them."""
@@ -174,19 +199,6 @@ class KeyedState:
         whole = sum(file.rows for file in self.image_files)
         files = len(self.change_files) + new_files
         return changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES
-
-    def image_rows(self, session: SparkSession, changes: pa.Table | None, staged: DataFrame) -> pa.Table | DataFrame:
-        """Return the state after the group, one row a key: in memory if all of it is, else as a frame."""
-        if self.is_small and changes is not None:
-            return last_per_key(_joined(self.rows, changes), self.keys)
-        rows = staged
-        if not self.is_small:
-            rows = self._large(session).unionByName(staged)
-        elif self.rows is not None:
-            rows = frame_of(session, self.rows).unionByName(staged)
-        payload = F.struct(*(f"`{name}`" for name in rows.columns))
-        last = rows.groupBy(*(f"`{key}`" for key in self.keys)).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
-        return last.select("_last.*")
 
 
 def _joined(before: pa.Table | None, new: pa.Table) -> pa.Table:

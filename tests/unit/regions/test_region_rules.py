@@ -90,6 +90,7 @@ BROKEN = {
         declared(rewind_horizon=True),
     ],
     "RUNS_UNKNOWN": [declared(runs="per-trigger")],
+    "CHECKPOINTS_UNKNOWN": [declared(checkpoints="nonblocking")],
     "SCHEDULE_FORBIDDEN": [periodic(schedule="@daily")],
     "SCHEDULE_MALFORMED": [declared(schedule="daily"), declared(schedule="* * * *")],
     "BOTH_ANNOTATIONS": [app(start(autonomous=True))],
