@@ -91,6 +91,7 @@ class RegionStates:
             image=history.image_of(name),
             dropped=history.dropped.get(name, 0),
             live=table.live_files(),
+            depth=operator.depth,
         )
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.arrow_frames import frame_of
 from jobs.errors import SplitBrain
-from jobs.graph.operator import SEQUENCE_ID
+from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.lazy import F
 from jobs.protocol.manifest import Image, StagedFile
 from jobs.state.handlers import Frozen, StagingFolder, Written
-from jobs.state.keyed_rows import last_per_key
+from jobs.state.keyed_rows import last_per_key, last_rows_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,8 @@ class KeyedState:
         keys: key columns.
         schema: Spark's type of its rows.
         image_files, change_files: what the state is made of.
-        rows: one row a key while the state is small, else None.
+        rows: the state's rows while it is small, else None.
+        depth: how many rows of a key are kept, the last ones by id and position.
     """
 
     table: str
@@ -55,6 +56,7 @@ class KeyedState:
     image_files: tuple[StagedFile, ...] = ()
     change_files: list[StagedFile] = field(default_factory=list)
     rows: pa.Table | None = None
+    depth: int = 1
     _frame: DataFrame | None = None
 
     @classmethod
@@ -68,6 +70,7 @@ class KeyedState:
         image: Image | None,
         live: Sequence[StagedFile],
         dropped: int = 0,
+        depth: int = 1,
     ) -> KeyedState:
         """Read the state that the published files and the newest image make up.
 
@@ -88,7 +91,7 @@ class KeyedState:
         changes = [file for file in live if (file.last_id or 0) > after]
         state = cls(
             table=table, stored=stored, keys=tuple(keys), schema=schema,
-            image_files=image.files if image else (), change_files=changes,
+            image_files=image.files if image else (), change_files=changes, depth=depth,
         )  # fmt: skip
         files = (*state.image_files, *changes)
         if sum(file.size for file in files) <= SMALL_STATE_BYTES:
@@ -104,7 +107,10 @@ class KeyedState:
         for file, rows in zip(files, self.stored.read_each(files), strict=True):
             is_image = file.path in images  # a compacted file of changes may reach back behind the image
             tables.append(rows if is_image else rows.filter(pc.greater(rows[SEQUENCE_ID], after)))
-        return last_per_key(pa.concat_tables(tables, promote_options="permissive"), self.keys) if tables else None
+        return self._last(pa.concat_tables(tables, promote_options="permissive")) if tables else None
+
+    def _last(self, rows: pa.Table) -> pa.Table:
+        return last_per_key(rows, self.keys) if self.depth == 1 else last_rows_per_key(rows, self.keys, self.depth)
 
     @property
     def is_small(self) -> bool:
@@ -124,18 +130,25 @@ class KeyedState:
                 self._frame = frame_of(session, self.rows).coalesce(1)
             frame = self._frame
             return frame.select(*(f"`{name}`" for name in partials.columns))
-        rows = self._large(session, self.files_for_spark)
+        rows = self._large(session, self.files_for_spark, is_exact=self.depth == 1)
         changed = partials.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(self.keys)))
         same = [rows[f"`{key}`"].eqNullSafe(changed[f"_changed_{i}"]) for i, key in enumerate(self.keys)]
         kept = rows.join(changed.distinct(), on=same, how="left_semi")
         return kept.select(*(f"`{name}`" for name in partials.columns))
 
-    def _large(self, session: SparkSession, files: Sequence[StagedFile]) -> DataFrame:
-        paths = self.stored.spark_paths(files)
-        rows = session.read.schema(self.schema).parquet(*paths)
-        payload = F.struct(*(f"`{name}`" for name in rows.columns))
-        last = rows.groupBy(*(f"`{key}`" for key in self.keys)).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
-        return last.select("_last.*")
+    def _large(self, session: SparkSession, files: Sequence[StagedFile], *, is_exact: bool = True) -> DataFrame:
+        """Return the rows of a state, of several rows a key also some that have left it unless it is to be exact."""
+        from pyspark.sql import Window
+
+        rows = session.read.schema(self.schema).parquet(*self.stored.spark_paths(files))
+        keys = [f"`{key}`" for key in self.keys]
+        if self.depth == 1:
+            payload = F.struct(*(f"`{name}`" for name in rows.columns))
+            return rows.groupBy(*keys).agg(F.max_by(payload, SEQUENCE_ID).alias("_last")).select("_last.*")
+        if not is_exact:
+            return rows
+        newest = Window.partitionBy(*keys).orderBy(F.desc(SEQUENCE_ID), F.desc(POSITION))
+        return rows.withColumn("_age", F.row_number().over(newest)).where(F.col("_age") <= self.depth).drop("_age")
 
     # --- checkpoints: see `StateHandler` ----------------------------------------------------------------------------
 
@@ -161,7 +174,7 @@ class KeyedState:
             if sum(file.size for file in files) > SMALL_STATE_BYTES:
                 return None
             changes = pa.concat_tables(self.stored.read_each(files))
-        return last_per_key(_joined(self.rows, changes), self.keys)
+        return self._last(_joined(self.rows, changes))
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
         """Write the changes that are in memory, and the state whole where that is due."""
