@@ -31,16 +31,8 @@ class Grace:
         return time.monotonic() > self._until
 
 
-def bounded(
-    action: Callable[[], Any],
-    seconds: float,
-    grace: Grace,
-    *,
-    late: Callable[[float], DrainmarkError],
-    cancel: Callable[[], None] = lambda: None,
-    watch: Callable[[], None] = lambda: None,
-) -> Any:
-    """Run an action in a thread of its own and return its result, or abandon it.
+class Bounded:
+    """An action in a thread of its own, for a bounded time: its result is awaited, or it is abandoned.
 
     What is abandoned may go on for a while; it must be something that only stages, or that a fence refuses.
 
@@ -48,35 +40,45 @@ def bounded(
         seconds: after which `cancel` is called and `late(seconds)` raised.
         grace: once a signal came, the time that is left to end by itself.
         cancel: stops what the action started elsewhere (Spark jobs).
-        watch: called meanwhile; what it raises ends the action, too.
-
-    Raises:
-        Interrupted: the grace after a signal is over; costs no attempt.
     """
-    future: Future[Any] = Future()
 
-    def work() -> None:
-        try:
-            future.set_result(action())
-        except BaseException as error:
-            future.set_exception(error)
+    def __init__(
+        self,
+        action: Callable[[], Any],
+        seconds: float,
+        grace: Grace,
+        *,
+        late: Callable[[float], DrainmarkError],
+        cancel: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.cancel = cancel
+        self._seconds, self._grace, self._late = seconds, grace, late
+        self._future: Future[Any] = Future()
+        self._deadline = time.monotonic() + seconds
 
-    threading.Thread(target=work, daemon=True, name="bounded").start()
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return future.result(timeout=POLL_SECONDS)
-        except FutureTimeout:
-            if future.done():
-                raise
-        try:
-            watch()
-        except Exception:
-            cancel()
-            raise
-        if grace.is_over():
-            cancel()
-            raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
-        if time.monotonic() > deadline:
-            cancel()
-            raise late(seconds)
+        def work() -> None:
+            try:
+                self._future.set_result(action())
+            except BaseException as error:
+                self._future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True, name="bounded").start()
+
+    def result(self) -> Any:
+        """Return what the action returns, or raise what it raises.
+
+        Raises:
+            Interrupted: the grace after a signal is over; costs no attempt.
+        """
+        while True:
+            try:
+                return self._future.result(timeout=POLL_SECONDS)
+            except FutureTimeout:
+                if self._future.done():
+                    raise
+            if self._grace.is_over():
+                self.cancel()
+                raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
+            if time.monotonic() > self._deadline:
+                self.cancel()
+                raise self._late(self._seconds)

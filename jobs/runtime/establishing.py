@@ -33,6 +33,7 @@ class Establishing:
         deadline: by the monotonic clock; the commit has begun by then, or never does (E15).
         tag: marks its Spark jobs.
         commit_seconds, publish_seconds: once it is established.
+        pending_seconds: since `begin`, once it is established.
     """
 
     owner: RegionOwner
@@ -44,6 +45,7 @@ class Establishing:
     tag: str
     commit_seconds: float = 0.0
     publish_seconds: float = 0.0
+    pending_seconds: float = 0.0
     _done: Future[None] = field(default_factory=Future)
     _gate: threading.Lock = field(default_factory=threading.Lock)
     _is_committing: bool = False
@@ -70,16 +72,9 @@ class Establishing:
             except FutureTimeout:
                 if self._done.done():
                     raise
-            self.check()
-
-    def check(self) -> None:
-        """Raise what `wait` would raise by now."""
-        if self._done.done():
-            self._done.result()
-            return
-        over = self.grace.is_over()
-        if (over or time.monotonic() > self.deadline) and self._abandon():
-            raise Interrupted("the group was abandoned", remedy="start it again") if over else self.late
+            over = self.grace.is_over()
+            if (over or time.monotonic() > self.deadline) and self._abandon():
+                raise Interrupted("the group was abandoned", remedy="start it again") if over else self.late
 
     def _abandon(self) -> bool:
         """See to it that the group is not committed; False where its commit has begun: that one is awaited."""
@@ -98,6 +93,7 @@ class Establishing:
             self._done.set_result(None)
 
     def _establish(self) -> None:
+        begun = time.monotonic()
         reach(FailPoint.CHECKPOINT_PENDING)
         if self.staged.frozen:
             with self.states.outside.engine.tagged(self.tag):
@@ -111,4 +107,6 @@ class Establishing:
         row = self.owner.commit(self.staged)
         committed = time.monotonic()
         self.owner.publish(row)
-        self.commit_seconds, self.publish_seconds = committed - started, time.monotonic() - committed
+        ended = time.monotonic()
+        self.commit_seconds, self.publish_seconds = committed - started, ended - committed
+        self.pending_seconds = ended - begun

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from jobs.errors import DrainTimeout
 from jobs.failpoints import FailPoint, reach
 from jobs.graph.annotations import Checkpoints
-from jobs.protocol.transitions import Event, State
+from jobs.protocol.transitions import Event
 from jobs.protocol.triggers import Trigger
 from jobs.runtime.blueprint import Blueprint
-from jobs.runtime.bounded import Grace, bounded
+from jobs.runtime.bounded import Bounded, Grace
 from jobs.runtime.establishing import Establishing
 from jobs.runtime.group import GroupWork, StagedGroup
 from jobs.runtime.owner import RegionOwner
@@ -43,6 +43,8 @@ class Pipeline:
     grace: Grace
     small_bytes: int
     under_way: Establishing | None = None
+    _staging: Bounded | None = None
+    _ended: StagedGroup | None = None
 
     @property
     def is_blocking(self) -> bool:
@@ -54,13 +56,8 @@ class Pipeline:
         """Return the triggers of the checkpoint under way: they are pending until it has ended."""
         return self.under_way.triggers if self.under_way else ()
 
-    def stage(self, pending: Sequence[Trigger]) -> StagedGroup:
-        """Assign ids to triggers and stage them as a group; ends early where the checkpoint under way fails.
-
-        Raises:
-            DrainTimeout, Interrupted, DrainmarkError: the group, or the checkpoint under way, failed; nothing is left
-                but orphans.
-        """
+    def stage(self, pending: Sequence[Trigger]) -> None:
+        """Assign ids to triggers and begin to stage them as a group; `staged` awaits it."""
         reach(FailPoint.ASSIGN_BEFORE)
         if self.under_way is None:
             self.owner.moved(Event.TRIGGERED)
@@ -76,20 +73,30 @@ class Pipeline:
             small=group.bytes_to_read <= self.small_bytes,
             tag=_tag(group),
         )
-        staged: StagedGroup = bounded(
+        self._staging = Bounded(
             work.stage,
             self._drain_timeout,
             self.grace,
             late=lambda _: self._too_late(group),
             cancel=lambda: self.outside.engine.cancel(work.tag),
-            watch=self.under_way.check if self.under_way else lambda: None,
         )
-        return staged
+
+    def staged(self) -> StagedGroup | None:
+        """Await the group that is being staged, None where none is; the checkpoint before it has ended.
+
+        Raises:
+            DrainTimeout, Interrupted, DrainmarkError: it failed; nothing is left but orphans.
+        """
+        staging, self._staging = self._staging, None
+        try:
+            return staging.result() if staging is not None else None
+        finally:
+            ended, self._ended = self._ended, None
+            if ended is not None:
+                self.states.checkpointed(ended)
 
     def begin(self, staged: StagedGroup) -> None:
         """Freeze the states of a staged group and begin its checkpoint, the one before having ended (N13, N14, N19)."""
-        if self.owner.state is State.PROCESSING:
-            self.owner.moved(Event.TRIGGERED, told=False)
         frozen = self.states.freeze(staged)
         self.states.keep_copies(frozen)
         if not self.is_blocking:
@@ -106,11 +113,8 @@ class Pipeline:
         )
         self.under_way.begin()
 
-    def end(self, *, is_followed: bool) -> Establishing:
-        """Await the checkpoint under way, after which none is, and note what it wrote.
-
-        Args:
-            is_followed: another one begins at once.
+    def end(self) -> Establishing:
+        """Await the checkpoint under way, after which none is; where it fails, what is being staged is dropped (X12).
 
         Raises:
             DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
@@ -119,17 +123,34 @@ class Pipeline:
         done, self.under_way = self.under_way, None
         if done is None:
             raise RuntimeError("no checkpoint is under way")
-        done.wait()
-        self.states.checkpointed(done.staged)
-        self.owner.moved(Event.CHECKPOINTED, told=not is_followed)
+        try:
+            done.wait()
+        except Exception:
+            self._drop()
+            raise
+        self._ended = done.staged
+        self.owner.moved(Event.CHECKPOINTED, told=self._staging is None)
+        if self._staging is not None:
+            self.owner.moved(Event.TRIGGERED)
         return done
+
+    def reset(self) -> None:
+        """Bring the states back to the last committed id, all of whose groups are published."""
+        self._ended = None
+        self.states.reset(self.owner.history)
 
     def leave(self) -> None:
         """Let a checkpoint under way come to its end where nobody goes on; what became of it is in the table."""
+        self._drop()
         done, self.under_way = self.under_way, None
         if done is not None:
             with suppress(Exception):
                 done.wait()
+
+    def _drop(self) -> None:
+        staging, self._staging = self._staging, None
+        if staging is not None:
+            staging.cancel()
 
     @property
     def _drain_timeout(self) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jobs.protocol.transitions import State
 from jobs.runtime.group import StagedGroup
 
 
@@ -14,7 +13,7 @@ class GroupReport:
     """What became of one group: the numbers of a Dagster event and of a progress bar.
 
     Attributes:
-        state: the controller's, right after: CHECKPOINT_PENDING where the next group was processed meanwhile (N21).
+        pending_seconds: how long the region was CHECKPOINT_PENDING for it: the flow had resumed (N21).
     """
 
     region: str
@@ -32,7 +31,7 @@ class GroupReport:
     drain_seconds: float
     checkpoint_seconds: float
     publish_seconds: float
-    state: str = State.PROCESSING.value
+    pending_seconds: float = 0.0
 
     @property
     def triggers(self) -> int:
@@ -47,6 +46,7 @@ class GroupReport:
         versions: Mapping[str, int],
         checkpoint_seconds: float,
         publish_seconds: float,
+        pending_seconds: float = 0.0,
     ) -> GroupReport:
         """Return the numbers of a published group."""
         group = staged.group
@@ -66,4 +66,5 @@ class GroupReport:
             drain_seconds=staged.drain_seconds,
             checkpoint_seconds=checkpoint_seconds,
             publish_seconds=publish_seconds,
+            pending_seconds=pending_seconds,
         )

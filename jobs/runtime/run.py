@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.errors import (
@@ -30,11 +30,10 @@ from jobs.protocol.history import Outcome
 from jobs.protocol.transitions import Event, State
 from jobs.protocol.triggers import Trigger, TriggerStatus
 from jobs.runtime.blueprint import Blueprint
-from jobs.runtime.bounded import Grace, bounded
+from jobs.runtime.bounded import Bounded, Grace
 from jobs.runtime.collecting import EVERY_SECONDS, collect
 from jobs.runtime.descriptions import classified, described, full_identity, halted_error
 from jobs.runtime.establishing import Establishing
-from jobs.runtime.group import StagedGroup
 from jobs.runtime.maintaining import EVERY_GROUPS, maintain_region
 from jobs.runtime.owner import Identity, RegionOwner, Report
 from jobs.runtime.pipeline import Pipeline
@@ -111,7 +110,7 @@ class RegionRun:
             ResetTimeout: rolling forward took longer than reset_timeout.
         """
         parameters = self.blueprint.region.parameters
-        bounded(
+        Bounded(
             lambda: self.owner.claim(self.blueprint.tables),
             parameters.reset_timeout.total_seconds(),
             self._pipeline.grace,
@@ -119,7 +118,7 @@ class RegionRun:
                 f"the reset of {self.region!r} took longer than {seconds:g} s",
                 remedy="look at the store; a new attempt starts by itself",
             ),
-        )
+        ).result()
         if self.owner.history.halt is not None:
             raise halted_error(self.region, self.owner.history)
         limit = 1 if self.blueprint.forced_single else self.limits.triggers
@@ -130,7 +129,7 @@ class RegionRun:
             error = self.owner.history.last_error or {}
             raise self._halt(decision.reason, error=error, trigger=error.get("trigger") or self._next_uri())
         self.size = GroupSize(decision.first_group, limit) if isinstance(decision, Proceed) else GroupSize(1, limit)
-        self._pipeline.states.reset(self.owner.history)
+        self._pipeline.reset()
 
     def groups(self) -> Iterator[GroupReport]:
         """Process groups until nothing is pending; yields after each one is published.
@@ -194,38 +193,39 @@ class RegionRun:
         return one_of_each(self.outside.registry.pending(self.region, count, self.limits.size_bytes, after=after))
 
     def _turn(self, pending: Sequence[Trigger]) -> Iterator[GroupReport]:
-        """Stage the next group, await the last one's checkpoint, and begin that of the next.
+        """Stage the next group while the checkpoint of the last one ends, and begin that of the next.
 
-        Where the last one fails, what was staged meanwhile is dropped with it (X12).
+        Where the last one fails, what is staged meanwhile is dropped with it (X12).
         """
-        staged: StagedGroup | None = None
-        failure: Exception | None = None
+        pipeline, failure = self._pipeline, None
         try:
-            staged = self._pipeline.stage(pending) if pending else None
+            if pending:
+                pipeline.stage(pending)
         except Exception as error:
             failure = error
-        report: GroupReport | None = None
-        if self._pipeline.under_way is not None:
-            report = self._established(is_followed=staged is not None)
+        if is_ending := pipeline.under_way is not None:
+            report = self._established()
             if report is None:
                 return
+            yield report
         try:
+            staged = pipeline.staged()
+            if is_ending:
+                self._maintain()
             if staged is not None:
-                self._pipeline.begin(staged)
+                pipeline.begin(staged)
+        except Fenced:
+            raise
         except Exception as error:
             failure = error
-        if report is not None:
-            yield replace(report, state=self.owner.state.value)
-        if isinstance(failure, InputChanged | InputMissing):
-            self._input_gone(failure)
-        elif failure is not None:
+        if failure is not None:
             self._after_failure(failure, pending)
 
-    def _established(self, *, is_followed: bool) -> GroupReport | None:
+    def _established(self) -> GroupReport | None:
         """Await the checkpoint under way; None where it failed, and states and order of work are as before it."""
         triggers = self._pipeline.in_hand
         try:
-            done = self._pipeline.end(is_followed=is_followed)
+            done = self._pipeline.end()
         except Exception as error:
             self._after_failure(error, triggers)
             return None
@@ -233,7 +233,6 @@ class RegionRun:
         self.size = self.size.after_success()
         self.done_triggers += report.triggers
         self.done_groups += 1
-        self._maintain()
         return report
 
     def _maintain(self) -> None:
@@ -260,6 +259,9 @@ class RegionRun:
 
     def _after_failure(self, raised: Exception, pending: Sequence[Trigger]) -> None:
         """Decide what follows; returns where the loop goes on, raises where the run is over."""
+        if isinstance(raised, InputChanged | InputMissing):
+            self._input_gone(raised)
+            return
         error = classified(raised)
         if isinstance(error, Fenced):
             raise error
@@ -283,7 +285,7 @@ class RegionRun:
         self.report("failed", {"error": str(error), "triggers": len(pending), "decision": type(decision).__name__})
         if isinstance(decision, Split):
             self.size = self.size.after_failure()
-            self._pipeline.states.reset(self.owner.history)
+            self._pipeline.reset()
             self.owner.moved(Event.RESET_DONE)
             return
         error.facts["trigger"] = pending[0].uri
@@ -298,7 +300,7 @@ class RegionRun:
             self.owner.moved(Event.CHECKPOINTED)
         self.owner.moved(Event.FAILED)
         self.owner.roll_forward()
-        self._pipeline.states.reset(self.owner.history)
+        self._pipeline.reset()
 
     def _input_gone(self, error: InputChanged | InputMissing) -> None:
         """A file is not what was scanned: it is scanned anew, or passed, or the region halts; no attempt (I2, I5)."""
@@ -351,6 +353,7 @@ class RegionRun:
             versions=self.owner.versions,
             checkpoint_seconds=done.commit_seconds,
             publish_seconds=done.publish_seconds,
+            pending_seconds=0.0 if self._pipeline.is_blocking else done.pending_seconds,
         )
         self.report("group", {"first_id": report.first_id, "last_id": report.last_id, "rows_in": report.rows_in,
                               "seconds": round(staged.process_seconds + staged.drain_seconds, 3)})  # fmt: skip
