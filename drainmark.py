@@ -35,6 +35,7 @@ from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
 from jobs.operators.lookup import lookup
 from jobs.operators.per_trigger import per_trigger
+from jobs.operators.sliding import sliding
 from jobs.operators.sql import sql
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ __all__ = [
     "read",
     "select",
     "sink",
+    "sliding",
     "source",
     "sql",
     "sum",

@@ -28,6 +28,8 @@ class FailPoint(StrEnum):
     PROCESS_BEFORE = "process.before"
     PROCESS_STAGED = "process.staged"
     DRAIN = "drain.before"
+    CHECKPOINT_PENDING = "checkpoint_pending.before"
+    CHECKPOINT_PENDING_WRITTEN = "checkpoint_pending.written"
     CHECKPOINT_BEFORE = "checkpoint.before_commit"
     CHECKPOINT_AFTER = "checkpoint.after_commit"
     PUBLISH_BEFORE = "publish.before_commit"

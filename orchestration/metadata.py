@@ -48,6 +48,7 @@ def group_metadata(report: GroupReport) -> dict[str, Any]:
         "drainmark/drain_seconds": round(report.drain_seconds, 4),
         "drainmark/checkpoint_seconds": round(report.checkpoint_seconds, 4),
         "drainmark/publish_seconds": round(report.publish_seconds, 4),
+        "drainmark/checkpoint_pending_seconds": round(report.pending_seconds, 4),
     }
 
 

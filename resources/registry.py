@@ -135,10 +135,15 @@ class Registry:
             rows = connection.execute(models.BY_ORDER, {"region": region, "orders": list(orders)})
             return [models.trigger_of(row) for row in rows]
 
-    def pending(self, region: str, limit: int, max_bytes: int | None = None) -> list[Trigger]:
-        """Return the next inputs in order: at most `limit`, at most `max_bytes` together, but one in any case."""
+    def pending(self, region: str, limit: int, max_bytes: int | None = None, *, after: int = 0) -> list[Trigger]:
+        """Return the next inputs in order: at most `limit`, at most `max_bytes` together, but one in any case.
+
+        Args:
+            after: place in the order of the last input that is under way already; it and those before it are pending
+                until their group is committed.
+        """
         with self.reading() as connection:
-            rows = connection.execute(models.PENDING, {"region": region, "limit": limit})
+            rows = connection.execute(models.PENDING, {"region": region, "limit": limit, "after": after})
             triggers = [models.trigger_of(row) for row in rows]
         total = 0
         for place, trigger in enumerate(triggers):

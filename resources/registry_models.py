@@ -120,7 +120,8 @@ BY_ORDER = text(
     "SELECT * FROM drainmark_trigger WHERE region = :region AND order_index IN :orders ORDER BY order_index"
 ).bindparams(bindparam("orders", expanding=True))
 PENDING = text(
-    "SELECT * FROM drainmark_trigger WHERE region = :region AND status = 'pending' ORDER BY order_index LIMIT :limit"
+    "SELECT * FROM drainmark_trigger WHERE region = :region AND status = 'pending' AND order_index > :after"
+    " ORDER BY order_index LIMIT :limit"
 )
 PENDING_COUNT = text("SELECT count(*) FROM drainmark_trigger WHERE region = :region AND status = 'pending'")
 COMMITTED = text(

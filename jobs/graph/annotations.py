@@ -26,6 +26,13 @@ class Runs(StrEnum):
     PER_TRIGGER = "per_trigger"  # one run a file
 
 
+class Checkpoints(StrEnum):
+    """When the next group may begin to be processed (N13, N14, N19)."""
+
+    NON_BLOCKING = "non-blocking"  # once the last one is drained and its state is frozen
+    BLOCKING = "blocking"  # once the last one is committed and published
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consistent:
     """Parameters of a region, as its start operator declares them.
@@ -40,6 +47,8 @@ class Consistent:
         rewind_horizon: how many ids back a rewind can go (design.md §3.4).
         schedule: cron text; scan and run by Dagster schedule instead of a sensor.
         linger: how long a run that a sensor started waits for further files; None for the setting `linger_seconds`.
+        checkpoints: `non-blocking` or `blocking`: is the next group processed while the last one is written, committed
+            and published? Two groups are in memory then. Neither changes what is in any table.
     """
 
     trigger: str
@@ -51,6 +60,7 @@ class Consistent:
     rewind_horizon: int = REWIND_HORIZON
     schedule: str | None = None
     linger: dt.timedelta | None = None
+    checkpoints: str = Checkpoints.NON_BLOCKING.value
 
 
 class Control:

@@ -81,7 +81,7 @@ class Operator(ABC):
         autonomous: `@autonomous` was put on it (V49).
 
     What is true of a kind stands in class variables; `keeps_tags`: its results surely carry `_sequence_id`, or need
-    none, so that nobody has to look.
+    none, so that nobody has to look; `non_blocking`: its state, once frozen, is written while the flow goes on (N17).
     """
 
     kind: ClassVar[str]
@@ -94,6 +94,7 @@ class Operator(ABC):
     vectorises: ClassVar[Vectorises] = Vectorises.YES
     guarantee: ClassVar[Guarantee | None] = None
     keeps_tags: ClassVar[bool] = False
+    non_blocking: ClassVar[bool] = False
 
     name: str
     inputs: tuple[Input, ...] = ()

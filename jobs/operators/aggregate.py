@@ -28,10 +28,12 @@ from jobs.state.aggregations import (
     state_columns,
     sum,  # noqa: A004
 )
+from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from jobs.operators.sliding import Sliding
     from jobs.runtime.frames import GroupFrames
 
 __all__ = [
@@ -73,12 +75,18 @@ def tumbling(column: str, **size: float) -> Tumbling:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(Operator):
-    """Keyed state as typed columns: keys, values, hidden parts, `_sequence_id` of the last change."""
+    """Keyed state as typed columns: keys, values, hidden parts, `_sequence_id` of the last change.
+
+    `is_history`: what downstream sees is the state, so an upsert sink with the same keys needs no history of its own.
+    """
 
     kind: ClassVar[str] = "aggregate"
     summary: ClassVar[str] = "keyed running or tumbling aggregate"
     keeps_tags: ClassVar[bool] = True
     is_stateful: ClassVar[bool] = True
+    non_blocking: ClassVar[bool] = True
+    state_class: ClassVar[type[KeyedState]] = KeyedState
+    is_history: ClassVar[bool] = True
 
     keys: tuple[str, ...]
     values: Mapping[str, Aggregation]
@@ -93,6 +101,15 @@ class Aggregate(Operator):
     def emitted(self) -> tuple[str, ...]:
         """Return the columns that downstream operators see besides the tags."""
         return (*self.all_keys, *self.values)
+
+    @property
+    def depth(self) -> int:
+        """Return how many rows of a key the state keeps."""
+        return 1
+
+    def seen(self, changes: DataFrame) -> DataFrame:
+        """Return what downstream operators see of the changes of a group: the parts of values are hidden."""
+        return changes.select(SEQUENCE_ID, *(f"`{name}`" for name in self.emitted))
 
     def fingerprint(self) -> Any:
         labels = {name: aggregation.label for name, aggregation in self.values.items()}
@@ -173,7 +190,7 @@ def aggregate(
     *,
     keys: Sequence[str] = (),
     values: Mapping[str, Aggregation],
-    window: Tumbling | None = None,
+    window: Tumbling | Sliding | None = None,
     name: str | None = None,
 ) -> Stream:
     """Declare a keyed aggregate: `dm.aggregate(words, keys=["word"], values={"count": dm.count()})`.
@@ -181,16 +198,20 @@ def aggregate(
     Args:
         keys: key columns; null is a key.
         values: name of the value to its aggregation.
-        window: `dm.tumbling(…)` adds the key `window_start`, a timestamp.
+        window: `dm.tumbling(…)` adds the key `window_start`, a timestamp; `dm.sliding(…)` takes the last rows of each
+            key only.
         name: identity of the state; `<stream>_by_<keys>` by default.
     """
+    from jobs.operators.sliding import Sliding, SlidingAggregate
+
     frame = caller()
-    operator = Aggregate(
-        name=name or "_by_".join([stream_name(stream), "_".join([*keys, *(["window"] if window else [])])]),
-        inputs=(port_to(stream),),
-        location=location_of(frame),
-        keys=tuple(keys),
-        values=dict(values),
-        window=window,
-    )
-    return declare(operator, frame)
+    facts: dict[str, Any] = {
+        "name": name or "_by_".join([stream_name(stream), "_".join([*keys, *(["window"] if window else [])])]),
+        "inputs": (port_to(stream),),
+        "location": location_of(frame),
+        "keys": tuple(keys),
+        "values": dict(values),
+    }
+    if isinstance(window, Sliding):
+        return declare(SlidingAggregate(rows=window.rows, **facts), frame)
+    return declare(Aggregate(window=window, **facts), frame)

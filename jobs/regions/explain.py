@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.graph.annotations import Consistent, Runs, Trigger
+from jobs.graph.annotations import Checkpoints, Consistent, Runs, Trigger
 from jobs.graph.operator import Input, Operator, Vectorises
 from jobs.regions.notes import notes
 from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan
@@ -40,7 +40,8 @@ def as_json(plan: ApplicationPlan) -> dict[str, Any]:
         - `region`, `fingerprint`, `starts`, `ends`, `feeds`: names; `forced_single`: names of the operators because of
           which a group holds one trigger
         - `parameters`: `trigger`, `period_seconds` (null unless periodic), `drain_timeout_seconds`,
-          `reset_timeout_seconds`, `max_consecutive_reset_attempts`, `runs`, `rewind_horizon`, `schedule` (or null)
+          `reset_timeout_seconds`, `max_consecutive_reset_attempts`, `runs`, `rewind_horizon`, `schedule` (or null),
+          `checkpoints`
         - `operators`: in topological order, feeds among them, each with `name`, `kind`, `location` (`file:line`),
           `is_start`, `is_end`, `is_feed`, `is_stateful`, `vectorises` (`yes`, `checked`, `no`; null in a feed),
           `outputs`, `fingerprint` (of itself alone) and `ports`: list of `index`, `port`, `parameter`, `stream`,
@@ -88,6 +89,7 @@ def _region_text(region: RegionPlan) -> list[str]:
         f"region {region.name}",
         f"  trigger     {_trigger_text(region.parameters)}",
         f"  groups      {_grouping_text(region)}",
+        f"  checkpoints {_checkpoints_text(region)}",
         f"  starts      {', '.join(_names(region.starts))}",
         f"  ends        {', '.join(_names(region.ends))}",
         "  operators",
@@ -123,6 +125,14 @@ def _grouping_text(region: RegionPlan) -> str:
         operator.name for operator in region.operators if region.vectorisation[operator.name] is Vectorises.CHECKED
     ]
     return f"many triggers each, if the plans of {', '.join(checked)} allow it" if checked else "many triggers each"
+
+
+def _checkpoints_text(region: RegionPlan) -> str:
+    if region.parameters.checkpoints == Checkpoints.BLOCKING:
+        return "blocking: a group begins when the last one is published"
+    blocking = [operator.name for operator in region.stateful if not operator.non_blocking]
+    waits = f", once the state of {', '.join(blocking)} is written" if blocking else ""
+    return f"non-blocking: a group is processed while the last one is written and published{waits}"
 
 
 def _operator_row(region: RegionPlan, operator: Operator) -> tuple[str, ...]:
@@ -190,6 +200,7 @@ def _parameters_json(parameters: Consistent) -> dict[str, Any]:
         "runs": str(parameters.runs),
         "rewind_horizon": parameters.rewind_horizon,
         "schedule": parameters.schedule,
+        "checkpoints": str(parameters.checkpoints),
     }
 
 

@@ -47,7 +47,7 @@ def require_accepted(
 
 
 def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach | None:
-    if not staged.files:
+    if not staged.files and not (staged.rows is not None and staged.rows.num_rows):
         return None
     frame = staged.frame if staged.rows is None else frame_of(outside.engine.session, staged.rows)
     if frame is None:

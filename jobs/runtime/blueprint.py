@@ -117,7 +117,7 @@ def _examine_adopted(tables: Sequence[RegionTable], outside: Outside) -> None:
 def seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
     """Return what downstream operators see of a result: an aggregate hides the parts of its values."""
     if isinstance(operator, Aggregate):
-        return frame.select(SEQUENCE_ID, *(f"`{name}`" for name in operator.emitted))
+        return operator.seen(frame)
     return frame
 
 
@@ -173,7 +173,7 @@ def _tables_of(
         ]  # fmt: skip
     upstream = region.operator(operator.inputs[0].upstream)
     tables = []
-    if isinstance(upstream, Aggregate) and set(upstream.all_keys) == set(operator.keys):
+    if isinstance(upstream, Aggregate) and shares_history(operator, region):
         history = state_table(application, upstream.name)
         columns: tuple[str, ...] = (*upstream.emitted, SEQUENCE_ID)
         schema = nullable_schema(frames.streams[upstream.name].select(*(f"`{c}`" for c in columns)).schema.json())
@@ -197,7 +197,7 @@ def shares_history(operator: Operator, region: RegionPlan) -> bool:
     if not isinstance(operator, DeltaUpsertSink):
         return False
     upstream = region.operator(operator.inputs[0].upstream)
-    return isinstance(upstream, Aggregate) and set(upstream.all_keys) == set(operator.keys)
+    return isinstance(upstream, Aggregate) and upstream.is_history and set(upstream.all_keys) == set(operator.keys)
 
 
 def state_table(application: str, operator: str) -> str:

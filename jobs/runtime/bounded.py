@@ -7,57 +7,78 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from typing import Any
 
 from jobs.errors import DrainmarkError, Interrupted
 
 INTERRUPT_GRACE_SECONDS = 10.0
-_POLL_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 
-def bounded(
-    action: Callable[[], Any],
-    seconds: float,
-    interrupted: threading.Event,
-    *,
-    late: Callable[[float], DrainmarkError],
-    cancel: Callable[[], None] = lambda: None,
-) -> Any:
-    """Run an action in a thread of its own and return its result, or abandon it.
+@dataclass(slots=True)
+class Grace:
+    """The ten seconds that a signal leaves to everything that is under way, counted from when it was first seen."""
+
+    is_interrupted: Callable[[], bool]
+    _until: float | None = None
+
+    def is_over(self) -> bool:
+        if not self.is_interrupted():
+            return False
+        if self._until is None:
+            self._until = time.monotonic() + INTERRUPT_GRACE_SECONDS
+        return time.monotonic() > self._until
+
+
+class Bounded:
+    """An action in a thread of its own, for a bounded time: its result is awaited, or it is abandoned.
 
     What is abandoned may go on for a while; it must be something that only stages, or that a fence refuses.
 
     Args:
         seconds: after which `cancel` is called and `late(seconds)` raised.
-        interrupted: once set, the action has ten seconds to end by itself.
+        grace: once a signal came, the time that is left to end by itself.
         cancel: stops what the action started elsewhere (Spark jobs).
-
-    Raises:
-        Interrupted: the grace after a signal is over; costs no attempt.
     """
-    future: Future[Any] = Future()
 
-    def work() -> None:
-        try:
-            future.set_result(action())
-        except BaseException as error:
-            future.set_exception(error)
+    def __init__(
+        self,
+        action: Callable[[], Any],
+        seconds: float,
+        grace: Grace,
+        *,
+        late: Callable[[float], DrainmarkError],
+        cancel: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.cancel = cancel
+        self._seconds, self._grace, self._late = seconds, grace, late
+        self._future: Future[Any] = Future()
+        self._deadline = time.monotonic() + seconds
 
-    threading.Thread(target=work, daemon=True, name="bounded").start()
-    deadline = time.monotonic() + seconds
-    grace: float | None = None
-    while True:
-        try:
-            return future.result(timeout=_POLL_SECONDS)
-        except FutureTimeout:
-            if future.done():
-                raise
-        now = time.monotonic()
-        if interrupted.is_set() and grace is None:
-            grace = now + INTERRUPT_GRACE_SECONDS
-        if grace is not None and now > grace:
-            cancel()
-            raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
-        if now > deadline:
-            cancel()
-            raise late(seconds)
+        def work() -> None:
+            try:
+                self._future.set_result(action())
+            except BaseException as error:
+                self._future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True, name="bounded").start()
+
+    def result(self) -> Any:
+        """Return what the action returns, or raise what it raises.
+
+        Raises:
+            Interrupted: the grace after a signal is over; costs no attempt.
+        """
+        while True:
+            try:
+                return self._future.result(timeout=POLL_SECONDS)
+            except FutureTimeout:
+                if self._future.done():
+                    raise
+            if self._grace.is_over():
+                self.cancel()
+                raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
+            if time.monotonic() > self._deadline:
+                self.cancel()
+                raise self._late(self._seconds)

@@ -1,13 +1,15 @@
-"""What rows and errors say of triggers and halts: the words that several writers of them share."""
+"""What rows and errors say of triggers, failures and halts: the words that several writers of them share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.errors import Halted
+from jobs.errors import DrainmarkError, Halted, OperatorFailed, StoreUnavailable
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.triggers import Trigger
+from jobs.runtime.spark_faults import lost_engine
+from jobs.runtime.storage_faults import no_space
 
 
 def trigger_columns(trigger: Trigger) -> dict[str, Any]:
@@ -50,3 +52,26 @@ def halted_error(region: str, history: RegionHistory) -> Halted:
         remedy=f"mend the cause, then: {', or: '.join(halt_remedies(region, detail))}",
         trigger=detail.get("trigger"),
     )
+
+
+def classified(error: Exception) -> DrainmarkError:
+    """Return the error as one of the tree: what user code, the store or the registry raised is told apart here."""
+    if (lost := lost_engine(error)) is not None:
+        return lost
+    if isinstance(error, DrainmarkError):
+        return error
+    name = f"{type(error).__module__}.{type(error).__name__}"
+    if name.endswith("OperationalError"):
+        wrapped: DrainmarkError = StoreUnavailable(f"the registry does not answer: {error}", remedy="try again")
+    else:
+        wrapped = no_space(error) or OperatorFailed(f"{type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def described(error: BaseException) -> dict[str, Any]:
+    """Return what the table and the registry keep of an error."""
+    if isinstance(error, DrainmarkError):
+        return {**error.to_json(), "trigger": error.facts.get("trigger")}
+    return {"id": "ERROR", "message": f"{type(error).__name__}: {error}", "operator": None, "location": None,
+            "remedy": None, "trigger": None}  # fmt: skip

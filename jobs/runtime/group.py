@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import AccountingError, BadInput, DrainmarkError, OperatorFailed
 from jobs.failpoints import FailPoint, InjectedFailure, reach
+from jobs.graph.annotations import Checkpoints
 from jobs.graph.operator import Operator
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.directory_scan import Source
@@ -28,6 +29,7 @@ from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
 from jobs.runtime.reading import Group, Inbox
 from jobs.runtime.storage_faults import no_space
+from jobs.state.handlers import Frozen, Written
 from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
@@ -39,7 +41,10 @@ _WRITERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTable:
-    """What one output of a group left in staging; nobody reads on from a table without a frame."""
+    """What one output of a group left in staging; nobody reads on from a table without a frame.
+
+    Rows without files are changes of a state that its checkpoint is to write.
+    """
 
     files: tuple[StagedFile, ...]
     rows: pa.Table | None = None
@@ -56,6 +61,7 @@ class StagedGroup:
         rows_quarantined: by id, where there are any.
         refused: by id, why a file was quarantined whole.
         tables: by name of APPEND or CHANGES table.
+        frozen, written: by name of a state's table, what its checkpoint has to write, and what it has written.
     """
 
     group: Group
@@ -67,6 +73,8 @@ class StagedGroup:
     upserts: tuple[str, ...] = ()
     rows_quarantined: Mapping[int, int] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
+    frozen: Mapping[str, Frozen] = field(default_factory=dict)
+    written: Mapping[str, Written] = field(default_factory=dict)
 
     def manifest(self) -> Manifest:
         return Manifest(
@@ -258,19 +266,24 @@ class GroupWork:
             rows: Any = None
             if self.small:
                 rows = frame.toArrow()
-                files = staging.write(rows, "rows")
+                files = () if self._is_left(operator, name) else staging.write(rows, "rows")
                 staged = materialiser.local(rows, frame) if self._is_read(operator) else frame
             else:
                 frame.write.parquet(str(staging.path("rows")))
                 files = staging.describe("rows")
                 staged = self._staged_frame(name, staging, files, frame)
                 rows = self.states[name].read_if_small(files) if name in self.states else None
-            image = self._image(operator, name, rows, staged, files) if isinstance(operator, Aggregate) else None
-            return StagedTable(files=files, rows=rows, frame=staged, image=image)
+            return StagedTable(files=files, rows=rows, frame=staged)
 
         with self.outside.engine.tagged(self.tag):
             staged: StagedTable = self._blaming(operator, write)
             return staged
+
+    def _is_left(self, operator: Operator, name: str) -> bool:
+        """Are the changes left to the checkpoint in the background? The next group finds them in memory then (N19)."""
+        if self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING or not operator.non_blocking:
+            return False
+        return name in self.states and self.states[name].is_small
 
     def _is_read(self, operator: Operator) -> bool:
         return self.blueprint.region.consumers(operator.name) > 0
@@ -280,19 +293,6 @@ class GroupWork:
         if not files:
             return session.createDataFrame([], frame.schema)
         return session.read.schema(frame.schema).parquet(*self.outside.store.table(name).spark_paths(files))
-
-    def _image(
-        self, operator: Aggregate, name: str, rows: Any, staged: DataFrame, files: tuple[StagedFile, ...]
-    ) -> Image | None:
-        state = self.states[name]
-        if not files or not state.image_due(sum(file.rows for file in files), len(files)):
-            return None
-        staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)
-        whole = state.image_rows(self.outside.engine.session, rows, staged)
-        if hasattr(whole, "num_rows"):
-            return Image(table=name, at=self.group.last_id, files=staging.write(whole, "image"))
-        whole.write.parquet(str(staging.path("image")))
-        return Image(table=name, at=self.group.last_id, files=staging.describe("image"))
 
     def _blaming(self, operator: Operator, action: Any) -> Any:
         """Run something that starts Spark jobs; its failure names an operator."""

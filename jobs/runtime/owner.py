@@ -337,9 +337,9 @@ class RegionOwner:
             raise Fenced(msg)
         return self.history
 
-    def moved(self, event: Event) -> None:
-        """Note an event of the run in the controller's state."""
-        self._move(event)
+    def moved(self, event: Event, *, told: bool = True) -> None:
+        """Note an event of the run in the controller's state; a state that another follows at once need not be told."""
+        self._move(event, told=told)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -376,10 +376,10 @@ class RegionOwner:
             self.durations.clear()
         self.history = self.history.with_rows(rows)
 
-    def _move(self, event: Event) -> None:
+    def _move(self, event: Event, *, told: bool = True) -> None:
         before, self.state = self.state, move(self.state, event)
         self.durations.moved(before, self.state, self.history)
-        if self.epoch:
+        if self.epoch and told:
             self.report("state", {"state": self.state.value})
 
     def _row(self, kind: RowKind, sequence_id: int, *, attempt: str | None = None, **values: Any) -> CheckpointRow:

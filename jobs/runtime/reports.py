@@ -10,7 +10,11 @@ from jobs.runtime.group import StagedGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """What became of one group: the numbers of a Dagster event and of a progress bar."""
+    """What became of one group: the numbers of a Dagster event and of a progress bar.
+
+    Attributes:
+        pending_seconds: how long the region was CHECKPOINT_PENDING for it: the flow had resumed (N21).
+    """
 
     region: str
     first_id: int
@@ -27,6 +31,7 @@ class GroupReport:
     drain_seconds: float
     checkpoint_seconds: float
     publish_seconds: float
+    pending_seconds: float = 0.0
 
     @property
     def triggers(self) -> int:
@@ -41,6 +46,7 @@ class GroupReport:
         versions: Mapping[str, int],
         checkpoint_seconds: float,
         publish_seconds: float,
+        pending_seconds: float = 0.0,
     ) -> GroupReport:
         """Return the numbers of a published group."""
         group = staged.group
@@ -60,4 +66,5 @@ class GroupReport:
             drain_seconds=staged.drain_seconds,
             checkpoint_seconds=checkpoint_seconds,
             publish_seconds=publish_seconds,
+            pending_seconds=pending_seconds,
         )

@@ -44,6 +44,7 @@ class Aggregation:
         merge: for a single partial: one aggregate function over partials; for several: a mapping of them.
         finish: from the merged partial (a Column, or a mapping of them) to the value; identity by default.
         label: what `graph` shows and the fingerprint holds.
+        columns: that the partial reads, None if that is not known: a sliding window keeps them, or else all.
     """
 
     partial: Callable[[], Column] | Mapping[str, Callable[[], Column]]
@@ -51,6 +52,7 @@ class Aggregation:
     finish: Callable[[Any], Column] | None = None
     label: str = "aggregation"
     tidy: Callable[[Column], Column] | None = None
+    columns: tuple[str, ...] | None = None
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -77,22 +79,29 @@ def count(column: str | None = None) -> Aggregation:
         partial=lambda: F.count(F.lit(1) if column is None else F.col(column)),
         merge=lambda p: F.sum(p),
         label=f"count({column or ''})",
+        columns=() if column is None else (column,),
     )
 
 
 def sum(column: str) -> Aggregation:  # noqa: A001 - the field's word; users write dm.sum
     """Sum of a column, in the type of Spark's sum of it."""
-    return Aggregation(partial=lambda: F.sum(F.col(column)), merge=lambda p: F.sum(p), label=f"sum({column})")
+    return Aggregation(
+        partial=lambda: F.sum(F.col(column)), merge=lambda p: F.sum(p), label=f"sum({column})", columns=(column,)
+    )
 
 
 def min(column: str) -> Aggregation:  # noqa: A001
     """Smallest value of a column."""
-    return Aggregation(partial=lambda: F.min(F.col(column)), merge=lambda p: F.min(p), label=f"min({column})")
+    return Aggregation(
+        partial=lambda: F.min(F.col(column)), merge=lambda p: F.min(p), label=f"min({column})", columns=(column,)
+    )
 
 
 def max(column: str) -> Aggregation:  # noqa: A001
     """Largest value of a column."""
-    return Aggregation(partial=lambda: F.max(F.col(column)), merge=lambda p: F.max(p), label=f"max({column})")
+    return Aggregation(
+        partial=lambda: F.max(F.col(column)), merge=lambda p: F.max(p), label=f"max({column})", columns=(column,)
+    )
 
 
 def mean(column: str) -> Aggregation:
@@ -102,6 +111,7 @@ def mean(column: str) -> Aggregation:
         merge={"sum": lambda p: F.sum(p), "count": lambda p: F.sum(p)},
         finish=lambda parts: F.when(parts["count"] > 0, parts["sum"] / parts["count"]),
         label=f"mean({column})",
+        columns=(column,),
     )
 
 
@@ -124,6 +134,7 @@ def _extreme(column: str, which: str) -> Aggregation:
         merge=lambda p: pick(p, p["id"]),
         finish=lambda p: p["value"],
         label=f"{which}({column})",
+        columns=(column,),
     )
 
 
@@ -135,6 +146,7 @@ def collect_set(column: str) -> Aggregation:
         tidy=lambda lists: F.array_distinct(F.flatten(lists)),
         finish=lambda values: F.sort_array(values),
         label=f"collect_set({column})",
+        columns=(column,),
     )
 
 
@@ -145,6 +157,7 @@ def approx_distinct(column: str) -> Aggregation:
         merge=lambda p: F.hll_union_agg(p),
         finish=lambda sketch: F.hll_sketch_estimate(sketch),
         label=f"approx_distinct({column})",
+        columns=(column,),
     )
 
 

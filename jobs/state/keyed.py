@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.arrow_frames import frame_of
 from jobs.errors import SplitBrain
-from jobs.graph.operator import SEQUENCE_ID
+from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.lazy import F
 from jobs.protocol.manifest import Image, StagedFile
-from jobs.state.keyed_rows import last_per_key
+from jobs.state.handlers import Frozen, StagingFolder, Written
+from jobs.state.keyed_rows import last_per_key, last_rows_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +45,8 @@ class KeyedState:
         keys: key columns.
         schema: Spark's type of its rows.
         image_files, change_files: what the state is made of.
-        rows: one row a key while the state is small, else None.
+        rows: the state's rows while it is small, else None.
+        depth: how many rows of a key are kept, the last ones by id and position.
     """
 
     table: str
@@ -54,6 +56,7 @@ class KeyedState:
     image_files: tuple[StagedFile, ...] = ()
     change_files: list[StagedFile] = field(default_factory=list)
     rows: pa.Table | None = None
+    depth: int = 1
     _frame: DataFrame | None = None
 
     @classmethod
@@ -67,6 +70,7 @@ class KeyedState:
         image: Image | None,
         live: Sequence[StagedFile],
         dropped: int = 0,
+        depth: int = 1,
     ) -> KeyedState:
         """Read the state that the published files and the newest image make up.
 
@@ -87,7 +91,7 @@ class KeyedState:
         changes = [file for file in live if (file.last_id or 0) > after]
         state = cls(
             table=table, stored=stored, keys=tuple(keys), schema=schema,
-            image_files=image.files if image else (), change_files=changes,
+            image_files=image.files if image else (), change_files=changes, depth=depth,
         )  # fmt: skip
         files = (*state.image_files, *changes)
         if sum(file.size for file in files) <= SMALL_STATE_BYTES:
@@ -103,7 +107,10 @@ class KeyedState:
         for file, rows in zip(files, self.stored.read_each(files), strict=True):
             is_image = file.path in images  # a compacted file of changes may reach back behind the image
             tables.append(rows if is_image else rows.filter(pc.greater(rows[SEQUENCE_ID], after)))
-        return last_per_key(pa.concat_tables(tables, promote_options="permissive"), self.keys) if tables else None
+        return self._last(pa.concat_tables(tables, promote_options="permissive")) if tables else None
+
+    def _last(self, rows: pa.Table) -> pa.Table:
+        return last_per_key(rows, self.keys) if self.depth == 1 else last_rows_per_key(rows, self.keys, self.depth)
 
     @property
     def is_small(self) -> bool:
@@ -123,42 +130,73 @@ class KeyedState:
                 self._frame = frame_of(session, self.rows).coalesce(1)
             frame = self._frame
             return frame.select(*(f"`{name}`" for name in partials.columns))
-        rows = self._large(session)
+        rows = self._large(session, self.files_for_spark, is_exact=self.depth == 1)
         changed = partials.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(self.keys)))
         same = [rows[f"`{key}`"].eqNullSafe(changed[f"_changed_{i}"]) for i, key in enumerate(self.keys)]
         kept = rows.join(changed.distinct(), on=same, how="left_semi")
         return kept.select(*(f"`{name}`" for name in partials.columns))
 
-    def _large(self, session: SparkSession) -> DataFrame:
-        paths = self.stored.spark_paths(self.files_for_spark)
-        rows = session.read.schema(self.schema).parquet(*paths)
-        payload = F.struct(*(f"`{name}`" for name in rows.columns))
-        last = rows.groupBy(*(f"`{key}`" for key in self.keys)).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
-        return last.select("_last.*")
+    def _large(self, session: SparkSession, files: Sequence[StagedFile], *, is_exact: bool = True) -> DataFrame:
+        """Return the rows of a state, of several rows a key also some that have left it unless it is to be exact."""
+        from pyspark.sql import Window
 
-    def advance(self, files: Sequence[StagedFile], changes: pa.Table | None, image: Image | None) -> None:
-        """Take over the changes of a group that is committed.
+        rows = session.read.schema(self.schema).parquet(*self.stored.spark_paths(files))
+        keys = [f"`{key}`" for key in self.keys]
+        if self.depth == 1:
+            payload = F.struct(*(f"`{name}`" for name in rows.columns))
+            return rows.groupBy(*keys).agg(F.max_by(payload, SEQUENCE_ID).alias("_last")).select("_last.*")
+        if not is_exact:
+            return rows
+        newest = Window.partitionBy(*keys).orderBy(F.desc(SEQUENCE_ID), F.desc(POSITION))
+        return rows.withColumn("_age", F.row_number().over(newest)).where(F.col("_age") <= self.depth).drop("_age")
 
-        Args:
-            changes: the rows of `files` where they are in memory, else None.
-            image: written with this group.
-        """
-        import pyarrow as pa
+    # --- checkpoints: see `StateHandler` ----------------------------------------------------------------------------
 
+    def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
+        """Take over the changes of a drained group, and freeze the state (N15)."""
+        unwritten = changes if not files and changes is not None and changes.num_rows else None
+        new_rows = unwritten.num_rows if unwritten is not None else sum(file.rows for file in files)
+        has_image = new_rows > 0 and self.image_due(new_rows, max(len(files), 1))
         was_small = self.is_small
         self.change_files.extend(files)
-        if image is not None:
-            self.image_files, self.change_files = image.files, []
-        if not files:
-            return
-        self._frame = None
-        if not was_small:
-            return
+        if new_rows:
+            self._frame = None
+            self.rows = self._folded(files, changes) if was_small else None
+        return Frozen(
+            at=at, changes=unwritten, rows=self.rows, files=(*self.image_files, *self.change_files),
+            has_image=has_image,
+        )  # fmt: skip
+
+    def _folded(self, files: Sequence[StagedFile], changes: pa.Table | None) -> pa.Table | None:
+        import pyarrow as pa
+
+        if changes is None:
+            if sum(file.size for file in files) > SMALL_STATE_BYTES:
+                return None
+            changes = pa.concat_tables(self.stored.read_each(files))
+        return self._last(_joined(self.rows, changes))
+
+    def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
+        """Write the changes that are in memory, and the state whole where that is due."""
+        files = staging.write(frozen.changes, "rows") if frozen.changes is not None else ()
+        if not frozen.has_image:
+            return Written(files=files)
+        if frozen.rows is not None:
+            whole = staging.write(frozen.rows, "image")
+        else:
+            self._large(session, (*frozen.files, *files)).write.parquet(str(staging.path("image")))
+            whole = staging.describe("image")
+        return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
+
+    def checkpointed(self, written: Written) -> None:
+        """Note what the checkpoint wrote; a state that outgrew the memory is read from its files from now on."""
+        self.change_files.extend(written.files)
+        if written.image is not None:
+            self.image_files, self.change_files = written.image.files, []
         if sum(file.size for file in (*self.image_files, *self.change_files)) > SMALL_STATE_BYTES:
-            self.rows = None
-            return
-        new = changes if changes is not None else pa.concat_tables(self.stored.read_each(files))
-        self.rows = last_per_key(_joined(self.rows, new), self.keys)
+            self.rows = self._frame = None
+        elif self.rows is None and written.image is not None:
+            self.rows = self._read_small(self.image_files, written.image.at)
 
     def read_if_small(self, files: Sequence[StagedFile]) -> pa.Table | None:
         """Return a group's staged changes where they and the state fit in memory: no job is needed to fold them."""
@@ -174,19 +212,6 @@ class KeyedState:
         whole = sum(file.rows for file in self.image_files)
         files = len(self.change_files) + new_files
         return changes > max(whole // 2, _IMAGE_MINIMUM_ROWS) or files > _IMAGE_CHANGE_FILES
-
-    def image_rows(self, session: SparkSession, changes: pa.Table | None, staged: DataFrame) -> pa.Table | DataFrame:
-        """Return the state after the group, one row a key: in memory if all of it is, else as a frame."""
-        if self.is_small and changes is not None:
-            return last_per_key(_joined(self.rows, changes), self.keys)
-        rows = staged
-        if not self.is_small:
-            rows = self._large(session).unionByName(staged)
-        elif self.rows is not None:
-            rows = frame_of(session, self.rows).unionByName(staged)
-        payload = F.struct(*(f"`{name}`" for name in rows.columns))
-        last = rows.groupBy(*(f"`{key}`" for key in self.keys)).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
-        return last.select("_last.*")
 
 
 def _joined(before: pa.Table | None, new: pa.Table) -> pa.Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jobs.graph.operator import SEQUENCE_ID
+from jobs.graph.operator import POSITION, SEQUENCE_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +25,22 @@ def last_per_key(rows: pa.Table, keys: Sequence[str], order: Sequence[str] = (SE
     by_key = np.lexsort((*ranks, codes))
     is_last = np.append(codes[by_key][1:] != codes[by_key][:-1], True)
     return rows.take(np.sort(by_key[is_last]))
+
+
+def last_rows_per_key(rows: pa.Table, keys: Sequence[str], count: int) -> pa.Table:
+    """Return the last rows of each key, at most `count`, by sequence id and position, in the order of `rows`."""
+    import numpy as np
+
+    if rows.num_rows <= count:
+        return rows
+    codes = key_codes([rows], keys)[0]
+    position = rows.column(POSITION).combine_chunks()
+    places = [position.field(name).to_numpy() for name in ("row", "block")]
+    by_key = np.lexsort((*places, rows.column(SEQUENCE_ID).to_numpy(), codes))
+    ordered = codes[by_key]
+    ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
+    last_of_key = ends[np.searchsorted(ends, np.arange(len(ordered)))]
+    return rows.take(np.sort(by_key[last_of_key - np.arange(len(ordered)) < count]))
 
 
 def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:

@@ -65,6 +65,16 @@ def test_inputs_wait_in_the_order_in_which_they_were_given(registry: Registry) -
     assert registry.pending_count(REGION) == 3
 
 
+@pytest.mark.seed("X12")
+def test_inputs_of_a_group_under_way_are_passed_over(registry: Registry) -> None:
+    registry.add_triggers(REGION, [found(number) for number in (1, 2, 3)])
+    first, second, _ = registry.pending(REGION, 3)
+    assert [trigger.order_index for trigger in registry.pending(REGION, 1, after=first.order_index)] == [
+        second.order_index
+    ]
+    assert uris(registry) == [1, 2, 3], "they are pending until they are committed"
+
+
 def test_a_trigger_comes_back_as_it_was_given(registry: Registry) -> None:
     before = time.time()
     registry.add_triggers(REGION, [found(7)])

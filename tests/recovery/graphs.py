@@ -1,4 +1,5 @@
-"""The graphs of the golden runs with their files and oracles: `log_watch`, and one of ours beside a second region."""
+"""The graphs of the golden runs with their files and oracles: `log_watch`, and one of ours beside a second region and
+in a region whose checkpoints block."""
 
 from __future__ import annotations
 
@@ -62,6 +63,24 @@ def two_regions(nursery: Nursery, master: str, folder: Path) -> Scene:
     return scene
 
 
+def blocking(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """The orders alone, in a region whose checkpoints block."""
+    scene = Scene(
+        nursery=nursery,
+        master=master,
+        folder=folder,
+        app=str(APPS / "blocking.py"),
+        region="blocking/orders",
+        inputs=(str(folder / "orders"),),
+        oracle=orders_oracle,
+        sinks=("two_customers", "two_item_changes"),
+    )
+    chance = random.Random(11)
+    for number in range(FILES):
+        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+    return scene
+
+
 def orders_text(chance: random.Random, count: int = 12) -> str:
     """Return a file of orders, some of no worth, items in any case."""
     names = ("ann", "bob", "cy", "dee", "eve")
@@ -89,7 +108,7 @@ def orders_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, A
     return {"two_customers": rows, "two_item_changes": changes}
 
 
-GRAPHS: Mapping[str, Build] = {"log_watch": log_watch, "two_regions": two_regions}
+GRAPHS: Mapping[str, Build] = {"log_watch": log_watch, "two_regions": two_regions, "blocking": blocking}
 
 
 def fragile(nursery: Nursery, master: str, folder: Path) -> Scene:

@@ -54,6 +54,7 @@ def scene(build: Build, server: PostgresServer) -> Scene:
 @pytest.mark.seed("R2")
 def test_a_restart_under_a_run_is_not_noticed(scene: Scene, server: PostgresServer) -> None:
     run = scene.start(["scan"], ["run", 1], failpoints=f"process.before:hang={HANG}:2")
+    run.await_step("group")
     wait_until(lambda: scene.next_id == 3)  # the ids of the second group are taken: it hangs
     server.restart()
     ended = run.wait()

@@ -29,6 +29,7 @@ from jobs.regions.rules.connections import (
 from jobs.regions.rules.draft import Draft
 from jobs.regions.rules.names import bad_application_name, bad_name, duplicate_name
 from jobs.regions.rules.parameters import (
+    checkpoints_unknown,
     linger_invalid,
     negative_limit,
     nonpositive_timeout,
@@ -76,6 +77,7 @@ RULES: tuple[Rule, ...] = (
     linger_invalid,
     negative_limit,
     runs_unknown,
+    checkpoints_unknown,
     schedule_forbidden,
     schedule_malformed,
     mixed_port,

@@ -70,7 +70,7 @@ def merged_parameters_differ(draft: Draft) -> Iterator[Violation]:
     for region in draft.regions:
         (first, reference), *others = starts_of(draft.graph, region)
         for start, annotation in others:
-            for name in ("runs", "schedule"):
+            for name in ("runs", "schedule", "checkpoints"):
                 ours, theirs = getattr(reference, name), getattr(annotation, name)
                 if ours != theirs:
                     yield broken(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobs.errors import Violation
-from jobs.graph.annotations import Consistent, Runs, Trigger
+from jobs.graph.annotations import Checkpoints, Consistent, Runs, Trigger
 from jobs.graph.application import nearest
 from jobs.graph.operator import Operator
 from jobs.regions.rules.draft import Draft, broken
@@ -116,6 +116,19 @@ def runs_unknown(draft: Draft) -> Iterator[Violation]:
                 start,
                 f"{start.name!r} has runs={annotation.runs!r}",
                 nearest(str(annotation.runs), known),
+            )
+
+
+def checkpoints_unknown(draft: Draft) -> Iterator[Violation]:
+    """`checkpoints` is neither non-blocking nor blocking."""
+    known = [checkpoints.value for checkpoints in Checkpoints]
+    for start, annotation in _starts(draft):
+        if annotation.checkpoints not in known:
+            yield broken(
+                "CHECKPOINTS_UNKNOWN",
+                start,
+                f"{start.name!r} has checkpoints={annotation.checkpoints!r}",
+                nearest(str(annotation.checkpoints), known),
             )
 
 

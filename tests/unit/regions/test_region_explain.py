@@ -31,6 +31,7 @@ app: 1 region, fingerprint FINGERPRINT
 region app/lines
   trigger     operator-driven, a run drains the backlog
   groups      one trigger each, because of top
+  checkpoints non-blocking: a group is processed while the last one is written and published
   starts      lines
   ends        save
   operators

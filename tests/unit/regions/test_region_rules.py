@@ -95,6 +95,7 @@ BROKEN = {
         declared(linger="1m"),
         declared(linger=dt.timedelta(seconds=9), runs="per_trigger"),
     ],
+    "CHECKPOINTS_UNKNOWN": [declared(checkpoints="nonblocking")],
     "SCHEDULE_FORBIDDEN": [periodic(schedule="@daily")],
     "SCHEDULE_MALFORMED": [declared(schedule="daily"), declared(schedule="* * * *")],
     "BOTH_ANNOTATIONS": [app(start(autonomous=True))],

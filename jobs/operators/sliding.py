@@ -1,0 +1,147 @@
+"""`aggregate(window=sliding(rows=N))`: values over the last N rows of a key, by sequence id and place in the file.
+
+Its state is those rows: what is staged for a group are its new ones, and the state at id N is the last rows a key with
+an id ≤ N. The last row of a key and id carries the values; downstream operators see those rows and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import Violation
+from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Vectorises
+from jobs.lazy import F
+from jobs.operators.aggregate import Aggregate
+from jobs.state.aggregations import Aggregation
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["Sliding", "sliding"]
+
+MANY_ROWS = 1_000
+"""Of a longer window Spark would go through all rows again for each row of a group: such groups hold one trigger."""
+
+_ARGUMENT = "_of_"
+_HAS_VALUES = "_has_values"
+_IS_NEW = "_is_new"
+_PLACE = "_place"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sliding:
+    """The last `rows` rows of a key."""
+
+    rows: int
+
+
+def sliding(*, rows: int) -> Sliding:
+    """Return a window over the last rows of each key, by (sequence id, position in the file): `dm.sliding(rows=100)`.
+
+    A changed key has one row of values an id, over the window as it is at the end of that id. Windows of more than
+    1000 rows are processed one trigger at a time.
+    """
+    return Sliding(rows=rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlidingAggregate(Aggregate):
+    """State as typed columns: keys, values (of the last row of a key and id), the values' arguments, the tags."""
+
+    kind: ClassVar[str] = "sliding aggregate"
+    summary: ClassVar[str] = "keyed aggregate over the last rows of a key"
+    is_history: ClassVar[bool] = False
+
+    rows: int
+
+    @property
+    def depth(self) -> int:
+        return self.rows
+
+    def vectorisation(self) -> Vectorises:
+        return Vectorises.NO if self.rows > MANY_ROWS else Vectorises.YES
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "rows": self.rows}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        yield from super().violations(in_region)
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
+            yield self._violation("WINDOW_SIZE", f"a window of {self.rows!r} rows is none", "give a number from 1 up")
+
+    def seen(self, changes: DataFrame) -> DataFrame:
+        return super().seen(changes.where(_HAS_VALUES))
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        """Return the new rows of a group, no more than the window of each key and id needs."""
+        rows, before = frames.state(self, self.partials(frames.input(self.inputs[0])))
+        history = rows.withColumn(_IS_NEW, F.lit(True))
+        if before is not None:
+            history = frames.gathered(before.withColumn(_IS_NEW, F.lit(False)).unionByName(history))
+        return self.merged(history, {})
+
+    def partials(self, rows: DataFrame) -> DataFrame:
+        """Return the rows that the window of some id has: keys, the tags, the values' arguments."""
+        from pyspark.sql import Window
+
+        newest = Window.partitionBy(*self._key_columns(), SEQUENCE_ID).orderBy(F.desc(POSITION))
+        numbered = rows.withColumn(_PLACE, F.row_number().over(newest)).where(F.col(_PLACE) <= self.rows)
+        arguments = (F.col(f"`{name}`").alias(f"{_ARGUMENT}{name}") for name in self._arguments(rows.columns))
+        return numbered.select(*self._key_columns(), SEQUENCE_ID, POSITION, *arguments)
+
+    def merged(self, history: DataFrame, types: Mapping[str, Any]) -> DataFrame:
+        """Compute the values at the last row of each key and id, and return the new rows.
+
+        Only a window that is no longer than `MANY_ROWS` is computed row by row; else the group has one id, and the
+        rows of each key are cut to the window, which is then computed once.
+        """
+        from pyspark.sql import Window
+
+        arguments = [name for name in history.columns if name.startswith(_ARGUMENT)]
+        rows = history.select(
+            *self._key_columns(), SEQUENCE_ID, _IS_NEW, *(f"`{name}`" for name in arguments),
+            *(F.col(f"`{name}`").alias(name.removeprefix(_ARGUMENT)) for name in arguments),
+            F.struct(SEQUENCE_ID, POSITION).alias(POSITION),  # what `first` and `last` go by: the order of all rows
+        )  # fmt: skip
+        by_key = Window.partitionBy(*self._key_columns())
+        in_order = by_key.orderBy(POSITION)
+        over = in_order.rowsBetween(1 - self.rows, 0)
+        if self.rows > MANY_ROWS:
+            size = F.count(F.lit(1)).over(by_key)
+            placed = rows.withColumn(_PLACE, size - F.row_number().over(in_order))
+            rows, over = placed.where(F.col(_PLACE) < self.rows), by_key
+        is_last = F.coalesce(F.lead(SEQUENCE_ID).over(in_order) != F.col(SEQUENCE_ID), F.lit(True))
+        values = {name: _value(aggregation, over) for name, aggregation in self.values.items()}
+        computed = rows.select(
+            *self._key_columns(),
+            *(F.when(is_last, value).alias(name) for name, value in values.items()),
+            *(f"`{name}`" for name in arguments),
+            F.col(f"{POSITION}.{POSITION}").alias(POSITION), is_last.alias(_HAS_VALUES), SEQUENCE_ID, _IS_NEW,
+        )  # fmt: skip
+        return computed.where(_IS_NEW).drop(_IS_NEW)
+
+    def _key_columns(self) -> list[str]:
+        return [f"`{key}`" for key in self.all_keys]
+
+    def _arguments(self, columns: list[str]) -> list[str]:
+        """Return the columns that the values read: all, where one does not say."""
+        named = [aggregation.columns for aggregation in self.values.values()]
+        free = [name for name in columns if name not in {*TAGS, *self.all_keys}]
+        if any(names is None for names in named):
+            return free
+        wanted = {name for names in named for name in names or ()}
+        roots = {name.partition(".")[0] for name in wanted - set(free)}
+        return [name for name in free if name in wanted | roots]
+
+
+def _value(aggregation: Aggregation, window: Any) -> Column:
+    """Return a value over the rows of a window."""
+    parts = {name: part.partial().over(window) for name, part in aggregation.parts.items()}
+    if aggregation.is_simple:
+        return parts[""]
+    finish = aggregation.finish or (lambda found: F.struct(*(part.alias(name) for name, part in found.items())))
+    return finish(parts[""] if set(parts) == {""} else parts)

@@ -1,0 +1,171 @@
+"""The two groups that a run has in hand: one that is processed, and the one before it, whose checkpoint is under way.
+
+The depth is one: a group is assigned and staged while the last one is written, committed and published, and begins its
+own checkpoint when that has ended (H39, E15). States are taken over in between, when both are at rest.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from jobs.errors import DrainTimeout
+from jobs.failpoints import FailPoint, reach
+from jobs.graph.annotations import Checkpoints
+from jobs.protocol.transitions import Event
+from jobs.protocol.triggers import Trigger
+from jobs.runtime.blueprint import Blueprint
+from jobs.runtime.bounded import Bounded, Grace
+from jobs.runtime.establishing import Establishing
+from jobs.runtime.group import GroupWork, StagedGroup
+from jobs.runtime.owner import RegionOwner
+from jobs.runtime.ports import Outside
+from jobs.runtime.reading import Assigned, Group
+from jobs.runtime.states import RegionStates
+
+
+@dataclass(slots=True, kw_only=True)
+class Pipeline:
+    """Stages groups and establishes them, one after the other.
+
+    Attributes:
+        small_bytes: groups up to here come back by Arrow (H35).
+        under_way: the group whose checkpoint is under way, None between two.
+    """
+
+    blueprint: Blueprint
+    outside: Outside
+    owner: RegionOwner
+    states: RegionStates
+    grace: Grace
+    small_bytes: int
+    under_way: Establishing | None = None
+    _staging: Bounded | None = None
+    _ended: StagedGroup | None = None
+
+    @property
+    def is_blocking(self) -> bool:
+        """Does the flow wait until a group is established?"""
+        return self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING
+
+    @property
+    def in_hand(self) -> tuple[Trigger, ...]:
+        """Return the triggers of the checkpoint under way: they are pending until it has ended."""
+        return self.under_way.triggers if self.under_way else ()
+
+    def stage(self, pending: Sequence[Trigger]) -> None:
+        """Assign ids to triggers and begin to stage them as a group; `staged` awaits it."""
+        reach(FailPoint.ASSIGN_BEFORE)
+        if self.under_way is None:
+            self.owner.moved(Event.TRIGGERED)
+        first = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, len(pending))
+        members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(pending))
+        group = Group(members=members, epoch=self.owner.epoch, attempt=uuid.uuid4().hex)
+        reach(FailPoint.ASSIGN_AFTER)
+        work = GroupWork(
+            blueprint=self.blueprint,
+            outside=self.outside,
+            group=group,
+            states=self.states.handlers,
+            small=group.bytes_to_read <= self.small_bytes,
+            tag=_tag(group),
+        )
+        self._staging = Bounded(
+            work.stage,
+            self._drain_timeout,
+            self.grace,
+            late=lambda _: self._too_late(group),
+            cancel=lambda: self.outside.engine.cancel(work.tag),
+        )
+
+    def staged(self) -> StagedGroup | None:
+        """Await the group that is being staged, None where none is; the checkpoint before it has ended.
+
+        Raises:
+            DrainTimeout, Interrupted, DrainmarkError: it failed; nothing is left but orphans.
+        """
+        staging, self._staging = self._staging, None
+        try:
+            return staging.result() if staging is not None else None
+        finally:
+            ended, self._ended = self._ended, None
+            if ended is not None:
+                self.states.checkpointed(ended)
+
+    def begin(self, staged: StagedGroup) -> None:
+        """Freeze the states of a staged group and begin its checkpoint, the one before having ended (N13, N14, N19)."""
+        frozen = self.states.freeze(staged)
+        self.states.keep_copies(frozen)
+        if not self.is_blocking:
+            frozen = self.states.write(frozen, self.states.blocking())
+            self.owner.moved(Event.DRAINED_BLOCKING)
+        self.under_way = Establishing(
+            owner=self.owner,
+            states=self.states,
+            staged=frozen,
+            grace=self.grace,
+            deadline=time.monotonic() + self._drain_timeout - staged.process_seconds - staged.drain_seconds,
+            late=self._too_late(staged.group),
+            tag=_tag(staged.group),
+        )
+        self.under_way.begin()
+
+    def end(self) -> Establishing:
+        """Await the checkpoint under way, after which none is; where it fails, what is being staged is dropped (X12).
+
+        Raises:
+            DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
+            Exception: what it failed with; it may be committed all the same (H10).
+        """
+        done, self.under_way = self.under_way, None
+        if done is None:
+            raise RuntimeError("no checkpoint is under way")
+        try:
+            done.wait()
+        except Exception:
+            self._drop()
+            raise
+        self._ended = done.staged
+        self.owner.moved(Event.CHECKPOINTED, told=self._staging is None)
+        if self._staging is not None:
+            self.owner.moved(Event.TRIGGERED)
+        return done
+
+    def reset(self) -> None:
+        """Bring the states back to the last committed id, all of whose groups are published."""
+        self._ended = None
+        self.states.reset(self.owner.history)
+
+    def leave(self) -> None:
+        """Let a checkpoint under way come to its end where nobody goes on; what became of it is in the table."""
+        self._drop()
+        done, self.under_way = self.under_way, None
+        if done is not None:
+            with suppress(Exception):
+                done.wait()
+
+    def _drop(self) -> None:
+        staging, self._staging = self._staging, None
+        if staging is not None:
+            staging.cancel()
+
+    @property
+    def _drain_timeout(self) -> float:
+        return self.blueprint.region.parameters.drain_timeout.total_seconds()
+
+    def _too_late(self, group: Group) -> DrainTimeout:
+        blame = self.blueprint.region.starts[0]
+        return DrainTimeout(
+            f"establishing {group.first_id}..{group.last_id} took longer than {self._drain_timeout:g} s",
+            operator=blame.name,
+            location=blame.location,
+            remedy="raise drain_timeout in @consistent, or look for what hangs",
+        )
+
+
+def _tag(group: Group) -> str:
+    """Return what marks the Spark jobs of an attempt."""
+    return f"drainmark-{group.attempt}"

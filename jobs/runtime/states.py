@@ -1,0 +1,99 @@
+"""The states of a region's operators through a group: frozen after the drain, written now or later, taken note of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from jobs.operators.aggregate import Aggregate
+from jobs.protocol.history import RegionHistory
+from jobs.runtime.blueprint import Blueprint
+from jobs.runtime.ports import Outside
+from jobs.state.handlers import Frozen, Written
+from jobs.state.keyed import KeyedState
+
+if TYPE_CHECKING:
+    from jobs.runtime.group import StagedGroup, StagedTable
+
+
+@dataclass(slots=True, kw_only=True)
+class RegionStates:
+    """Every keyed state of a region, by name of its table.
+
+    Attributes:
+        handlers: replaced as a whole by a reset, so that an attempt that was abandoned keeps what it began with.
+    """
+
+    blueprint: Blueprint
+    outside: Outside
+    handlers: Mapping[str, KeyedState] = field(default_factory=dict)
+
+    def reset(self, history: RegionHistory) -> None:
+        """Load every state as of the last committed id, all of whose groups are published."""
+        self.handlers = {name: self._loaded(operator, name, history) for name, operator in self._kept().items()}
+
+    def freeze(self, staged: StagedGroup) -> StagedGroup:
+        """Take the changes of a drained group over, the flow being halted (N15); return it with what is frozen."""
+        frozen: dict[str, Frozen] = {}
+        tables = dict(staged.tables)
+        for name, state in self.handlers.items():
+            table = tables[name]
+            if not state.is_small and not table.files and table.rows is not None:  # the next group reads files
+                staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
+                table = tables[name] = replace(table, files=staging.write(table.rows, "rows"))
+            frozen[name] = state.prepare(staged.group.last_id, table.files, table.rows)
+        return replace(staged, tables=tables, frozen=frozen)
+
+    def blocking(self) -> Iterable[str]:
+        """Return the states whose checkpoints end before the flow resumes (N19)."""
+        return [name for name, operator in self._kept().items() if not operator.non_blocking]
+
+    def write(self, staged: StagedGroup, names: Iterable[str]) -> StagedGroup:
+        """Write what is frozen and not written yet; return the group with it. Touches no state (N16)."""
+        tables, written = dict(staged.tables), dict(staged.written)
+        for name in names:
+            if name in written:
+                continue
+            staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
+            done = self.handlers[name].checkpoint(staged.frozen[name], staging, self.outside.engine.session)
+            self.outside.store.verify(name, (*done.files, *(done.image.files if done.image else ())))
+            tables[name] = _with(tables[name], done)
+            written[name] = done
+        return replace(staged, tables=tables, written=written)
+
+    def checkpointed(self, staged: StagedGroup) -> None:
+        """Note what became of a group that is committed."""
+        for name, state in self.handlers.items():
+            state.checkpointed(staged.written.get(name, Written()))
+
+    def keep_copies(self, staged: StagedGroup) -> None:
+        """Let go of the local copies that neither the next group nor a drained one's publishing needs."""
+        kept = {name: tuple(table.files) for name, table in staged.tables.items()}
+        for name, state in self.handlers.items():
+            kept[name] = (*kept.get(name, ()), *state.files_for_spark)
+        self.outside.store.keep_copies(kept)
+
+    def _kept(self) -> dict[str, Aggregate]:
+        stateful = (operator for operator in self.blueprint.region.stateful if isinstance(operator, Aggregate))
+        return {self.blueprint.written_by[operator.name]: operator for operator in stateful}
+
+    def _loaded(self, operator: Aggregate, name: str, history: RegionHistory) -> KeyedState:
+        from pyspark.sql.types import StructType
+
+        table = self.outside.store.table(name)
+        return operator.state_class.load(
+            table=name,
+            stored=table,
+            keys=operator.all_keys,
+            schema=StructType.fromJson(json.loads(self.blueprint.table(name).schema_json)),
+            image=history.image_of(name),
+            dropped=history.dropped.get(name, 0),
+            live=table.live_files(),
+            depth=operator.depth,
+        )
+
+
+def _with(table: StagedTable, done: Written) -> StagedTable:
+    return replace(table, files=(*table.files, *done.files), image=done.image or table.image)
