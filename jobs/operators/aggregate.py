@@ -31,7 +31,7 @@ from jobs.state.aggregations import (
 from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from jobs.operators.sliding import Sliding
     from jobs.runtime.frames import GroupFrames
@@ -134,55 +134,82 @@ class Aggregate(Operator):
         )
 
     def apply(self, frames: GroupFrames) -> DataFrame:
-        """Return the changes of a group: keys, values, parts, `_sequence_id`; one row a changed key and id."""
-        partials, before = frames.state(self, self.partials(frames.input(self.inputs[0])))
-        history = partials.withColumn(_IS_NEW, F.lit(True))
-        if before is not None:
-            history = frames.gathered(before.withColumn(_IS_NEW, F.lit(False)).unionByName(history))
-        return self.merged(history, frames.types_of(self, partials))
+        """Return the changes of a group: keys, values, parts, `_sequence_id`; one row a changed key and id.
 
-    def partials(self, rows: DataFrame) -> DataFrame:
-        """Return one row a key and id: keys, `_sequence_id`, the state columns."""
-        if self.window:
-            size = int(self.window.size.total_seconds() * _MICROSECONDS)
-            moment = F.unix_micros(F.col(self.window.column).cast("timestamp"))
-            start = F.timestamp_micros(moment - F.pmod(moment, F.lit(size)))
-            rows = rows.where(F.col(self.window.column).isNotNull()).withColumn(WINDOW_START, start)
-        columns = [
-            self.values[value].parts[part].partial().alias(column)
-            for column, (value, part) in state_columns(self.values).items()
-        ]
-        return rows.groupBy(*(f"`{key}`" for key in self.all_keys), SEQUENCE_ID).agg(*columns)
-
-    def merged(self, history: DataFrame, types: Mapping[str, Any]) -> DataFrame:
-        """Merge partials in id order, a key's older state being the first of them, and finish the values.
-
-        New rows are told by a flag and not by their ids: ids in a plan make Spark compile it anew for every group.
+        Partials are merged in id order, a key's older state being the first of them. New rows are told by a flag and
+        not by their ids: ids in a plan make Spark compile it anew for every group.
         """
+        made = frames.once_a_run(self.name, lambda: _Columns.of(self))
+        partials = self._with_window(frames.input(self.inputs[0])).groupBy(*made.grouping).agg(*made.partials)
+        partials, before = frames.state(self, partials)
+        history = partials.withColumn(_IS_NEW, made.new)
+        if before is not None:
+            history = frames.gathered(before.withColumn(_IS_NEW, made.old).unionByName(history))
+        running = frames.once_a_run((self.name, _IS_NEW), lambda: self._running(frames.types_of(self, partials)))
+        return history.select(*made.grouping, made.is_new, *running).where(made.is_new).select(*made.finished)
+
+    def _with_window(self, rows: DataFrame) -> DataFrame:
+        if not self.window:
+            return rows
+        size = int(self.window.size.total_seconds() * _MICROSECONDS)
+        moment = F.unix_micros(F.col(self.window.column).cast("timestamp"))
+        start = F.timestamp_micros(moment - F.pmod(moment, F.lit(size)))
+        return rows.where(F.col(self.window.column).isNotNull()).withColumn(WINDOW_START, start)
+
+    def _running(self, types: Mapping[str, Any]) -> list[Column]:
+        """Return the state columns: of each row, what is merged of it and of those of its key before it."""
         from pyspark.sql import Window
 
         keys = [f"`{key}`" for key in self.all_keys]
         until_here = Window.partitionBy(*keys).orderBy(SEQUENCE_ID).rowsBetween(Window.unboundedPreceding, 0)
-        states = {}
+        states = []
         for column, (value, part) in state_columns(self.values).items():
             aggregation = self.values[value].parts[part]
             merged = aggregation.merge(F.col(f"`{column}`")).over(until_here)
             tidied = aggregation.tidy(merged) if aggregation.tidy else merged
-            states[column] = tidied.cast(types[column])
-        columns = (state.alias(column) for column, state in states.items())
-        running = history.select(*keys, SEQUENCE_ID, _IS_NEW, *columns)
-        hidden = [f"`{column}`" for column in states if column not in self.values]
-        return running.where(_IS_NEW).select(
-            *keys, *(self._finished(value) for value in self.values), *hidden, SEQUENCE_ID
-        )
+            states.append(tidied.cast(types[column]).alias(column))
+        return states
 
-    def _finished(self, value: str) -> Any:
+    def finished(self, value: str) -> Column:
+        """Return a value, made of the state columns that are its parts."""
         aggregation = self.values[value]
         if aggregation.is_simple:
             return F.col(f"`{value}`")
         columns = {part: F.col(f"`{name}`") for name, (of, part) in state_columns(self.values).items() if of == value}
         finish = aggregation.finish or (lambda parts: F.struct(*(c.alias(n) for n, c in parts.items())))
         return finish(columns[""] if set(columns) == {""} else columns).alias(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """An aggregate's expressions, made once a run: each costs several calls to the JVM, and a small group little more.
+
+    Attributes:
+        grouping: keys and `_sequence_id`.
+        finished: keys, values, hidden parts, `_sequence_id`.
+    """
+
+    grouping: list[Column]
+    partials: list[Column]
+    finished: list[Column]
+    new: Column
+    old: Column
+    is_new: Column
+
+    @classmethod
+    def of(cls, operator: Aggregate) -> _Columns:
+        keys, states = [F.col(f"`{key}`") for key in operator.all_keys], state_columns(operator.values)
+        hidden = [F.col(f"`{column}`") for column in states if column not in operator.values]
+        return cls(
+            grouping=[*keys, F.col(SEQUENCE_ID)],
+            partials=[
+                operator.values[value].parts[part].partial().alias(column) for column, (value, part) in states.items()
+            ],
+            finished=[*keys, *map(operator.finished, operator.values), *hidden, F.col(SEQUENCE_ID)],
+            new=F.lit(True),
+            old=F.lit(False),
+            is_new=F.col(_IS_NEW),
+        )
 
 
 def aggregate(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DeclarationError, SchemaMismatch, Violation
@@ -41,6 +41,7 @@ class Blueprint:
         tables: every table of the region; histories and states before the visible tables that hang on them.
         verdicts: by name of a checked operator, whether it vectorises and why not.
         written_by: operator name -> name of the table that it stages.
+        made: see `GroupFrames.once_a_run`.
     """
 
     region: RegionPlan
@@ -49,6 +50,7 @@ class Blueprint:
     tables: tuple[RegionTable, ...]
     verdicts: Mapping[str, Verdict]
     written_by: Mapping[str, str]
+    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def forced_single(self) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs.errors import DrainmarkError, OperatorFailed
 from jobs.failpoints import InjectedFailure
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jobs.operators.lookup import Lookup
     from jobs.operators.sql import SqlOperator
 
+Made = TypeVar("Made")
 StateReader = Callable[["Aggregate", "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
 
 
@@ -36,6 +37,7 @@ class GroupFrames:
         read_statement: text of a SQL operator.
         small: the group's rows are few: one partition is faster than an exchange.
         known_types: column types of the state by aggregate, so that Spark need not be asked for every group.
+        made: see `once_a_run`.
     """
 
     session: SparkSession
@@ -49,6 +51,14 @@ class GroupFrames:
     small: bool = False
     known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     streams: dict[str, DataFrame] = field(default_factory=dict)
+    made: dict[Any, Any] = field(default_factory=dict)
+
+    def once_a_run(self, key: Any, make: Callable[[], Made]) -> Made:
+        """Return what the groups of a run have in common: expressions, which are not of any frame."""
+        if key not in self.made:
+            self.made[key] = make()
+        found: Made = self.made[key]
+        return found
 
     def scanned(self, output: str) -> DataFrame:
         """Return the rows of a source's output as read: columns, `source_file`, the tags."""

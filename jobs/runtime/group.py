@@ -157,6 +157,7 @@ class GroupWork:
             read_statement=self.outside.statement,
             small=self.small,
             known_types=self._state_types(),
+            made=self.blueprint.made,
         )
         for operator in region.run_order:
             self._await_inputs(operator, frames)

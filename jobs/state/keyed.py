@@ -58,6 +58,7 @@ class KeyedState:
     rows: pa.Table | None = None
     depth: int = 1
     _frame: DataFrame | None = None
+    _columns: list[str] | None = None
 
     @classmethod
     def load(
@@ -127,9 +128,9 @@ class KeyedState:
             if self.rows is None or self.rows.num_rows == 0:
                 return None
             if self._frame is None:
-                self._frame = frame_of(session, self.rows).coalesce(1)
-            frame = self._frame
-            return frame.select(*(f"`{name}`" for name in partials.columns))
+                self._columns = self._columns or partials.columns
+                self._frame = frame_of(session, self.rows.select(self._columns)).coalesce(1)
+            return self._frame
         rows = self._large(session, self.files_for_spark, is_exact=self.depth == 1)
         changed = partials.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(self.keys)))
         same = [rows[f"`{key}`"].eqNullSafe(changed[f"_changed_{i}"]) for i, key in enumerate(self.keys)]
