@@ -20,6 +20,7 @@ _WIDTH = 120
 _FOLLOWS = {
     "wait": "tried again later; costs no attempt",
     "attempt": "tried again; costs one of `max_consecutive_reset_attempts`, then the region is HALTED",
+    "renew": "tried again by another run, since what this one computed with is gone; costs an attempt, too",
     "permanent": "HALTED at once: trying again cannot help",
     "quiet": "the run ends without a word: somebody else owns the region",
     "refuse": "nothing was started or changed",

@@ -57,18 +57,14 @@ def machine_facts() -> dict[str, Any]:
 
 def measure(name: str, options: argparse.Namespace, console: Console) -> PartRun:
     """Run a part in a process of its own, with a folder that is deleted afterwards."""
-    part, before, started = PARTS[name], os.getloadavg()[0], time.monotonic()
-    outcome: dict[str, Any] = {}
+    before, started = os.getloadavg()[0], time.monotonic()
     console.rule(name)
-    if not part.is_there:  # a part that has not landed yet
-        outcome = {"reason": f"{part.module} is not there"}
-    else:
-        chosen = {key: value for key, value in vars(options).items() if key not in ("only", "out")}
-        with tempfile.TemporaryDirectory(prefix=f"drainmark-bench-{name}-", ignore_cleanup_errors=True) as folder:
-            result = Path(folder) / "result.json"
-            program = [sys.executable, str(HERE / "bench_parts.py"), name, str(result), folder, json.dumps(chosen)]
-            code = subprocess.run(program, check=False).returncode
-            outcome = load(result) if code == 0 else {"reason": f"failed with exit code {code}", "failed": True}
+    chosen = {key: value for key, value in vars(options).items() if key not in ("only", "out")}
+    with tempfile.TemporaryDirectory(prefix=f"drainmark-bench-{name}-", ignore_cleanup_errors=True) as folder:
+        result = Path(folder) / "result.json"
+        program = [sys.executable, str(HERE / "bench_parts.py"), name, str(result), folder, json.dumps(chosen)]
+        code = subprocess.run(program, check=False).returncode
+        outcome = load(result) if code == 0 else {"reason": f"failed with exit code {code}", "failed": True}
     if outcome.get("reason"):
         colour = "red" if outcome.get("failed") else "yellow"
         console.print(f"[{colour}]{name}[/{colour}]: {outcome['reason']}")

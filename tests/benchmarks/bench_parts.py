@@ -10,7 +10,6 @@ either `{"figures": {…}}` or `{"reason": "why it was passed over"}`.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import sys
@@ -41,10 +40,6 @@ class Part:
     module: str
     function: str = "measure"
     options: tuple[str, ...] = ()
-
-    @property
-    def is_there(self) -> bool:
-        return importlib.util.find_spec(self.module) is not None
 
 
 _SPARK = ("master", "conf")

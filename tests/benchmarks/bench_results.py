@@ -52,10 +52,10 @@ class Headline:
 
 
 HEADLINES = (
-    Headline("one_at_a_time_speedup", "one", "One file at a time, against the fastest Spark peer", "x", 1.0),
+    Headline("one_at_a_time_speedup", "one", "One file at a time, against the fastest Spark peer", "x", 3.0),
     Headline("bulk_ratio", "bulk", "Bulk, against the fastest Spark peer", "x", 1.0),
     Headline("upsert_bulk_ratio", "bulk", "Bulk into an upsert table, against the fastest Spark peer", "x", 1.0),
-    Headline("bulk_ratio_flink", "flink", "Bulk, against Flink SQL without its start-up", "x", 1.0),
+    Headline("bulk_ratio_flink", "flink", "Bulk, against Flink SQL without its start-up", "x", 1.5),
     Headline("kept_512mb_nonblocking", "checkpoints", "Speed kept, 512 MB of state, non-blocking", "share", 0.99),
     Headline("kept_512mb_blocking", "checkpoints", "Speed kept, 512 MB of state, blocking", "share", None),
     Headline("landing_to_visible_p50_s", "landing", "A file lands, its rows are visible: median", "s", 2.0, True),
