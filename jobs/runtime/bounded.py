@@ -74,8 +74,8 @@ class Bounded:
             try:
                 return self._future.result(timeout=POLL_SECONDS)
             except FutureTimeout:
-                if self._future.done():
-                    raise
+                if self._future.done():  # just now, or it raised a time-out of its own
+                    return self._future.result()
             if self._grace.is_over():
                 self.cancel()
                 raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")

@@ -70,8 +70,8 @@ class Establishing:
             try:
                 return self._done.result(timeout=POLL_SECONDS)
             except FutureTimeout:
-                if self._done.done():
-                    raise
+                if self._done.done():  # just now, or it raised a time-out of its own
+                    return self._done.result()
             over = self.grace.is_over()
             if (over or time.monotonic() > self.deadline) and self._abandon():
                 raise Interrupted("the group was abandoned", remedy="start it again") if over else self.late

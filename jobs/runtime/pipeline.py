@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from jobs.errors import DrainTimeout
 from jobs.failpoints import FailPoint, reach
@@ -73,13 +74,7 @@ class Pipeline:
             small=group.bytes_to_read <= self.small_bytes,
             tag=_tag(group),
         )
-        self._staging = Bounded(
-            work.stage,
-            self._drain_timeout,
-            self.grace,
-            late=lambda _: self._too_late(group),
-            cancel=lambda: self.outside.engine.cancel(work.tag),
-        )
+        self._staging = self._bounded(group, self._drain_timeout, work.stage)
 
     def staged(self) -> StagedGroup | None:
         """Await the group that is being staged, None where none is; the checkpoint before it has ended.
@@ -96,18 +91,22 @@ class Pipeline:
                 self.states.checkpointed(ended)
 
     def begin(self, staged: StagedGroup) -> None:
-        """Freeze the states of a staged group and begin its checkpoint, the one before having ended (N13, N14, N19)."""
-        frozen = self.states.freeze(staged)
+        """Freeze the states of a staged group and begin its checkpoint, the one before having ended (N13, N14, N19).
+
+        Raises:
+            DrainTimeout, Interrupted, DrainmarkError: a blocking state could not be written in time, or at all.
+        """
+        begun = time.monotonic()
+        frozen: StagedGroup = self._bounded(staged.group, self._left_of(staged), lambda: self._frozen(staged)).result()
         self.states.keep_copies(frozen)
         if not self.is_blocking:
-            frozen = self.states.write(frozen, self.states.blocking())
             self.owner.moved(Event.DRAINED_BLOCKING)
         self.under_way = Establishing(
             owner=self.owner,
             states=self.states,
             staged=frozen,
             grace=self.grace,
-            deadline=time.monotonic() + self._drain_timeout - staged.process_seconds - staged.drain_seconds,
+            deadline=begun + self._left_of(staged),
             late=self._too_late(staged.group),
             tag=_tag(staged.group),
         )
@@ -120,15 +119,16 @@ class Pipeline:
             DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
             Exception: what it failed with; it may be committed all the same (H10).
         """
-        done, self.under_way = self.under_way, None
+        done = self.under_way
         if done is None:
             raise RuntimeError("no checkpoint is under way")
         try:
             done.wait()
         except Exception:
+            self.under_way = None
             self._drop()
             raise
-        self._ended = done.staged
+        self.under_way, self._ended = None, done.staged
         self.owner.moved(Event.CHECKPOINTED, told=self._staging is None)
         if self._staging is not None:
             self.owner.moved(Event.TRIGGERED)
@@ -151,6 +151,25 @@ class Pipeline:
         staging, self._staging = self._staging, None
         if staging is not None:
             staging.cancel()
+
+    def _bounded(self, group: Group, seconds: float, action: Callable[[], Any]) -> Bounded:
+        tag = _tag(group)
+        return Bounded(
+            action,
+            seconds,
+            self.grace,
+            late=lambda _: self._too_late(group),
+            cancel=lambda: self.outside.engine.cancel(tag),
+        )
+
+    def _frozen(self, staged: StagedGroup) -> StagedGroup:
+        with self.outside.engine.tagged(_tag(staged.group)):
+            frozen = self.states.freeze(staged)
+            return frozen if self.is_blocking else self.states.write(frozen, self.states.blocking())
+
+    def _left_of(self, staged: StagedGroup) -> float:
+        """Return what is left of the time that a group has, its checkpoint included (E2, E15)."""
+        return max(0.0, self._drain_timeout - staged.process_seconds - staged.drain_seconds)
 
     @property
     def _drain_timeout(self) -> float:

@@ -141,8 +141,12 @@ class RegionRun:
         """
         try:
             while not self.interrupted.is_set():
-                halt = self.outside.registry.region_info(self.region).halt_requested
-                pending = self._pending() if halt is None else []
+                try:
+                    halt = self.outside.registry.region_info(self.region).halt_requested
+                    pending = self._pending() if halt is None else []
+                except Exception:
+                    yield from self._turn([])  # what is under way may well end, and is to be reported
+                    raise
                 if not pending and self._pipeline.under_way is None:
                     if halt is not None:
                         raise self._halted_on_request(halt)
@@ -288,9 +292,9 @@ class RegionRun:
             self._pipeline.reset()
             self.owner.moved(Event.RESET_DONE)
             return
-        error.facts["trigger"] = pending[0].uri
+        trigger = error.facts["trigger"] = pending[0].uri if pending else None
         if isinstance(decision, Halt):
-            raise self._halt(decision.reason, error=described(error), trigger=pending[0].uri) from error
+            raise self._halt(decision.reason, error=described(error), trigger=trigger) from error
         raise error  # EndRun: the next claim counts an attempt
 
     def _finish_committed(self, error: Exception) -> None:

@@ -35,15 +35,17 @@ class Frozen:
     Attributes:
         at: last id of the group.
         changes: the group's changes that are not written yet, None where they are.
-        rows: the whole state, one row a key, where it is in memory; else it is in `files`.
-        files: image and changes up to `at`, as far as they are written.
+        rows: the whole state where it is in memory; else it is in the files.
+        image_files, change_files: as far as they are written; of the changes, the rows after `image_at`.
         has_image: the state is to be written whole.
     """
 
     at: int
     changes: pa.Table | None
     rows: pa.Table | None
-    files: tuple[StagedFile, ...]
+    image_files: tuple[StagedFile, ...]
+    image_at: int
+    change_files: tuple[StagedFile, ...]
     has_image: bool
 
 

@@ -44,7 +44,7 @@ class KeyedState:
         stored: reads that table's files.
         keys: key columns.
         schema: Spark's type of its rows.
-        image_files, change_files: what the state is made of.
+        image_files, change_files: what the state is made of; of the changes, the rows after `image_at`.
         rows: the state's rows while it is small, else None.
         depth: how many rows of a key are kept, the last ones by id and position.
     """
@@ -54,6 +54,7 @@ class KeyedState:
     keys: tuple[str, ...]
     schema: Any
     image_files: tuple[StagedFile, ...] = ()
+    image_at: int = 0
     change_files: list[StagedFile] = field(default_factory=list)
     rows: pa.Table | None = None
     depth: int = 1
@@ -92,7 +93,7 @@ class KeyedState:
         changes = [file for file in live if (file.last_id or 0) > after]
         state = cls(
             table=table, stored=stored, keys=tuple(keys), schema=schema,
-            image_files=image.files if image else (), change_files=changes, depth=depth,
+            image_files=image.files if image else (), image_at=after, change_files=changes, depth=depth,
         )  # fmt: skip
         files = (*state.image_files, *changes)
         if sum(file.size for file in files) <= SMALL_STATE_BYTES:
@@ -129,25 +130,39 @@ class KeyedState:
                 return None
             if self._frame is None:
                 self._columns = self._columns or partials.columns
-                self._frame = frame_of(session, self.rows.select(self._columns)).coalesce(1)
+                self._frame = self._local(session, self.rows.select(self._columns))
             return self._frame
-        rows = self._large(session, self.files_for_spark, is_exact=self.depth == 1)
+        rows = self._stored(session, self.image_files, self.change_files, self.image_at)
+        if self.depth == 1:
+            rows = self._current(rows)
         changed = partials.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(self.keys)))
         same = [rows[f"`{key}`"].eqNullSafe(changed[f"_changed_{i}"]) for i, key in enumerate(self.keys)]
         kept = rows.join(changed.distinct(), on=same, how="left_semi")
         return kept.select(*(f"`{name}`" for name in partials.columns))
 
-    def _large(self, session: SparkSession, files: Sequence[StagedFile], *, is_exact: bool = True) -> DataFrame:
-        """Return the rows of a state, of several rows a key also some that have left it unless it is to be exact."""
+    def _local(self, session: SparkSession, rows: pa.Table) -> DataFrame:
+        from pyspark.sql.types import StructType
+
+        return frame_of(session, rows, StructType([self.schema[name] for name in rows.column_names])).coalesce(1)
+
+    def _stored(
+        self, session: SparkSession, image: Sequence[StagedFile], changes: Sequence[StagedFile], at: int
+    ) -> DataFrame:
+        """Return the rows of an image and of the changes after it: a compacted file may reach back behind the image."""
+        reader = session.read.schema(self.schema)
+        frames = [reader.parquet(*self.stored.spark_paths(image))] if image else []
+        if changes:
+            frames.append(reader.parquet(*self.stored.spark_paths(changes)).where(F.col(SEQUENCE_ID) > at))
+        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+    def _current(self, rows: DataFrame) -> DataFrame:
+        """Return the last rows of each key."""
         from pyspark.sql import Window
 
-        rows = session.read.schema(self.schema).parquet(*self.stored.spark_paths(files))
         keys = [f"`{key}`" for key in self.keys]
         if self.depth == 1:
             payload = F.struct(*(f"`{name}`" for name in rows.columns))
             return rows.groupBy(*keys).agg(F.max_by(payload, SEQUENCE_ID).alias("_last")).select("_last.*")
-        if not is_exact:
-            return rows
         newest = Window.partitionBy(*keys).orderBy(F.desc(SEQUENCE_ID), F.desc(POSITION))
         return rows.withColumn("_age", F.row_number().over(newest)).where(F.col("_age") <= self.depth).drop("_age")
 
@@ -164,8 +179,8 @@ class KeyedState:
             self._frame = None
             self.rows = self._folded(files, changes) if was_small else None
         return Frozen(
-            at=at, changes=unwritten, rows=self.rows, files=(*self.image_files, *self.change_files),
-            has_image=has_image,
+            at=at, changes=unwritten, rows=self.rows, image_files=self.image_files, image_at=self.image_at,
+            change_files=tuple(self.change_files), has_image=has_image,
         )  # fmt: skip
 
     def _folded(self, files: Sequence[StagedFile], changes: pa.Table | None) -> pa.Table | None:
@@ -185,7 +200,8 @@ class KeyedState:
         if frozen.rows is not None:
             whole = staging.write(frozen.rows, "image")
         else:
-            self._large(session, (*frozen.files, *files)).write.parquet(str(staging.path("image")))
+            rows = self._stored(session, frozen.image_files, (*frozen.change_files, *files), frozen.image_at)
+            self._current(rows).write.parquet(str(staging.path("image")))
             whole = staging.describe("image")
         return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
 
@@ -193,7 +209,7 @@ class KeyedState:
         """Note what the checkpoint wrote; a state that outgrew the memory is read from its files from now on."""
         self.change_files.extend(written.files)
         if written.image is not None:
-            self.image_files, self.change_files = written.image.files, []
+            self.image_files, self.image_at, self.change_files = written.image.files, written.image.at, []
         if sum(file.size for file in (*self.image_files, *self.change_files)) > SMALL_STATE_BYTES:
             self.rows = self._frame = None
         elif self.rows is None and written.image is not None:

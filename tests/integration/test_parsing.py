@@ -197,6 +197,25 @@ def test_one_odd_value_leaves_its_file_to_spark_and_no_other(engine: SparkEngine
     assert len(odd) <= parsed < len(files)
 
 
+MARK = b"\xef\xbb\xbf"
+TRICKY = {
+    "a mark behind the header": b"a,b\n" + MARK + b"1,2\n",
+    "a header behind a control character": b"\x1f\na,b\n1,2\n",
+    "a header behind a blank line": b" \na,b\n1,2\n",
+    "two marks": MARK + MARK + b"a,b\n1,2\n",
+}
+
+
+@pytest.mark.parametrize("content", TRICKY.values(), ids=TRICKY)
+@pytest.mark.parametrize("place", [0, 1])
+def test_where_a_file_stands_in_its_batch_makes_no_difference(
+    engine: SparkEngine, tmp_path: Path, content: bytes, place: int
+) -> None:
+    files = {1 + place: content, 2 - place: b"a,b\n3,4\n"}
+    source = source_of("csv", "a string, b string", {"header": "true"})
+    compare(engine, source, dict(sorted(files.items())), tmp_path, spooled=False)
+
+
 @pytest.mark.parametrize(
     ("kind", "ddl", "options"),
     [

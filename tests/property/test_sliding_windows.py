@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +167,53 @@ def test_images_restore_and_rewind(
         assert_golden(place, [0, 1], 3)
         run_once(place, application, max_group=2)
         assert_golden(place, list(range(FILES)), 3)
+
+
+@pytest.mark.parametrize("state_bytes", [2**25, 0], ids=["in memory", "in files"])
+def test_a_compacted_file_reaches_back_behind_the_image(
+    tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, state_bytes: int
+) -> None:
+    """Rows that the image has and a file of changes too are one row (H29)."""
+    monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", state_bytes)
+    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 10)
+    application = opened("sliding", inbox, declare(3))
+    crossed = False
+    with home(tmp_path / "home", engine) as place:
+        for _ in range(FILES):
+            run_once(place, application, max_group=1, max_triggers=1)
+            crossed |= compact_changes(place)
+        assert crossed, "no file had rows from both sides of an image"
+        for number in (FILES, FILES + 1, FILES + 2):
+            add_file(inbox, number)
+        run_once(place, application, max_group=1)
+        assert_golden(place, list(range(FILES + 3)), 3)
+
+
+def compact_changes(place: Any) -> bool:
+    """Compact the window's changes; says whether a file then has rows from both sides of the newest image."""
+    name, store = "state/sliding/last_rows", place.store(REGION)
+    table = store.table(name)
+    table.compact(table.txn_version(), store.staging(name, 1, uuid.uuid4().hex), files_at_least=2)
+    image = place.history(REGION).image_of(name)
+    return image is not None and any(file.first_id <= image.at < file.last_id for file in table.live_files())
+
+
+def test_times_without_a_zone_keep_their_type_in_memory(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
+    def declared(events: Any) -> None:
+        timed = dm.functor(
+            lambda events: events.withColumn("at", F.expr("timestamp_ntz'2024-02-29 10:11:12'")),
+            name="timed", inputs=[events],
+        )  # fmt: skip
+        values = {"newest": dm.last("at"), "n": dm.count()}
+        dm.sink(dm.aggregate(timed, name="by_time", keys=["at"], values=values), dm.DeltaAppend("by_time_out"))
+        window = dm.aggregate(timed, name="last_at", keys=["user"], values=values, window=dm.sliding(rows=2))
+        dm.sink(window, dm.DeltaAppend("last_at_out"))
+
+    with home(tmp_path / "home", engine) as place:
+        run_once(place, opened("times", inbox, declared), max_group=1)
+        found = rows(place, "times/events", "by_time_out")
+        assert [row["n"] for row in found][-1] == sum(len(content(number)) for number in range(FILES))
+        assert {row["newest"].tzinfo for row in found} == {None}
 
 
 def test_only_what_the_values_read_is_kept(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
