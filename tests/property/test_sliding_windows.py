@@ -175,8 +175,8 @@ def test_a_compacted_file_reaches_back_behind_the_image(
 ) -> None:
     """Rows that the image has and a file of changes too are one row (H29)."""
     monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", state_bytes)
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 10)
-    application = opened("sliding", inbox, declare(3))
+    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 10)  # an image every few files
+    application = opened("sliding", inbox, declare(8))
     crossed = False
     with home(tmp_path / "home", engine) as place:
         for _ in range(FILES):
@@ -186,7 +186,7 @@ def test_a_compacted_file_reaches_back_behind_the_image(
         for number in (FILES, FILES + 1, FILES + 2):
             add_file(inbox, number)
         run_once(place, application, max_group=1)
-        assert_golden(place, list(range(FILES + 3)), 3)
+        assert_golden(place, list(range(FILES + 3)), 8)
 
 
 def compact_changes(place: Any) -> bool:
