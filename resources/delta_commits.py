@@ -125,7 +125,11 @@ def replace(
         verify(folder, rewritten)
         return lambda: transact(table, region, version, adds=rewritten, removes=replaced, data_change=False)
 
-    commit(folder, verb="compact", prepare=prepare, landed=lambda table: new <= live_paths(table), faults=faults)
+    def landed(table: Any) -> bool:  # nothing new to be found says nothing: what leaves must have left
+        live = live_paths(table)
+        return new <= live and not old & live
+
+    commit(folder, verb="compact", prepare=prepare, landed=landed, faults=faults)
     return not given_up
 
 

@@ -393,6 +393,24 @@ def test_compaction_does_nothing_at_another_version_or_with_few_files(table: Man
     assert table.delta_version() == version
 
 
+@pytest.mark.seed("H7", "H10", "H29")
+def test_a_drop_that_did_not_land_is_not_taken_for_done(place: Folder) -> None:
+    met: list[str] = []
+
+    def meet(point: str) -> None:
+        if point == "compact.before_commit" and not met:
+            met.append(point)  # a commit that changes nothing refuses the drop's first one
+            delta_commits.transact(delta_commits.open_table(other.folder), REGION, txn_version(1, 3))
+
+    table = new_table(place / "t", faults=meet)
+    other = ManagedTable(table.folder, REGION)
+    publish_many(other, range(1, 4))
+    assert not table.drop(txn_version(1, 2), 2), "another version"
+    assert table.drop(txn_version(1, 3), 2)
+    assert [file.first_id for file in table.live_files()] == [3]
+    assert not table.drop(txn_version(1, 3), 2), "nothing is left to drop"
+
+
 @pytest.mark.seed("H7")
 def test_a_compaction_that_meets_a_publish_is_given_up(place: Folder) -> None:
     zombie = new_table(place / "t", faults=lambda point: meanwhile() if point == "compact.before_commit" else None)
