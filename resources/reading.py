@@ -179,12 +179,11 @@ def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> 
         where &= ~of_ids(history.replaced)
     parts = [table.read(None, where)]
     live = {file.path for file in table.live_files()}
-    image = _image_files(history, name, at)
     dropped = history.dropped.get(name, 0)
     if INITIAL_ID < at < dropped:
         msg = f"the state {at} of {name!r} is out of reach: changes up to {dropped} are kept as their outcome only"
         raise RewindRefused(msg, remedy=f"{dropped} or a later id", nearest=dropped)
-    further_files = [*_unpublished_files(history, name), *(image if table.holds(image) else ())]
+    further_files = [*_unpublished_files(history, name), *_image_files(store, history, name, at)]
     missing = [file.path for file in further_files if file.path not in live]
     if missing:
         parts.append(table.read_staged(missing, where))
@@ -206,6 +205,13 @@ def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile
     return files
 
 
-def _image_files(history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:
-    image = history.image_of(name, at)
+def _image_files(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:
+    """Return the image that is read beside the changes, none where these are all there."""
+    holds = store.table(name).holds
+    image = history.image_held(name, at, holds)
+    if image is None and at > INITIAL_ID and name in history.dropped:
+        later = (number for number in history.images[name] if number >= at and history.image_held(name, number, holds))
+        first = next(later, INITIAL_ID)
+        msg = f"the state {at} of {name!r} is out of reach: its image is gone, and changes that it stands for"
+        raise RewindRefused(msg, remedy=f"{first} or a later id" if first else "restore a backup", nearest=first)
     return image.files if image is not None else ()

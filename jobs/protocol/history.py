@@ -7,14 +7,14 @@ row costs the same after a hundred rows and after a million: what grows with the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from jobs.errors import RewindRefused
 from jobs.protocol.ids import INITIAL_ID
-from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced
+from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.states import States
 from jobs.protocol.totals import Totals
@@ -136,6 +136,21 @@ class RegionHistory:
                 manifest = manifest_of(self.states[number])
                 return next(image for image in manifest.images if image.table == table) if manifest else None
         return None
+
+    def image_held(self, table: str, at: int | None, holds: Callable[[Sequence[StagedFile]], bool]) -> Image | None:
+        """Return what to read a keyed state from, beside its changes: `image_of`, or what stands in for dropped ones.
+
+        `gc` keeps the latter whatever the horizon; both, with the changes after them, give the same state.
+
+        Args:
+            holds: says whether files are there.
+
+        Returns:
+            None where neither is there; nothing is lost by it unless changes were dropped.
+        """
+        stands_in = self.image_of(table, self.dropped[table]) if table in self.dropped else None
+        found = (image for image in (self.image_of(table, at), stands_in) if image is not None)
+        return next((image for image in found if holds(image.files)), None)
 
     def state_at_least(self, sequence_id: int) -> int | None:
         """Return the smallest effective id of a state, skips apart, that is not below an id."""

@@ -28,7 +28,8 @@ def files_in_reach(
 
     Those of a group that is committed and not published; of one with an id within the horizon, for a rewind,
     `show --at` or `backfill --again`, unless a rewind took it back long ago; of a state's newest image at or below the
-    horizon; and rows that were replaced, which are nowhere else.
+    horizon; of the image that stands in for changes that were dropped, and of rows that were replaced, which are
+    nowhere else.
 
     Args:
         rows: of the checkpoint table, in commit order, from `first_id_in_reach` on.
@@ -46,7 +47,10 @@ def files_in_reach(
             paths[name].update(file.path for file in files)
         for image in manifest.images if manifest else ():
             paths[image.table].update(file.path for file in image.files)
-    for image in filter(None, (history.image_of(table, oldest) for table in history.images)):
+    images = [history.image_of(table, oldest) for table in history.images]
+    # Whatever the horizon: a raised one, or a rewind, brings states between that image and the next into reach again.
+    images += [history.image_of(table, through) for table, through in history.dropped.items()]
+    for image in filter(None, images):
         paths[image.table].update(file.path for file in image.files)
     for name, files in _replaced(standing, history):
         paths[name].update(file.path for file in files)

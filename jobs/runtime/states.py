@@ -88,7 +88,7 @@ class RegionStates:
             stored=table,
             keys=operator.all_keys,
             schema=StructType.fromJson(json.loads(self.blueprint.table(name).schema_json)),
-            image=history.image_of(name),
+            image=history.image_held(name, None, table.holds) or history.image_of(name),
             dropped=history.dropped.get(name, 0),
             live=table.live_files(),
             depth=operator.depth,

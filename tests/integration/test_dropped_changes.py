@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from harness import LONG_AGO, run_once
 from jobs import failpoints
 from jobs.errors import RewindRefused, SplitBrain
 from jobs.protocol.manifest import TableRole
+from jobs.runtime.collecting import clear
 from jobs.runtime.maintaining import drop_changes, maintain_region
 from jobs.state import keyed
 from orchestration.assembly import Opened, Workplace, open_application, owning
@@ -133,6 +136,70 @@ def test_a_lost_image_whose_changes_are_gone_is_no_empty_state(workplace: Workpl
     with pytest.raises(SplitBrain) as raised:
         run_once(workplace, application, region=REGION)
     assert raised.value.facts["table"] == name
+
+
+def far_behind(place: Workplace) -> dict[str, int]:
+    """Drop changes, compact across the images after them, and collect with a horizon that only the newest are in."""
+    dropped = drop(place, horizon=5)
+    with owning(place.owner(REGION)) as owner:
+        store = place.store(REGION)
+        for name in dropped:
+            table, staging = store.table(name), store.staging(name, owner.epoch, uuid.uuid4().hex)
+            assert table.compact(table.txn_version() or 0, staging, files_at_least=2)
+    with owning(place.owner(REGION)) as owner:
+        drop_changes(owner, FILES - 1)
+        assert owner.history.dropped == dropped, "no whole file is behind the newer image"
+        clear(place.store(REGION), owner.history.tables, epoch=owner.epoch, horizon=1, now=time.time() + 2 * 86_400)
+    return dropped
+
+
+@pytest.mark.seed("H29", "H8")
+@pytest.mark.parametrize("to", [None, 4, 5, 0])
+def test_the_image_that_stands_in_for_dropped_changes_outlives_the_horizon(
+    workplace: Workplace, application: Opened, to: int | None
+) -> None:
+    run_once(workplace, application, region=REGION, max_group=1)
+    states, final = {number: shown(workplace, number) for number in range(1, FILES + 1)}, visible(workplace)
+    edge = max(far_behind(workplace).values())
+    history = workplace.history(REGION)
+    held = {number for name in history.dropped for number in history.images[name] if edge < number < FILES - 1}
+    assert held, "a collected image lies between the one that stands in and the horizon"
+    if to is None:
+        assert {number: shown(workplace, number) for number in range(edge, FILES + 1)} == {
+            number: states[number] for number in range(edge, FILES + 1)
+        }
+        return
+    with owning(workplace.owner(REGION)) as owner:
+        owner.rewind(to, 10_000)
+    assert visible(workplace) == (states[to] if to else [[], []])
+    run_once(workplace, application, region=REGION, max_group=2)
+    assert without_ids(visible(workplace)) == without_ids(final)
+
+
+@pytest.mark.seed("H29", "H4")
+def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
+    workplace: Workplace, application: Opened
+) -> None:
+    """Earlier versions collected them: what cannot be carried out must not become the region's next step."""
+    run_once(workplace, application, region=REGION, max_group=1)
+    before = visible(workplace)
+    far_behind(workplace)
+    history, store = workplace.history(REGION), workplace.store(REGION)
+    for name, edge in history.dropped.items():
+        image = history.image_of(name, edge)
+        assert image is not None
+        store.table(name).folder.remove([file.path for file in image.files])
+    with pytest.raises(RewindRefused) as refused:
+        read_at(REGION, SINKS[0], at=4, home=str(workplace.home))
+    nearest = refused.value.facts["nearest"]
+    assert nearest > 4
+    read_at(REGION, SINKS[0], at=nearest, home=str(workplace.home))
+    with owning(workplace.owner(REGION)) as owner, pytest.raises(RewindRefused):
+        owner.rewind(4, 10_000)
+    assert workplace.history(REGION).rewinds == ()
+    with owning(workplace.owner(REGION)) as owner:
+        assert owner.behind == ()
+    assert visible(workplace) == before
 
 
 @pytest.mark.seed("H30")

@@ -61,6 +61,15 @@ def test_the_newest_image_at_or_below_the_horizon_is_kept_and_older_ones_are_not
     assert kept([*staged(1, image=True), *staged(2), published(2)], horizon=0) == {"i1", "g2"}
 
 
+@pytest.mark.seed("H29")
+def test_the_image_that_stands_in_for_dropped_changes_is_kept_whatever_the_horizon() -> None:
+    rows = [*staged(1, image=True), *staged(2, image=True), published(2, dropped={TABLE: 1}), *staged(3, image=True)]
+    rows += [*staged(4), published(4)]
+    assert kept(rows, horizon=1) == {"i1", "g3", "i3", "g4"}, "2 is in reach by 1 and the changes after it"
+    rows.append(published(4, dropped={TABLE: 3}))
+    assert kept(rows, horizon=1) == {"g3", "i3", "g4"}
+
+
 def test_what_a_rewind_withdrew_is_kept_for_a_day() -> None:
     rows = [*staged(1), *staged(2, 2), *staged(4), published(4), rewind(5, 2), published(5), *staged(6), published(6)]
     assert kept(rows, horizon=100, withdrawn_since=NOON) == {"g1", "g2", "g4", "g6"}
