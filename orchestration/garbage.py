@@ -29,11 +29,12 @@ def collect_region(workplace: Workplace, region: str, *, dry_run: bool = False) 
     found = _find(workplace, region, history, history.epoch + (not _is_owned(workplace, region)))
     if dry_run or fault is not None or not (found.files or found.spools):
         return _told(region, found, dry_run=dry_run, refused=fault)
-    from jobs.runtime.collecting import discard
+    from jobs.runtime.collecting import clear
 
+    horizon = declared(workplace, region).rewind_horizon
     with owning(workplace.owner(region)) as owner:
-        found = _find(workplace, region, owner.history, owner.epoch)
-        discard(workplace.store(region), found)
+        tables = (*owner.history.tables, *owner.history.former)
+        found = clear(workplace.store(region), tables, epoch=owner.epoch, horizon=horizon, now=time.time())
     return _told(region, found, dry_run=False, refused=None)
 
 

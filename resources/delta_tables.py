@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import SchemaMismatch
+from jobs.protocol.ids import INITIAL_ID, txn_version
 from jobs.protocol.manifest import StagedFile
 from jobs.runtime.ports import RowsOf
 from resources import delta_commits, log_keeping
@@ -298,6 +299,14 @@ class ManagedTable:
     def files_up_to(self, through: int) -> tuple[StagedFile, ...]:
         """Return the visible files whose rows all have ids up to one."""
         return tuple(file for file in self.live_files() if file.last_id is not None and file.last_id <= through)
+
+    def fence(self, epoch: int) -> None:
+        """Take nothing more of older epochs: what an owner was stopped before committing is given up or done (H2, H8).
+
+        To be done before files are deleted that such a commit names, and once all that is committed is published.
+        """
+        version = txn_version(epoch, INITIAL_ID)
+        self._commit("compact", version, lambda table: lambda: delta_commits.transact(table, self.region, version))
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 from jobs.errors import SchemaMismatch, UsageError
@@ -110,25 +110,19 @@ class DirectoryStore:
     def collect_orphans(self, names: Sequence[str], below_epoch: int) -> int:
         """Delete staging folders and inboxes of dead epochs that neither a row nor the table names; return how many.
 
-        A row names what its attempt staged, and nothing else is staged under the attempt's name.
+        A row names what its attempt staged, and nothing else is staged under the attempt's name. All that is committed
+        must have been published: a table of which something goes is fenced first.
 
         Local copies that older owners left on this machine go as well.
         """
-        removed, now = 0, time.time()
+        removed = 0
         for name in names:
-            folder = self.table(name).folder
-            dead = _dead(folder, STAGING_FOLDER, below_epoch)
-            if not dead:
+            if not self._orphans(name, below_epoch):
                 continue
-            # A reader may still hold a version of the table with files that have left it since.
-            shown = {file.path for file in self.table(name).live_files()} | removed_since(folder, now - KEPT_SECONDS)
-            used = {path.rpartition("/")[0] for path in shown}
-            named = self.checkpoint.attempts([_attempt_of(attempt) for attempt in dead])
-            for attempt in dead:
-                is_shown = any(path == attempt or path.startswith(f"{attempt}/") for path in used)
-                if not is_shown and _attempt_of(attempt) not in named:
-                    folder.delete(attempt)
-                    removed += 1
+            self.table(name).fence(below_epoch)  # else a compaction that was stopped lands, and names what goes here
+            for attempt in self._orphans(name, below_epoch):
+                self.table(name).folder.delete(attempt)
+                removed += 1
         inboxes = LocalFolder(self.home / "inbox" / self.region)
         for attempt in _dead(inboxes, "", below_epoch):
             inboxes.delete(attempt)
@@ -137,6 +131,28 @@ class DirectoryStore:
                 shutil.rmtree(self._copies.with_name(owner), ignore_errors=True)
         return removed
 
+    def _orphans(self, name: str, below_epoch: int) -> list[str]:
+        """Return the staging folders of dead epochs that neither a row nor the table names."""
+        folder = self.table(name).folder
+        dead = _dead(folder, STAGING_FOLDER, below_epoch)
+        if not dead:
+            return []
+        # A reader may still hold a version of the table with files that have left it since.
+        removed = removed_since(folder, time.time() - KEPT_SECONDS)
+        shown = {file.path for file in self.table(name).live_files()} | removed
+        used = {path.rpartition("/")[0] for path in shown}
+        named = self.checkpoint.attempts([_attempt_of(attempt) for attempt in dead])
+        unnamed = [attempt for attempt in dead if _attempt_of(attempt) not in named]
+        return [
+            attempt for attempt in unnamed
+            if not any(path == attempt or path.startswith(f"{attempt}/") for path in used)
+        ]  # fmt: skip
+
+    def fence(self, names: Iterable[str], epoch: int) -> None:
+        """Let tables take nothing more of older epochs, by name; the checkpoint table's claim has done it there."""
+        for name in names:
+            if not name.startswith(f"{CHECKPOINTS}/"):
+                self.table(name).fence(epoch)
 
     def garbage(self, name: str, named: Set[str], *, below_epoch: int, now: float) -> Garbage:
         """Return what can be deleted of a table; the checkpoint table is `checkpoints/<region>`."""

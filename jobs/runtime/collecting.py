@@ -67,8 +67,27 @@ def find_garbage(
     return Collected(tables=tuple(garbage for garbage in found if garbage.files), spools=spools)
 
 
+def clear(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, horizon: int, now: float) -> Collected:
+    """Delete what can go, under a claim that still holds and has published all that is committed.
+
+    Tables of which something can go are fenced, and looked at again: an owner that was stopped before a commit could
+    bring a file into one between the look and the deletion.
+
+    Args:
+        epoch: of the owner.
+    """
+    found = find_garbage(store, tables, below_epoch=epoch, horizon=horizon, now=now)
+    names = {garbage.table for garbage in found.tables}
+    if names:
+        store.fence(sorted(names), epoch)
+        tables = [table for table in tables if table.name in names]
+        found = find_garbage(store, tables, below_epoch=epoch, horizon=horizon, now=now)
+    discard(store, found)
+    return found
+
+
 def discard(store: RegionStore, found: Collected) -> None:
-    """Delete what `find_garbage` found under a claim that still holds."""
+    """Delete what `find_garbage` found."""
     for garbage in found.tables:
         store.discard(garbage)
     store.discard_spools(found.spools)
@@ -80,8 +99,7 @@ def collect(outside: Outside, history: RegionHistory, *, horizon: int) -> dict[s
     if fault is not None:
         return {"refused": fault}
     tables = (*history.tables, *history.former)
-    found = find_garbage(outside.store, tables, below_epoch=history.epoch, horizon=horizon, now=outside.clock())
-    discard(outside.store, found)
+    found = clear(outside.store, tables, epoch=history.epoch, horizon=horizon, now=outside.clock())
     return {"files": found.files, "bytes": found.size, "spools": len(found.spools)}
 
 

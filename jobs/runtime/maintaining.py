@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs.protocol.history import RegionHistory
+from jobs.errors import RewindRefused
+from jobs.protocol.history import Outcome, RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.manifest import Image, RegionTable, TableRole
 from jobs.runtime.ports import RegionStore
@@ -61,10 +62,21 @@ def drop_changes(owner: RegionOwner, oldest: int) -> None:
             store.table(name).drop(version, through)
 
 
-def images_for(history: RegionHistory, to: int) -> list[Image]:
-    """Return the images that a rewind reads in place of dropped changes; to the initial state, any one has the keys."""
-    found = (history.image_of(name, to if to > INITIAL_ID else None) for name in history.dropped)
-    return [image for image in found if image is not None]
+def images_for(store: RegionStore, history: RegionHistory, to: int) -> list[Image]:
+    """Return the images that a rewind reads in place of dropped changes; to the initial state, any one has the keys.
+
+    Raises:
+        RewindRefused: one is not there: once the rewind is committed, nobody could carry it out.
+    """
+    images = []
+    for name in history.dropped:
+        image = history.image_held(name, to if to > INITIAL_ID else None, store.table(name).holds)
+        if image is None:
+            msg = f"cannot rewind to {to}: the image of {name} up to there is gone, and changes that it stands for"
+            remedy = "restore its files below _staged from a backup, or choose a later id"
+            raise RewindRefused(msg, remedy=remedy, nearest=history.committed_id)
+        images.append(image)
+    return images
 
 
 def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, horizon_id: int) -> int:
@@ -91,10 +103,15 @@ def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch:
     return rewritten
 
 
-def collect_orphans(store: RegionStore, tables: Sequence[RegionTable], epoch: int) -> int:
-    """Delete what dead epochs staged and no row of the checkpoint table names; returns how many folders.
+def collect_orphans(owner: RegionOwner) -> None:
+    """Delete what dead epochs staged and no row of the checkpoint table names, where the last owner crashed.
 
-    Rows that a rewind withdrew still name their files: a reader may hold a version of a table that has them.
+    Rows that a rewind withdrew still name their files: a reader may hold a version of a table that has them. To be
+    done when all that is committed is published: the tables are fenced, and take nothing of older epochs any more.
     """
-    staged = [table.name for table in tables if table.role is not TableRole.UPSERT and not table.adopted]
-    return store.collect_orphans(staged, epoch)
+    claim = owner.history.last_claim
+    if claim is None or claim.detail.get("previous") != Outcome.CRASHED.value:
+        return
+    tables = (table for table in owner.history.tables if table.role is not TableRole.UPSERT and not table.adopted)
+    removed = owner.outside.store.collect_orphans([table.name for table in tables], owner.epoch)
+    owner.report("collect", {"folders": removed})

@@ -96,6 +96,7 @@ class RegionOwner:
             self.outside.lease.release(clean=False)
             raise
         self.roll_forward()
+        collect_orphans(self)
         return self.history
 
     def _fence(self, tables: Sequence[RegionTable]) -> None:
@@ -129,9 +130,6 @@ class RegionOwner:
         registry.set_epoch(self.region, self.epoch)
         registry.set_next_id(self.region, self.epoch, self.history.next_id)
         self.report("claim", {"epoch": self.epoch, "previous": previous.value, "attempts": self.history.attempts})
-        if previous is Outcome.CRASHED:
-            removed = collect_orphans(store, self.history.tables, self.epoch)
-            self.report("collect", {"folders": removed})
 
     def roll_forward(self) -> None:
         """Finish, in commit order, whatever is committed and not published (H3); resets count as done then.
@@ -232,14 +230,15 @@ class RegionOwner:
             how many triggers became pending again.
 
         Raises:
-            RewindRefused: see `RegionHistory.check_rewind`; nothing was changed.
+            RewindRefused: see `RegionHistory.check_rewind` and `images_for`; nothing was changed.
         """
         self.history.check_rewind(to, horizon)
+        images = images_for(self.outside.store, self.history, to)
         number = self.outside.registry.take_ids(self.region, self.epoch, 1)
         row = self._row(
             RowKind.REWIND, number, to=to, tables=[table.to_json() for table in self.history.tables],
             restored=[replaced.to_json() for replaced in self.history.replaced_after(to)] or None,
-            images=[image.to_json() for image in images_for(self.history, to)] or None,
+            images=[image.to_json() for image in images] or None,
         )  # fmt: skip
         if self.state is State.STARTED:
             self._move(Event.CLAIMED_CLEAN)

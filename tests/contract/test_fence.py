@@ -8,7 +8,9 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -17,10 +19,13 @@ import pytest
 from places import CREDENTIALS, place_at, remove
 
 from jobs.protocol.ids import txn_version
+from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.protocol.rows import CheckpointRow, RowKind
+from jobs.runtime.collecting import clear
 from resources.checkpoint_table import CheckpointTable
 from resources.delta_tables import ManagedTable
 from resources.locations import Folder
+from resources.region_store import DirectoryStore
 from resources.staging import Staging, facts
 
 REGION = "shop/orders"
@@ -31,6 +36,8 @@ SCHEMA_JSON = (
     '{"name":"value","type":"long","nullable":true,"metadata":{}},'
     '{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}'
 )
+
+APPENDED = RegionTable(name="table", role=TableRole.APPEND, operator="o", schema_json=SCHEMA_JSON)
 
 
 def rows(*values: tuple[str | None, int, int]) -> pa.Table:
@@ -243,6 +250,37 @@ def test_a_stopped_compaction_wakes_to_give_up(home: Folder, old: Zombie) -> Non
 
     assert content(table) == sorted([("a", 1, 1), (None, 1, 1)], key=repr)
     assert table.txn_version() == txn_version(2, 4)
+
+
+@pytest.mark.seed("H7", "H8")
+@pytest.mark.parametrize("collects", ["at the claim", "gc"])
+def test_a_stopped_compaction_wakes_after_its_files_were_collected(
+    home: Folder, old: Zombie, tmp_path: Path, collects: str
+) -> None:
+    """The owner after it commits nothing else to the table: what is deleted must not become visible."""
+    table = ManagedTable(home / "table", REGION)
+    table.publish(txn_version(1, 3), staged(table, 3, ("c", 3, 3)))
+    store = DirectoryStore(tmp_path / "links", REGION, home)
+    store.checkpoint.create()
+    store.checkpoint.claim(checkpoint_row(RowKind.CLAIM, 2, 4, "owner"))
+    before, version = content(table), table.delta_version()
+    if collects == "gc":  # one of a table without garbage moves nothing
+        clear(store, [APPENDED], epoch=1, horizon=0, now=time.time())
+    assert store.collect_orphans(["table"], 1) == 0
+    assert table.delta_version() == version
+    old.stop_in("compact", home)
+    if collects == "gc":
+        clear(store, [APPENDED], epoch=2, horizon=0, now=time.time())
+    else:
+        assert store.collect_orphans(["table"], 2) == 1
+    assert all("zombie" not in name for name in table.folder.names("_staged"))
+
+    assert old.wake() == "False"
+
+    assert content(table) == before
+    assert table.txn_version() == txn_version(2, 0)
+    table.publish(txn_version(2, 4), staged(table, 4, ("d", 4, 4)))
+    assert content(table) == sorted([*before, ("d", 4, 4)], key=repr)
 
 
 @pytest.mark.seed("H2", "H10")

@@ -15,7 +15,7 @@ import pytest
 from harness import LONG_AGO, run_once
 
 from jobs.protocol.manifest import TableRole
-from jobs.runtime.collecting import clock_fault, discard, find_garbage
+from jobs.runtime.collecting import clear, clock_fault, discard, find_garbage
 from jobs.state import keyed
 from orchestration import garbage
 from orchestration.assembly import Opened, Workplace, open_application, owning
@@ -65,11 +65,9 @@ def data_files(place: Workplace) -> dict[str, int]:
 def collect_later(place: Workplace, *, horizon: int, later: float = DAYS) -> int:
     """Collect as if the time were later; return the bytes."""
     with owning(place.owner(REGION)) as owner:
-        store, history = place.store(REGION), owner.history
-        found = find_garbage(
-            store, history.tables, below_epoch=owner.epoch, horizon=horizon, now=time.time() + later
+        found = clear(
+            place.store(REGION), owner.history.tables, epoch=owner.epoch, horizon=horizon, now=time.time() + later
         )
-        discard(store, found)
     return found.size
 
 

@@ -10,6 +10,7 @@ import pytest
 from scene import Scene
 
 from jobs.failpoints import FailPoint
+from jobs.protocol.ids import txn_version
 from jobs.protocol.rows import RowKind
 
 Midway = Callable[..., Scene]
@@ -84,6 +85,32 @@ def test_a_rewind_woken_after_the_take_over_changes_nothing(midway: Midway, poin
     ended = zombie.wait()
     assert snapshot(scene) == before
     assert ended.code == FENCED, ended
+
+
+@pytest.mark.seed("H7", "H8")
+def test_a_compaction_woken_after_its_files_were_collected_changes_nothing(midway: Midway) -> None:
+    """The owner after it publishes nothing: only that it collected keeps the compaction from landing.
+
+    Of a table without files to collect a compaction may still land: all that it names is there.
+    """
+    scene = midway("two_regions")
+    scene.run_well(["run", 1])
+    zombie = scene.start(["compact"], failpoints="compact.before_commit:stop", settings=SHORT_LEASE)
+    zombie.await_stopped()
+    scene.run_well(["sleep", 1.0], ["own"], settings=SHORT_LEASE)
+    epoch, names = scene.history.epoch, [table.name for table in scene.history.tables]
+    fenced = [name for name in names if scene.table(name).txn_version() == txn_version(epoch, 0)]
+    assert len(fenced) == 1, "where the compaction was stopped"
+    before = snapshot(scene)
+    zombie.signal(signal.SIGCONT)
+    ended = zombie.wait()
+    after = snapshot(scene)
+    assert after[fenced[0]] == before[fenced[0]]
+    for name in names:
+        assert after.pop(name)[1:] == before.pop(name)[1:]
+    assert after == before
+    assert ended.code == FENCED, ended
+    scene.assert_golden()
 
 
 def test_a_publisher_woken_after_a_rewind_brings_nothing_back(midway: Midway) -> None:
