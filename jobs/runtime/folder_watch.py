@@ -14,7 +14,7 @@ import stat
 import threading
 import time
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,8 +103,7 @@ class FolderWatch:
                     return
                 note = replace(note, is_large=True, is_first=True)
             try:
-                note = yield from self._large(note, now)
-                self._keep(note, kept)
+                yield from self._large(note, kept, now)
             except BaseException:
                 self._round = None  # its last slice may not have been recorded: it goes on where the note says
                 raise
@@ -147,7 +146,7 @@ class FolderWatch:
 
     # --- a large one -------------------------------------------------------------------------------------------------
 
-    def _large(self, note: ScanNote, now: float) -> Generator[ScanResult, None, ScanNote]:
+    def _large(self, note: ScanNote, kept: ScanNote, now: float) -> Iterator[ScanResult]:
         found = Found()
         if not self._stamps:
             self._stamps = {str(self.folder): None, **self._kept_stamps()}
@@ -157,15 +156,16 @@ class FolderWatch:
         if not note.is_first and len(found.new) <= _LOOKED_AT:
             note = self._slice(note, listing, now)
         yield from found.batches()
-        self._remember(listing)
-        return replace(note.with_round_ended(), began=now) if note.is_first else note
+        changed = self._remember(listing)
+        self._keep(replace(note.with_round_ended(), began=now) if note.is_first else note, kept, changed)
 
     def _kept_stamps(self) -> dict[str, Stamp | None]:
-        kept = self.memory.directories()
-        return {path_of(uri): _stamp_from(text) for uri, text in kept.items()}
+        below = str(self.folder).rstrip("/") + "/"
+        kept = {path_of(uri): text for uri, text in self.memory.directories().items()}
+        return {path: _stamp_from(text) for path, text in kept.items() if f"{path}/".startswith(below)}
 
-    def _remember(self, listing: _Listing) -> None:
-        """Take over what a scan saw, now that what it found is recorded."""
+    def _remember(self, listing: _Listing) -> dict[str, str | None]:
+        """Take over what a scan saw, now that what it found is recorded; return what of it is to be kept."""
         self._waiting = set(itertools.islice(listing.waiting, _LOOKED_AT))
         growing = {os.path.dirname(path) for path in listing.waiting}
         for path in listing.waiting - self._waiting:  # more than a scan looks at one by one: its directory is listed
@@ -178,9 +178,9 @@ class FolderWatch:
         for path in listing.gone:
             self._stamps.pop(path, None)
             changed[uri_of(path)] = None
-        self.memory.note_directories(changed)
         if self._seen is not None:
             self._seen.add(listing.decided)
+        return changed
 
     def seen(self) -> SeenUris:
         """Return what the registry knows, by hash; read once a process."""
@@ -227,15 +227,15 @@ class FolderWatch:
             except OSError:
                 continue  # gone, which its parent tells, or not to be listed, which its own listing told
 
-    def _keep(self, note: ScanNote, kept: ScanNote) -> None:
-        is_over = note.at is None or self._monotonic() - self._noted_at > _NOTE_SECONDS
-        if note == kept or not is_over:
-            return
-        self._noted_at = self._monotonic()
-        self.memory.save_note(note.to_text())
-        if not note.is_large:
-            self.memory.forget_directories()
+    def _keep(self, note: ScanNote, kept: ScanNote, stamps: Mapping[str, str | None]) -> None:
+        if not note.is_large:  # harmless whoever began anew meanwhile: of a small folder every scan looks at all
+            self.memory.begin(note.to_text())
             self._forget()
+            return
+        is_over = note.at is None or self._monotonic() - self._noted_at > _NOTE_SECONDS
+        is_due = note != kept and is_over
+        self._noted_at = self._monotonic() if is_due else self._noted_at
+        self.memory.keep(note.token, note.to_text() if is_due else None, stamps)
 
 
 class _Listing:

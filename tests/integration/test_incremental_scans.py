@@ -72,7 +72,7 @@ class Scene:
 
     def no_round(self) -> None:
         """Let no round begin though the clock is set back."""
-        RegistryScans(self.registry, REGION).save_note(replace(self.note, began=0.0).to_text())
+        RegistryScans(self.registry, REGION).keep(self.note.token, replace(self.note, began=0.0).to_text())
 
     @property
     def note(self) -> ScanNote:
@@ -396,3 +396,53 @@ def test_growing_files_are_not_lost_however_many_they_are(
     if is_another_process:
         large.start(LIMITS)
     assert large.names(large.scan(settle=30.0, later=200.0)) == sorted(names)
+
+
+# --- what begins anew while a scan looks -----------------------------------------------------------------------------
+
+
+def under_way(large: Scene) -> Iterator[ScanResult]:
+    """Return a scan that looked at everything, and has yet to keep what it remembers."""
+    large.no_round()
+    large.start(replace(ROUNDS, rest_seconds=3600.0))
+    large.write("d/new.txt")
+    memory = RegistryScans(large.registry, REGION)
+    batches = large.inputs.watched(memory, str(large.folder), large.source, now=time.time() + 100.0)
+    assert large.names(next(batches)) == ["d/new.txt"]
+    return batches
+
+
+def test_a_scan_keeps_nothing_of_a_region_that_was_rebuilt_under_it(large: Scene) -> None:
+    """H27: stamps and a note that come back would hide from the next scan all that the repair has forgotten."""
+    batches = under_way(large)
+    large.registry.rebuild(REGION, epoch=1, next_id=1, triggers=[])
+    assert list(batches) == []
+    memory = RegistryScans(large.registry, REGION)
+    assert (memory.load_note(), memory.directories()) == (None, {})
+    assert large.scan().new_count == 31
+
+
+def test_a_scan_keeps_nothing_where_another_folder_was_begun_under_it(large: Scene, tmp_path: Path) -> None:
+    batches = under_way(large)
+    other = tmp_path / "inbox-of-another"
+    for number in range(30):
+        large.write(f"{other}/{number % 3}/{number:02d}.txt")
+    inputs = Inputs(ObjectStore(), spool_bytes=1, limits=LIMITS)
+    found = record_scan(large.registry, REGION, inputs, str(other), large.source, now=time.time() + 100.0)
+    assert found.new_count == 30
+    before = large.note
+    assert list(batches) == []
+    assert large.note == before
+    kept = RegistryScans(large.registry, REGION).directories()
+    assert sorted(kept) == [str(other), *(f"{other}/{number}" for number in range(3))]
+
+
+def test_a_directory_that_is_not_below_the_folder_is_not_listed(
+    large: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an earlier version may have kept it, under the note of another folder."""
+    large.write(f"{tmp_path}/inbox2/strange.txt")
+    RegistryScans(large.registry, REGION).keep(large.note.token, None, {f"{tmp_path}/inbox2": "null"})
+    large.start(LIMITS)
+    listed = looked_into(monkeypatch)
+    assert (large.scan().new_count, listed) == (0, [])
