@@ -21,6 +21,7 @@ REGION = "app/start"
 VALUES: dict[str, Any] = {
     "region": REGION, "uri": "file:///in/7", "uris": ["file:///in/7"], "orders": [7], "order_index": 7, "id": 7,
     "sequence_id": 2990, "status": "superseded", "reason": "why", "limit": 5, "last": 2990, "epoch": 1, "count": 1,
+    "after": 0,
 }  # fmt: skip
 QUERIES = {
     "add_triggers": models.LAST_ORDER, "added": models.COUNT_ABOVE, "by_uri": models.BY_URI,
