@@ -79,13 +79,20 @@ class Lingering:
             self._seldom_at = now + _SELDOM_SECONDS
             if (changed := self.code.changed()) is not None:
                 return f"{changed} is another one now"
-            if self.is_in_the_way():
+            if self._is_in_the_way():
                 return "another run waits for its turn"
         try:
             self.watch.look()
-        except DrainmarkError as error:  # the sensor says so, and a new run decides what follows
+        except (DrainmarkError, OSError) as error:  # the sensor says so, and a new run decides what follows
             return str(error)
         return None
+
+    def _is_in_the_way(self) -> bool:
+        """Ask; a storage of Dagster's that does not answer now is asked again soon: what this run did is done."""
+        try:
+            return self.is_in_the_way()
+        except Exception:
+            return False
 
 
 class CodeFiles:

@@ -218,7 +218,8 @@ class RegionTicks:
             until = time.monotonic() + WATCH_SECONDS
             while time.monotonic() < until:
                 time.sleep(LOOK_SECONDS)
-                if watch.look() or self.workplace.registry.pending_count(self.region.name):
+                watch.look()  # what it counts may be a changed file that `on_change` ignores: nothing for a run
+                if self.workplace.registry.pending_count(self.region.name):
                     return True
             return False
         finally:

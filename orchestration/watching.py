@@ -50,7 +50,7 @@ class FolderWatch:
         self._is_telling = not (is_object(self._folder) or source.scan.recursive or source.scan.outputs is not None)
 
     def look(self) -> int:
-        """Scan if there may be something new; return how many files this added.
+        """Scan if there may be something new; return how many files were found new or changed, pending or not.
 
         Raises:
             DrainmarkError: what `scan_region` raises.

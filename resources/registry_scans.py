@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Row, TextClause, text
 
 from jobs.protocol.triggers import TriggerStatus, file_key
-from jobs.runtime.scan_memory import in_batches
+from jobs.runtime.scan_memory import ScanNote, in_batches
+from resources.registry_models import SAVE_CURSOR
 
 if TYPE_CHECKING:
     from resources.registry import Registry
@@ -37,6 +38,9 @@ _PASSED = text(
     "SELECT uri FROM drainmark_trigger AS passed WHERE region = :region AND status = :status AND NOT EXISTS"
     " (SELECT 1 FROM drainmark_trigger AS later WHERE later.region = passed.region AND later.uri = passed.uri"
     " AND later.order_index > passed.order_index) ORDER BY order_index DESC LIMIT :limit"
+)
+_LOCK_NOTE = text(
+    "UPDATE drainmark_cursor SET cursor = cursor WHERE region = :region AND source = :source RETURNING cursor"
 )
 _DIRECTORIES = text("SELECT uri, stamp FROM drainmark_directory WHERE region = :region")
 _NOTE_DIRECTORY = text(
@@ -82,26 +86,33 @@ class RegistryScans:
     def load_note(self) -> str | None:
         return self.registry.load_cursor(self.region, _SOURCE)
 
-    def save_note(self, note: str) -> None:
-        self.registry.save_cursor(self.region, _SOURCE, note)
-
     def directories(self) -> dict[str, str]:
         with self.registry.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(_DIRECTORIES, {"region": self.region})}
 
-    def note_directories(self, stamps: Mapping[str, str | None]) -> None:
+    def begin(self, note: str) -> None:
+        with self.registry.writing() as connection:
+            connection.execute(SAVE_CURSOR, self._source() | {"cursor": note})
+            connection.execute(_FORGET_DIRECTORIES, {"region": self.region})
+
+    def keep(self, token: str, note: str | None, stamps: Mapping[str, str | None] | None = None) -> None:
+        stamps = stamps or {}
+        if note is None and not stamps:
+            return
         seen = [{"region": self.region, "uri": uri, "stamp": stamp} for uri, stamp in stamps.items() if stamp]
         gone = [{"region": self.region, "uri": uri} for uri, stamp in stamps.items() if not stamp]
-        if not stamps:
-            return
         with self.registry.writing() as connection:
+            kept = ScanNote.from_text(connection.execute(_LOCK_NOTE, self._source()).scalar())
+            if kept is None or kept.token != token:
+                return
             for statement, rows in ((_NOTE_DIRECTORY, seen), (_FORGET_DIRECTORY, gone)):
                 if rows:
                     connection.execute(statement, rows)
+            if note is not None:
+                connection.execute(SAVE_CURSOR, self._source() | {"cursor": note})
 
-    def forget_directories(self) -> None:
-        with self.registry.writing() as connection:
-            connection.execute(_FORGET_DIRECTORIES, {"region": self.region})
+    def _source(self) -> dict[str, str]:
+        return {"region": self.region, "source": _SOURCE}
 
 
 def _order(row: Row[Any]) -> int:

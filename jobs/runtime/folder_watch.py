@@ -14,7 +14,7 @@ import stat
 import threading
 import time
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +26,10 @@ from jobs.runtime.scanning import (
     LocalFile,
     ScanResult,
     Verdict,
+    entries_of,
     judge,
     look_at,
+    note_unlisted,
     path_of,
     readable,
     require_folder,
@@ -101,8 +103,7 @@ class FolderWatch:
                     return
                 note = replace(note, is_large=True, is_first=True)
             try:
-                note = yield from self._large(note, now)
-                self._keep(note, kept)
+                yield from self._large(note, kept, now)
             except BaseException:
                 self._round = None  # its last slice may not have been recorded: it goes on where the note says
                 raise
@@ -112,7 +113,7 @@ class FolderWatch:
     def _whole(self, now: float) -> Found | None:
         """Look at every file; None when there are too many for that."""
         found, entries = Found(), 0
-        for chunk in in_batches(walk(self.folder, recursive=self._recursive), _CHUNK):
+        for chunk in in_batches(walk(self.folder, found, recursive=self._recursive), _CHUNK):
             entries += len(chunk)
             if entries > self.limits.whole:
                 self._alike.clear()
@@ -145,7 +146,7 @@ class FolderWatch:
 
     # --- a large one -------------------------------------------------------------------------------------------------
 
-    def _large(self, note: ScanNote, now: float) -> Generator[ScanResult, None, ScanNote]:
+    def _large(self, note: ScanNote, kept: ScanNote, now: float) -> Iterator[ScanResult]:
         found = Found()
         if not self._stamps:
             self._stamps = {str(self.folder): None, **self._kept_stamps()}
@@ -155,17 +156,20 @@ class FolderWatch:
         if not note.is_first and len(found.new) <= _LOOKED_AT:
             note = self._slice(note, listing, now)
         yield from found.batches()
-        self._remember(listing)
-        return replace(note.with_round_ended(), began=now) if note.is_first else note
+        changed = self._remember(listing)
+        self._keep(replace(note.with_round_ended(), began=now) if note.is_first else note, kept, changed)
 
     def _kept_stamps(self) -> dict[str, Stamp | None]:
-        kept = self.memory.directories()
-        return {path_of(uri): _stamp_from(text) for uri, text in kept.items()}
+        below = str(self.folder).rstrip("/") + "/"
+        kept = {path_of(uri): text for uri, text in self.memory.directories().items()}
+        return {path: _stamp_from(text) for path, text in kept.items() if f"{path}/".startswith(below)}
 
-    def _remember(self, listing: _Listing) -> None:
-        """Take over what a scan saw, now that what it found is recorded."""
+    def _remember(self, listing: _Listing) -> dict[str, str | None]:
+        """Take over what a scan saw, now that what it found is recorded; return what of it is to be kept."""
         self._waiting = set(itertools.islice(listing.waiting, _LOOKED_AT))
-        growing = {os.path.dirname(path) for path in self._waiting}
+        growing = {os.path.dirname(path) for path in listing.waiting}
+        for path in listing.waiting - self._waiting:  # more than a scan looks at one by one: its directory is listed
+            listing.stamps[os.path.dirname(path)] = None
         changed: dict[str, str | None] = {}
         for path, stamp in listing.stamps.items():
             self._stamps[path] = stamp
@@ -174,9 +178,9 @@ class FolderWatch:
         for path in listing.gone:
             self._stamps.pop(path, None)
             changed[uri_of(path)] = None
-        self.memory.note_directories(changed)
         if self._seen is not None:
             self._seen.add(listing.decided)
+        return changed
 
     def seen(self) -> SeenUris:
         """Return what the registry knows, by hash; read once a process."""
@@ -215,7 +219,7 @@ class FolderWatch:
         for directory in sorted((path for path in self._stamps if uri_of(path) >= after), key=uri_of):
             self._at = uri_of(directory)
             try:
-                for chunk in in_batches(_entries(directory), _CHUNK):
+                for chunk in in_batches(entries_of(directory), _CHUNK):
                     self._slicing.judge_each(self._slicing.files_of(chunk))
                     if self._round_entries >= 0:
                         self._round_entries += len(chunk)
@@ -223,15 +227,15 @@ class FolderWatch:
             except OSError:
                 continue  # gone, which its parent tells, or not to be listed, which its own listing told
 
-    def _keep(self, note: ScanNote, kept: ScanNote) -> None:
-        is_over = note.at is None or self._monotonic() - self._noted_at > _NOTE_SECONDS
-        if note == kept or not is_over:
-            return
-        self._noted_at = self._monotonic()
-        self.memory.save_note(note.to_text())
-        if not note.is_large:
-            self.memory.forget_directories()
+    def _keep(self, note: ScanNote, kept: ScanNote, stamps: Mapping[str, str | None]) -> None:
+        if not note.is_large:  # harmless whoever began anew meanwhile: of a small folder every scan looks at all
+            self.memory.begin(note.to_text())
             self._forget()
+            return
+        is_over = note.at is None or self._monotonic() - self._noted_at > _NOTE_SECONDS
+        is_due = note != kept and is_over
+        self._noted_at = self._monotonic() if is_due else self._noted_at
+        self.memory.keep(note.token, note.to_text() if is_due else None, stamps)
 
 
 class _Listing:
@@ -260,7 +264,11 @@ class _Listing:
         left = list(known)
         while left:
             directory = left.pop()
-            stamp = _stamp_of(directory, follow=directory == self._root)
+            try:
+                stamp = _stamp_of(directory, follow=directory == self._root)
+            except OSError as error:
+                self._leave(directory, error)
+                continue
             if stamp is None:
                 self.gone += [directory] * (directory != self._root)
             elif stamp != known.get(directory):
@@ -270,13 +278,19 @@ class _Listing:
         """Judge what is in a directory; return the directories in it that nobody knew."""
         new: list[str] = []
         try:
-            for chunk in in_batches(_entries(directory), _CHUNK):
+            for chunk in in_batches(entries_of(directory), _CHUNK):
                 self._judge_unseen(self.files_of(chunk, new))
         except OSError as error:
-            self.found.refused.append((uri_of(directory), f"cannot be listed: {error.strerror}"))
+            self._leave(directory, error)
+            return new
         is_quiet = self.now * 1e9 - max(stamp[:2]) >= _RACY_NS
         self.stamps[directory] = stamp if is_quiet else None
         return new
+
+    def _leave(self, directory: str, error: OSError) -> None:
+        """Have the next scan list a directory: that it could not be listed now says nothing of what is in it."""
+        note_unlisted(directory, error, self.found)
+        self.stamps[directory] = None
 
     def files_of(self, entries: Iterable[os.DirEntry[str]], new: list[str] | None = None) -> list[str]:
         """Return the paths of what is no directory; directories that nobody knew are noted, and put into `new`."""
@@ -305,9 +319,10 @@ class _Listing:
     def _look(self, paths: list[str]) -> None:
         below = len(self._root.rstrip("/")) + 1
         again = self.watch._look([(path[below:], path) for path in paths], self.found, self.now)
-        self.waiting.update(file.path for file in again)
+        undecided = {file.path for file in again}
+        self.waiting |= undecided
         if self.watch._seen is not None:
-            self.decided.extend(hash(uri_of(path)) for path in paths)
+            self.decided.extend(hash(uri_of(path)) for path in paths if path not in undecided)
 
     def again(self) -> None:
         """Look at what grew, or was left, when it was last seen: no directory tells of that."""
@@ -325,16 +340,15 @@ class _Listing:
         self.found_before.update(path for path in found if among is None or path in among)
 
 
-def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(directory) as entries:
-        yield from entries
-
-
 def _stamp_of(directory: str, *, follow: bool) -> Stamp | None:
-    """Return what a directory looks like; None where it is none (any more)."""
+    """Return what a directory looks like; None where it is none (any more).
+
+    Raises:
+        OSError: nobody knows now.
+    """
     try:
         facts = os.stat(directory, follow_symlinks=follow)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     if not stat.S_ISDIR(facts.st_mode):
         return None

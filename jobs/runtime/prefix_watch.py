@@ -96,7 +96,7 @@ class PrefixWatch:
                     yield found.result()
                     return
                 note = replace(note, is_large=True, is_first=True, began=now)
-                self.memory.save_note(note.to_text())
+                self.memory.keep(note.token, note.to_text())
             if note.is_first:
                 yield from self._first(note)
             else:
@@ -146,10 +146,10 @@ class PrefixWatch:
                 yield found.result()
                 found = Found()
                 note = tails.noted(replace(note, at=page[-1].key))
-                self.memory.save_note(note.to_text())
+                self.memory.keep(note.token, note.to_text())
         yield from found.batches()
         self._note = tails.noted(note.with_round_ended())
-        self.memory.save_note(self._note.to_text())
+        self.memory.keep(note.token, self._note.to_text())
 
     def _again(self, note: ScanNote, now: float) -> Generator[ScanResult, None, ScanNote]:
         found, tails = Found(), _Tails(self.prefix, note)
@@ -226,7 +226,7 @@ class PrefixWatch:
         is_over = note.at is None or self._monotonic() - self._noted_at > _NOTE_SECONDS
         if note != kept and is_over:
             self._noted_at = self._monotonic()
-            self.memory.save_note(note.to_text())
+            self.memory.keep(note.token, note.to_text())
 
 
 class _Tails:

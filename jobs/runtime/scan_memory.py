@@ -41,17 +41,20 @@ class ScanMemory(Protocol):
         """Return uris whose newest input has one of the statuses, of each the newest `limit`."""
 
     def load_note(self) -> str | None:
-        """Return what `save_note` kept; None also when the region was rebuilt."""
-
-    def save_note(self, note: str) -> None: ...
+        """Return what was kept last; None also when the region was rebuilt."""
 
     def directories(self) -> dict[str, str]:
-        """Return uri -> stamp of what `note_directories` kept."""
+        """Return uri -> stamp of the directories that are kept."""
 
-    def note_directories(self, stamps: Mapping[str, str | None]) -> None:
-        """Keep stamps by uri, those that are None no longer."""
+    def begin(self, note: str) -> None:
+        """Keep a note, whatever was kept before, and no directory, all or nothing."""
 
-    def forget_directories(self) -> None: ...
+    def keep(self, token: str, note: str | None, stamps: Mapping[str, str | None] | None = None) -> None:
+        """Keep a note, and stamps by uri, those that are None no longer; all or nothing.
+
+        Nothing is done unless the note that is kept has the token: what is known of a region before it was rebuilt, or
+        of one folder, must hide nothing of what the scan that began anew has to find.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +126,7 @@ def recalled(memory: ScanMemory, location: str, scan: DirectoryScan) -> ScanNote
     note = ScanNote.from_text(memory.load_note())
     if note is None or note.source != source:
         note = ScanNote(source=source)
-        memory.forget_directories()
-        memory.save_note(note.to_text())
+        memory.begin(note.to_text())
     return note
 
 

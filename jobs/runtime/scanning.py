@@ -113,7 +113,7 @@ def scan_folder(
     require_folder(folder)
     found = Found()
     oldest = scan.oldest()
-    for relative, path in walk(folder, recursive=scan.recursive or scan.outputs is not None):
+    for relative, path in walk(folder, found, recursive=scan.recursive or scan.outputs is not None):
         output = scan.output_of(readable(relative))
         file = None if output is None else look_at(path, output, found)
         if file is not None:
@@ -198,19 +198,41 @@ def judge(
     return Verdict.NEW
 
 
-def walk(folder: Path, *, recursive: bool) -> Iterator[tuple[str, str]]:
-    """Yield (path below the folder, path) of every entry that is no directory, links as they are named."""
+def walk(folder: Path, found: Found, *, recursive: bool) -> Iterator[tuple[str, str]]:
+    """Yield (path below the folder, path) of every entry that is no directory, links as they are named.
+
+    A directory that goes while it is walked is no error; one that cannot be listed is noted as refused.
+
+    Raises:
+        OSError: the folder itself cannot be listed.
+    """
     stack = [("", str(folder))]
     while stack:
         prefix, directory = stack.pop()
-        with os.scandir(directory) as entries:
-            for entry in entries:
+        try:
+            for entry in entries_of(directory):
                 relative = f"{prefix}{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
                     if recursive:
                         stack.append((f"{relative}/", entry.path))
                 else:
                     yield relative, entry.path
+        except OSError as error:
+            if not prefix:
+                raise
+            note_unlisted(directory, error, found)
+
+
+def entries_of(directory: str) -> Iterator[os.DirEntry[str]]:
+    """Yield what is in a directory, in no order."""
+    with os.scandir(directory) as entries:
+        yield from entries
+
+
+def note_unlisted(directory: str, error: OSError, found: Found) -> None:
+    """Note a directory that could not be listed as refused, unless it is gone."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        found.refused.append((uri_of(directory), f"cannot be listed: {error.strerror}"))
 
 
 def identity_of(facts: os.stat_result) -> dict[str, Any]:

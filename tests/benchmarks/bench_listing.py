@@ -233,7 +233,7 @@ def _round(place: Workplace, opened: Opened, shape: str) -> dict[str, float]:
     note = ScanNote.from_text(memory.load_note())
     if note is None or not note.is_large:
         return {}
-    memory.save_note(replace(note, began=0.0).to_text())
+    memory.keep(note.token, replace(note, began=0.0).to_text())
     place.inputs.limits = ScanLimits(share=1e9)
     place.inputs._watches.clear()
     seconds = []

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, TextClause, text
 
+from jobs.runtime.scan_memory import ScanNote
 from resources import registry_models as models
 from resources import registry_scans as scans
 from resources.registry import Registry
@@ -19,6 +21,7 @@ REGION = "app/start"
 VALUES: dict[str, Any] = {
     "region": REGION, "uri": "file:///in/7", "uris": ["file:///in/7"], "orders": [7], "order_index": 7, "id": 7,
     "sequence_id": 2990, "status": "superseded", "reason": "why", "limit": 5, "last": 2990, "epoch": 1, "count": 1,
+    "after": 0,
 }  # fmt: skip
 QUERIES = {
     "add_triggers": models.LAST_ORDER, "added": models.COUNT_ABOVE, "by_uri": models.BY_URI,
@@ -108,3 +111,21 @@ def test_a_scan_asks_for_single_uris_and_gets_the_newest(registry: Registry) -> 
     everything = [*(f"file:///in/{number}" for number in range(3000)), newer.uri]
     assert sorted(memory.hashes()) == sorted(map(hash, everything))
     assert memory.passed([models.TriggerStatus.SUPERSEDED], 1) == ["file:///in/11"]
+
+
+def test_a_scan_keeps_what_it_remembers_only_under_the_token_that_is_kept(registry: Registry) -> None:
+    """Note and stamps together, or neither; a rebuilt region forgets both."""
+    memory = scans.RegistryScans(registry, REGION)
+    mine, other = ScanNote(source="a"), ScanNote(source="b")
+    memory.keep(mine.token, mine.to_text(), {"/in": "[1]"})
+    assert (memory.load_note(), memory.directories()) == (None, {})
+    memory.begin(mine.to_text())
+    memory.keep(mine.token, None, {"/in": "[1]", "/in/a": "[2]"})
+    memory.keep(mine.token, replace(mine, at="/in").to_text(), {"/in/a": None})
+    assert (memory.load_note(), memory.directories()) == (replace(mine, at="/in").to_text(), {"/in": "[1]"})
+    memory.begin(other.to_text())
+    memory.keep(mine.token, mine.to_text(), {"/in": "[1]"})
+    assert (memory.load_note(), memory.directories()) == (other.to_text(), {})
+    registry.rebuild(REGION, epoch=1, next_id=1, triggers=[])
+    memory.keep(other.token, other.to_text(), {"/in": "[1]"})
+    assert (memory.load_note(), memory.directories()) == (None, {})

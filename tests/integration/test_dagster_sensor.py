@@ -19,7 +19,8 @@ from jobs.protocol.history import Outcome
 from orchestration.assembly import Workplace
 from orchestration.metadata import PROCESS_TAG, REGION_TAG
 from orchestration.run_retries import tag_process
-from orchestration.sensors import Cursor
+from orchestration.sensors import Cursor, RegionTicks
+from orchestration.watching import FolderWatch
 from resources.settings import Settings
 
 HOLDER = """
@@ -115,6 +116,40 @@ def test_a_backlog_is_one_run(ticker: Ticker, tmp_path: Path) -> None:
     assert request.tags[REGION_TAG] == REGION
     assert request.tags["dagster/max_retries"] == "1"
     assert request.run_config == {"ops": {NODE: {"config": {"scan": False}}}}
+
+
+@pytest.mark.parametrize("comes", [False, True])
+def test_a_tick_that_watches_requests_a_run_for_what_is_pending_only(
+    place: Workplace, ticker: Ticker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes: bool
+) -> None:
+    """A committed file that changed is told of by every scan; with `on_change="ignore"` no run has anything to do."""
+    app = write_application(tmp_path)
+    app.write_text(app.read_text().replace("settle=0.0", 'settle=0.0, on_change="ignore"'))
+    ticker = Ticker(definitions(place, app), ticker.instance)
+    monkeypatch.setattr("orchestration.sensors.WATCH_SECONDS", 1.0)
+    monkeypatch.setattr(RegionTicks, "_start_spark", lambda self: None)
+    path = drop(tmp_path, "0.csv", "a,1\n")
+    assert ticker().run_requests
+    ticker.cursor = None
+    place.registry.set_epoch(REGION, 1)
+    place.registry.mark_committed(REGION, 1, [(trigger.id, 1) for trigger in place.registry.pending(REGION, 2)])
+    path.write_text("another,2\n")
+    looks = []
+    look = FolderWatch.look
+
+    def noting(watch: FolderWatch) -> int:
+        if comes and looks:
+            drop(tmp_path, "1.csv", "a,1\n")
+        looks.append(look(watch))
+        return looks[-1]
+
+    monkeypatch.setattr(FolderWatch, "look", noting)
+    monkeypatch.setattr(place, "is_service", True)
+    if comes:
+        assert len(ticker().run_requests) == 1
+    else:
+        assert "nothing is pending" in ticker.reason()
+    assert looks[0] == 1, "the changed file was seen"
 
 
 def test_a_queued_or_running_run_is_waited_for(ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path) -> None:

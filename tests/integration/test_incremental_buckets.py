@@ -150,7 +150,7 @@ def test_what_halts_is_said_by_every_scan(large: Scene) -> None:
     large.registry.mark_committed(REGION, 1, [(trigger.id, 1)])
     large.put("d/01.txt", text="another")
     large.start(replace(ROUNDS, rest_seconds=3600.0))
-    RegistryScans(large.registry, REGION).save_note(replace(large.note, began=0.0).to_text())
+    RegistryScans(large.registry, REGION).keep(large.note.token, replace(large.note, began=0.0).to_text())
     for _ in range(3):
         with pytest.raises(InputChanged):
             large.scan()
@@ -196,3 +196,16 @@ def test_a_prefix_that_was_emptied_is_a_small_one_again(large: Scene) -> None:
     assert not large.note.is_large
     large.put("a.txt")
     assert large.names(large.scan()) == ["a.txt"]
+
+
+def test_a_scan_keeps_nothing_of_a_region_that_was_rebuilt_under_it(large: Scene) -> None:
+    """H27: a note that comes back would hide from the next scan all that the repair has forgotten."""
+    large.start(ROUNDS)
+    large.put("b/99.txt")
+    source = DirectoryScan(path=large.uri, recursive=True)
+    batches = large.inputs.watched(RegistryScans(large.registry, REGION), large.uri, source, now=time.time())
+    assert large.names(next(batches)) == ["b/99.txt"]
+    large.registry.rebuild(REGION, epoch=1, next_id=1, triggers=[])
+    assert list(batches) == []
+    assert RegistryScans(large.registry, REGION).load_note() is None
+    assert large.scan().new_count == 31

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -71,7 +72,7 @@ class Scene:
 
     def no_round(self) -> None:
         """Let no round begin though the clock is set back."""
-        RegistryScans(self.registry, REGION).save_note(replace(self.note, began=0.0).to_text())
+        RegistryScans(self.registry, REGION).keep(self.note.token, replace(self.note, began=0.0).to_text())
 
     @property
     def note(self) -> ScanNote:
@@ -326,3 +327,122 @@ def test_what_was_not_recorded_is_found_again(large: Scene, monkeypatch: pytest.
         with pytest.raises(RuntimeError):
             large.scan()
     assert large.names(large.scan()) == ["a/new.txt"]
+
+
+# --- what goes wrong while a scan looks ------------------------------------------------------------------------------
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, directory: Path, error: int, call: str = "scandir") -> None:
+    """Let the next call for a directory fail, once."""
+    real, left = getattr(os, call), [error]
+
+    def call_once(path: object, **options: object) -> object:
+        if os.fspath(path) == str(directory) and left:  # type: ignore[call-overload]
+            raise OSError(left.pop(), "as was wished", str(directory))
+        return real(path, **options)
+
+    monkeypatch.setattr(os, call, call_once)
+
+
+@pytest.mark.parametrize(("call", "error"), [("scandir", errno.EIO), ("scandir", errno.EMFILE), ("stat", errno.ESTALE)])
+@pytest.mark.parametrize("is_another_process", [False, True])
+def test_a_directory_that_could_not_be_listed_is_listed_by_the_next_scan(
+    large: Scene, monkeypatch: pytest.MonkeyPatch, call: str, error: int, is_another_process: bool
+) -> None:
+    """I10: the error passes, and no round has to come for what it hid."""
+    large.write("a/new.txt")
+    with monkeypatch.context() as patch:
+        failing(patch, large.folder / "a", error, call)
+        found = large.scan()
+    assert (found.new_count, [uri for uri, _ in found.refused]) == (0, [str(large.folder / "a")])
+    if is_another_process:
+        large.start(LIMITS)
+    assert large.names(large.scan()) == ["a/new.txt"]
+
+
+def test_a_directory_that_goes_while_it_is_listed_is_no_refusal(
+    large: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large.write("a/new.txt")
+    failing(monkeypatch, large.folder / "a", errno.ENOENT)
+    assert large.scan().refused == ()
+    assert large.names(large.scan()) == ["a/new.txt"]
+
+
+@pytest.mark.parametrize(("error", "refused"), [(errno.ENOENT, []), (errno.EACCES, ["b"])])
+def test_a_small_scan_outlives_a_directory_that_goes_or_cannot_be_listed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, error: int, refused: list[str]
+) -> None:
+    for name in ("a", "b", "c"):
+        scene.write(f"{name}/1.txt")
+    failing(monkeypatch, scene.folder / "b", error)
+    found = scene.scan()
+    assert scene.names(found) == ["a/1.txt", "c/1.txt"]
+    assert [Path(uri).name for uri, _ in found.refused] == refused
+    assert scene.names(scene.scan()) == ["b/1.txt"]
+
+
+@pytest.mark.parametrize("is_another_process", [False, True])
+def test_growing_files_are_not_lost_however_many_they_are(
+    large: Scene, monkeypatch: pytest.MonkeyPatch, is_another_process: bool
+) -> None:
+    """More than a scan remembers by name: their directories are listed again until they have settled."""
+    monkeypatch.setattr("jobs.runtime.folder_watch._LOOKED_AT", 5)
+    names = [f"{'abc'[number % 3]}/growing-{number:02d}.txt" for number in range(18)]
+    for name in names:
+        large.write(name, age=-90.0)
+    for _ in range(2):
+        assert large.scan(settle=30.0).unsettled == 18
+    if is_another_process:
+        large.start(LIMITS)
+    assert large.names(large.scan(settle=30.0, later=200.0)) == sorted(names)
+
+
+# --- what begins anew while a scan looks -----------------------------------------------------------------------------
+
+
+def under_way(large: Scene) -> Iterator[ScanResult]:
+    """Return a scan that looked at everything, and has yet to keep what it remembers."""
+    large.no_round()
+    large.start(replace(ROUNDS, rest_seconds=3600.0))
+    large.write("d/new.txt")
+    memory = RegistryScans(large.registry, REGION)
+    batches = large.inputs.watched(memory, str(large.folder), large.source, now=time.time() + 100.0)
+    assert large.names(next(batches)) == ["d/new.txt"]
+    return batches
+
+
+def test_a_scan_keeps_nothing_of_a_region_that_was_rebuilt_under_it(large: Scene) -> None:
+    """H27: stamps and a note that come back would hide from the next scan all that the repair has forgotten."""
+    batches = under_way(large)
+    large.registry.rebuild(REGION, epoch=1, next_id=1, triggers=[])
+    assert list(batches) == []
+    memory = RegistryScans(large.registry, REGION)
+    assert (memory.load_note(), memory.directories()) == (None, {})
+    assert large.scan().new_count == 31
+
+
+def test_a_scan_keeps_nothing_where_another_folder_was_begun_under_it(large: Scene, tmp_path: Path) -> None:
+    batches = under_way(large)
+    other = tmp_path / "inbox-of-another"
+    for number in range(30):
+        large.write(f"{other}/{number % 3}/{number:02d}.txt")
+    inputs = Inputs(ObjectStore(), spool_bytes=1, limits=LIMITS)
+    found = record_scan(large.registry, REGION, inputs, str(other), large.source, now=time.time() + 100.0)
+    assert found.new_count == 30
+    before = large.note
+    assert list(batches) == []
+    assert large.note == before
+    kept = RegistryScans(large.registry, REGION).directories()
+    assert sorted(kept) == [str(other), *(f"{other}/{number}" for number in range(3))]
+
+
+def test_a_directory_that_is_not_below_the_folder_is_not_listed(
+    large: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an earlier version may have kept it, under the note of another folder."""
+    large.write(f"{tmp_path}/inbox2/strange.txt")
+    RegistryScans(large.registry, REGION).keep(large.note.token, None, {f"{tmp_path}/inbox2": "null"})
+    large.start(LIMITS)
+    listed = looked_into(monkeypatch)
+    assert (large.scan().new_count, listed) == (0, [])

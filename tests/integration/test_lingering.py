@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
 from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
+from sqlalchemy.exc import OperationalError
 
 from jobs.errors import Owned
 from jobs.protocol.history import Outcome
@@ -178,6 +182,29 @@ def test_it_goes_when_nothing_came_when_its_time_is_over_and_when_another_run_wa
     lingering._seldom_at = 0.0
     assert not lingering.has_more()
     assert "turn" in lingering.why
+
+
+def test_a_storage_that_does_not_answer_and_a_folder_that_cannot_be_read_fail_no_run(
+    lingering: Lingering, tmp_path: Path
+) -> None:
+    """What the run did is done: Dagster is asked again soon, and what is with the folder the sensor finds out."""
+    asked = []
+
+    def locked() -> bool:
+        asked.append(time.monotonic())
+        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("database is locked"))
+
+    lingering.is_in_the_way = locked
+    in_a_moment(lambda: drop(tmp_path, "0.csv", "a,1\n"))
+    assert lingering.has_more()
+    assert asked
+
+    def unreadable() -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    lingering.watch = SimpleNamespace(look=unreadable)  # type: ignore[assignment]
+    assert not lingering.has_more()
+    assert "Input/output error" in lingering.why
 
 
 def test_a_folder_at_rest_is_not_scanned(lingering: Lingering, place: Workplace, tmp_path: Path) -> None:
