@@ -87,5 +87,6 @@ def joined(first: GroupReport, second: GroupReport) -> GroupReport:
         drain_seconds=first.drain_seconds + second.drain_seconds,
         checkpoint_seconds=first.checkpoint_seconds + second.checkpoint_seconds,
         publish_seconds=first.publish_seconds + second.publish_seconds,
+        pending_seconds=first.pending_seconds + second.pending_seconds,
     )
 

@@ -87,6 +87,11 @@ class ResidentServer:
                 )  # fmt: skip
         return access if access is not None and access.is_up else None
 
+    def leave(self) -> None:
+        """Note that this process works on it no longer."""
+        if self._files is not None:
+            self._files.leave(os.getpid())
+
     def wait(self, *, owner: int | None = None, seconds: float = _PATIENCE_SECONDS) -> Access:
         """Return where it is, once it is up.
 
@@ -147,7 +152,12 @@ class ResidentEngine(SparkEngine):
     def prepare(self) -> None:
         self.server.want(owner=self._owner)
 
+    def stop(self) -> None:
+        super().stop()
+        self.server.leave()
+
     def _connect(self) -> SparkSession:
+        self.server.files.enter(os.getpid())  # before it is looked for: its last owner may die at any moment
         access = self.server.wait(owner=self._owner)
         self.master = f"sc://{HOST}:{access.port}"
         return connect(access)

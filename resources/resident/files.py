@@ -1,7 +1,8 @@
 """What keeper and clients of a resident server tell each other: files of mode 0600 below `DRAINMARK_HOME/spark`.
 
-`plan.json`: what is to be started. `access.json`: where it is and the token. `owners/`: who wants it, a file a process.
-`lock` is held by the keeper. Nothing is trusted that a dead process, or an earlier boot, left behind.
+`plan.json`: what is to be started. `access.json`: where it is and the token. `owners/`: who wants it, a file a process;
+`clients/`: who works on it. `lock` is held by the keeper. Nothing is trusted that a dead process, or an earlier boot,
+left behind.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from resources.processes import boot_id, is_running, process_started
 FOLDER = "resident"
 """Name of the folder of all resident servers below `DRAINMARK_HOME/spark`."""
 
+_FORMAT = 2
+"""Raised when the files mean something else: clients of another Drainmark have a folder, so a server, of their own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -41,7 +45,7 @@ class Plan:
 
     def digest(self) -> str:
         """Return what tells plans apart; where modules are found differs a little from process to process."""
-        text = json.dumps({**asdict(self), "path": None}, sort_keys=True)
+        text = json.dumps({**asdict(self), "path": None, "format": _FORMAT}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -92,47 +96,83 @@ class ServerFiles:
         files = cls(scratch / FOLDER / f"{socket.gethostname()}-{plan.digest()}")
         files.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if files.plan() != plan:
-            files._write("plan.json", asdict(plan))
+            files._write("plan.json", json.dumps(asdict(plan)))
         return files
 
     def plan(self) -> Plan | None:
-        found = self._read("plan.json")
-        return None if found is None else Plan(**{**found, "path": tuple(found["path"])})
+        """Return what is to be started; None where nothing is said, or another Drainmark said it."""
+        try:
+            found = self._read("plan.json")
+            return None if found is None else Plan(**{**found, "path": tuple(found["path"])})
+        except (KeyError, TypeError):
+            return None
 
     def access(self) -> Access | None:
-        """Return what the keeper wrote last; it may be dead."""
-        found = self._read("access.json")
-        return None if found is None else Access(**found)
+        """Return what the keeper wrote last; it may be dead. None also for what another Drainmark wrote."""
+        try:
+            found = self._read("access.json")
+            return None if found is None else Access(**found)
+        except TypeError:
+            return None
 
     def save(self, access: Access) -> None:
-        self._write("access.json", asdict(access))
+        self._write("access.json", json.dumps(asdict(access)))
 
     def forget(self) -> None:
         """Leave nothing that could be taken for a server: neither address nor token."""
         for name in ("access.json", "server.conf"):
             (self.folder / name).unlink(missing_ok=True)
 
-    # --- owners -----------------------------------------------------------------------------------------------------
+    # --- owners and clients -------------------------------------------------------------------------------------------
 
     def own(self, pid: int) -> None:
         """Note that the server is wanted as long as a process lives."""
-        started = process_started(pid)
-        if started is not None:
-            (self.folder / "owners").mkdir(exist_ok=True, mode=0o700)
-            (self.folder / "owners" / f"{pid}-{started}").write_text(boot_id(), encoding="ascii")
+        self._enter("owners", pid)
 
     def owners(self) -> list[int]:
         """Return the pids of the owners that live, and forget the others."""
+        return self._alive("owners")
+
+    def enter(self, pid: int) -> None:
+        """Note that a process works on the server: it does not end with its owners before that process has left."""
+        self._enter("clients", pid)
+
+    def leave(self, pid: int) -> None:
+        """Note that a process works on the server no longer; one that dies need not say so."""
+        for path in (self.folder / "clients").glob(f"{pid}-*"):
+            path.unlink(missing_ok=True)
+
+    def clients(self) -> list[int]:
+        """Return the pids of the clients that live, and forget the others."""
+        return self._alive("clients")
+
+    def _enter(self, role: str, pid: int) -> None:
+        started = process_started(pid)
+        if started is None:
+            return
+        (self.folder / role).mkdir(exist_ok=True, mode=0o700)
+        name = f"{role}/{pid}-{started}"
+        if not self._says(name, boot_id()):
+            self._write(name, boot_id())
+
+    def _says(self, name: str, text: str) -> bool:
+        try:
+            return (self.folder / name).read_text(encoding="ascii") == text
+        except FileNotFoundError:
+            return False
+
+    def _alive(self, role: str) -> list[int]:
+        """Return who of a role lives. An entry that says nothing is left alone: it says nothing of a death."""
         alive = []
-        for path in (self.folder / "owners").glob("*-*"):
+        for path in (self.folder / role).glob("*-*"):
             pid, _, started = path.name.partition("-")
             try:
-                is_alive = is_running(int(pid), started, path.read_text(encoding="ascii"))
+                boot = path.read_text(encoding="ascii")
             except FileNotFoundError:
                 continue
-            if is_alive:
+            if is_running(int(pid), started, boot):
                 alive.append(int(pid))
-            else:
+            elif boot:
                 path.unlink(missing_ok=True)
         return alive
 
@@ -156,11 +196,11 @@ class ServerFiles:
             return None
         return found
 
-    def _write(self, name: str, value: Mapping[str, Any]) -> None:
+    def _write(self, name: str, text: str) -> None:
         """Write a file whole or not at all, readable by its owner alone from the first byte."""
-        part = self.folder / f".{name}.{uuid.uuid4().hex}"
+        part = self.folder / f".{Path(name).name}.{uuid.uuid4().hex}"
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump(value, file)
+            file.write(text)
         part.replace(self.folder / name)
 
 

@@ -1,7 +1,8 @@
 """The process that keeps a resident server: `python -m resources.resident.keeper FOLDER`.
 
 It starts the server, restarts it with back-off when it dies or no longer answers, and stops it when all of its owners
-are dead, or when no client was connected for so long. The server dies with it, so no JVM is left whatever is killed.
+are dead and its clients have left, or when no client was connected for so long. The server dies with it, so no JVM is
+left whatever is killed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ OWNERLESS_SECONDS = 5.0
 """How long the server outlives its last owner: `dagster dev` replaces a code server within that."""
 
 CLIENT_GRACE_SECONDS = 30.0
-"""How much longer, while a client is connected: a run whose daemon died finishes its group within ten seconds."""
+"""How much longer, while somebody is connected who did not say who he is; clients of Drainmark do, and are waited for.
+A run whose daemon died needs no limit here: it ends itself (`orchestration.interruption`)."""
 
 _POLL_SECONDS = 0.5
 _COUNT_SECONDS = 5.0
@@ -118,29 +120,40 @@ class Keeper:
 
     def _is_wanted(self) -> bool:
         """Say whether somebody is left who may use the server."""
-        if self._clients():
+        if not self._is_owned():
+            return False
+        if self._connected() or (self._is_idle() and self._connected(anew=True)):
             self._used_at = time.monotonic()
-        return self._is_owned() and time.monotonic() - self._used_at <= self.plan.idle_seconds
+        return not self._is_idle()
+
+    def _is_idle(self) -> bool:
+        return time.monotonic() - self._used_at > self.plan.idle_seconds
 
     def _is_owned(self) -> bool:
-        """Say whether no owner was ever named, or one lives, or has died just now."""
+        """Say whether no owner was ever named, or one lives, or has died just now or under a client at work."""
         if self._stop.is_set():
             return False
         now = time.monotonic()
         if self.files.owners():
             self._was_owned, self._ownerless_since = True, None
+        elif self._was_owned and self.files.clients():
+            self._ownerless_since = None
         elif self._was_owned:
             self._ownerless_since = self._ownerless_since or now
-            grace = CLIENT_GRACE_SECONDS if self._clients() else OWNERLESS_SECONDS
-            return now - self._ownerless_since < grace
+            if now - self._ownerless_since >= OWNERLESS_SECONDS:
+                return now - self._ownerless_since < CLIENT_GRACE_SECONDS and self._connected(anew=True) > 0
         return True
 
-    def _clients(self) -> int:
-        """Return how many connections the server holds; counted anew every few seconds, since it takes a while."""
+    def _connected(self, *, anew: bool = False) -> int:
+        """Return how many connections the server holds; counted every few seconds, since it takes a while.
+
+        Args:
+            anew: count now, for a server that is about to be stopped: somebody may just have come.
+        """
         if self._server is None or self._server.pid is None:
             return 0
         now = time.monotonic()
-        if now >= self._count_at:
+        if anew or now >= self._count_at:
             self._count_at = now + min(_COUNT_SECONDS, self.plan.idle_seconds / 4)
             self._counted = _connections(self._server.pid, self._server.port)
         return self._counted

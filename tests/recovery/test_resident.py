@@ -29,6 +29,7 @@ from orchestration.testing.children import Nursery
 from resources.processes import process_started
 from resources.resident.access import ResidentServer
 from resources.resident.files import Access
+from resources.resident.keeper import CLIENT_GRACE_SECONDS
 from resources.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -114,6 +115,20 @@ def server(home: Path, owner: subprocess.Popen[bytes]) -> ResidentServer:
     return found
 
 
+def waiting_scene(nursery: Nursery, home: Path, folder: Path) -> Scene:
+    """Return a scene of three files, whose queries wait until its file `hold` is gone."""
+    (folder / "waiting.py").write_text(APPLICATION)
+    scene = Scene(
+        nursery=nursery, master="local[1]", folder=folder, home=home, app=str(folder / "waiting.py"),
+        region="waiting/lines", inputs=(str(folder / "in"),), settings=SPARK,
+        oracle=lambda files: {}, sinks=("waiting_counts", "waiting_lines"),
+    )  # fmt: skip
+    for number in range(3):
+        scene.add(folder / "in" / f"{number}.txt", f"line {number}\n")
+    (folder / "hold").touch()
+    return scene
+
+
 def up(server: ResidentServer) -> Access | None:
     access = server.files.access()
     return access if access is not None and access.is_up else None
@@ -136,7 +151,6 @@ def query(server: ResidentServer, token: str | None = None) -> int:
     )
     assert ended.returncode == 0, ended.stderr
     return int(ended.stdout)
-
 
 
 def test_only_who_has_the_token_may_use_it(server: ResidentServer) -> None:
@@ -182,15 +196,7 @@ def test_a_server_killed_in_a_group_costs_an_attempt_and_no_row(
     server: ResidentServer, home: Path, nursery: Nursery, tmp_path: Path
 ) -> None:
     """The run fails as SPARK_LOST and tries no smaller groups; the next finds a new server, and all is there once."""
-    (tmp_path / "waiting.py").write_text(APPLICATION)
-    scene = Scene(
-        nursery=nursery, master="local[1]", folder=tmp_path, home=home, app=str(tmp_path / "waiting.py"),
-        region="waiting/lines", inputs=(str(tmp_path / "in"),), settings=SPARK,
-        oracle=lambda files: {}, sinks=("waiting_counts", "waiting_lines"),
-    )  # fmt: skip
-    for number in range(3):
-        scene.add(tmp_path / "in" / f"{number}.txt", f"line {number}\n")
-    (tmp_path / "hold").touch()
+    scene = waiting_scene(nursery, home, tmp_path)
     child = scene.start()
     eventually((tmp_path / "held").exists, "a query that waits")
     before = server.wait()
@@ -263,6 +269,30 @@ def test_it_ends_with_its_owner(server: ResidentServer, owner: subprocess.Popen[
     eventually(lambda: process_started(before.pid) != before.started, "the end of the server")
     eventually(lambda: process_started(before.keeper) != before.keeper_started, "the end of its keeper")
     assert server.files.access() is None, "neither address nor token is left"
+
+
+@pytest.mark.recovery
+def test_its_owner_does_not_take_it_from_another_run(nursery: Nursery, tmp_path: Path) -> None:
+    """`drainmark dev` ends while `drainmark run` is in a group: the group goes on, the server ends after the run."""
+    home = tmp_path / "home"
+    server = server_of(home)
+    first = owner_process()
+    before = server.wait(owner=first.pid)
+    scene = waiting_scene(nursery, home, tmp_path)
+    child = scene.start()
+    eventually((tmp_path / "held").exists, "a query that waits")
+    first.kill()
+    first.wait()
+    time.sleep(CLIENT_GRACE_SECONDS + 5)
+    found = up(server)
+    assert found is not None
+    assert (found.pid, found.starts) == (before.pid, before.starts)
+    (tmp_path / "hold").unlink()
+    ended = child.wait()
+    assert ended.code == 0, ended
+    scene.assert_each_file_once()
+    eventually(lambda: process_started(before.keeper) != before.keeper_started, "the end of its keeper")
+    assert process_started(before.pid) != before.started
 
 
 @pytest.mark.recovery

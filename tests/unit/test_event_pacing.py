@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+
+import pytest
 
 from jobs.runtime.reports import GroupReport
-from orchestration.event_pacing import EventPace, LinePace
+from orchestration.event_pacing import EventPace, LinePace, joined
 
 GROUP = GroupReport(
     region="app/start", first_id=1, last_id=1, first_uri="1", last_uri="1", epoch=1, rows_in=3, rows_quarantined=1,
@@ -16,9 +18,7 @@ GROUP = GroupReport(
 
 def group(number: int) -> GroupReport:
     uri = str(number)
-    return replace(
-        GROUP, first_id=number, last_id=number, first_uri=uri, last_uri=uri, versions={"sink": number}
-    )
+    return replace(GROUP, first_id=number, last_id=number, first_uri=uri, last_uri=uri, versions={"sink": number})
 
 
 def test_ten_thousand_fast_groups_leave_few_events_that_tell_of_all() -> None:
@@ -39,6 +39,18 @@ def test_ten_thousand_fast_groups_leave_few_events_that_tell_of_all() -> None:
     assert {report.rows_out["other"] for report in shown} == {0}
     assert all(report.versions["sink"] == report.last_id for report in shown)
     assert pace.rest() is None
+
+
+IDENTITY = {"first_id", "last_id", "first_uri", "last_uri", "region", "epoch", "versions"}
+"""What a report does not measure."""
+
+
+@pytest.mark.parametrize("name", sorted({field.name for field in fields(GroupReport)} - IDENTITY))
+def test_every_number_of_a_report_is_added(name: str) -> None:
+    """Whatever a report will measure one day is added too, or named above."""
+    first, second = ({"sink": 3}, {"sink": 5, "late": 7}) if name == "rows_out" else (3, 5)
+    total = {"sink": 8, "late": 7} if name == "rows_out" else 8
+    assert getattr(joined(replace(GROUP, **{name: first}), replace(GROUP, **{name: second})), name) == total
 
 
 def test_slow_groups_have_events_of_their_own() -> None:

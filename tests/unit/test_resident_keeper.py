@@ -1,0 +1,181 @@
+"""Whom the keeper of the resident Spark keeps it for, and what it reads of others; real processes and connections."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestration.doctor.machine import resident_spark
+from resources.processes import process_started
+from resources.resident import keeper as keeping
+from resources.resident.files import Access, Plan, ServerFiles
+from resources.resident.keeper import Keeper
+
+IDLE_SECONDS = 100.0
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ServerFiles:
+    plan = Plan(settings={"spark.master": "local[1]"}, idle_seconds=IDLE_SECONDS, python=sys.executable, path=("here",))
+    return ServerFiles.of(tmp_path / "spark", plan)
+
+
+class Clock:
+    """The keeper's clock, which the test moves; `listener` stands for the server: a socket of this process."""
+
+    def __init__(self, files: ServerFiles, monkeypatch: pytest.MonkeyPatch, listener: socket.socket) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(keeping, "time", SimpleNamespace(monotonic=lambda: self.now))
+        plan = files.plan()
+        assert plan is not None
+        self.keeper = Keeper(files, plan)
+        self.keeper._server = SimpleNamespace(pid=os.getpid(), port=listener.getsockname()[1])  # type: ignore[assignment]
+
+    def is_wanted_after(self, seconds: float) -> bool:
+        self.now += seconds
+        return self.keeper._is_wanted()
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def clock(files: ServerFiles, monkeypatch: pytest.MonkeyPatch, listener: socket.socket) -> Clock:
+    return Clock(files, monkeypatch, listener)
+
+
+@contextmanager
+def connected(listener: socket.socket) -> Iterator[None]:
+    with ExitStack() as stack:
+        stack.enter_context(socket.create_connection(listener.getsockname()))
+        stack.enter_context(listener.accept()[0])
+        yield
+
+
+@contextmanager
+def process() -> Iterator[int]:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    try:
+        yield child.pid
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_client_at_work_outlives_the_owners(files: ServerFiles, clock: Clock, listener: socket.socket) -> None:
+    """`drainmark run` shares the server of a `drainmark dev` that is ended: its group is not killed half an hour in."""
+    with process() as owner:
+        files.own(owner)
+        assert clock.is_wanted_after(0)
+    with process() as client, connected(listener):
+        files.enter(client)
+        for _ in range(60):
+            assert clock.is_wanted_after(30)
+        files.leave(client)
+        files.enter(client)
+        assert clock.is_wanted_after(1)
+    assert clock.is_wanted_after(1), "the grace begins when the last client is gone"
+    assert not clock.is_wanted_after(keeping.OWNERLESS_SECONDS)
+    assert files.clients() == []
+
+
+def test_a_connection_without_a_name_has_its_grace(files: ServerFiles, clock: Clock, listener: socket.socket) -> None:
+    with process() as owner:
+        files.own(owner)
+        assert clock.is_wanted_after(0)
+    with connected(listener):
+        assert clock.is_wanted_after(1)
+        assert clock.is_wanted_after(keeping.CLIENT_GRACE_SECONDS - 1)
+        assert not clock.is_wanted_after(2)
+
+
+def test_a_client_that_has_left_keeps_nothing(files: ServerFiles, clock: Clock) -> None:
+    with process() as owner, process() as client:
+        files.own(owner)
+        files.enter(client)
+        files.leave(client)
+        assert clock.is_wanted_after(0)
+        assert (files.owners(), files.clients()) == ([owner], [])
+    assert clock.is_wanted_after(0)
+    assert not clock.is_wanted_after(keeping.OWNERLESS_SECONDS)
+
+
+def test_who_came_since_the_last_count_keeps_it(clock: Clock, listener: socket.socket) -> None:
+    """Connections are counted every five seconds; a server is stopped on no count that is older than the decision."""
+    assert clock.is_wanted_after(IDLE_SECONDS - 1), "counted: nobody"
+    with connected(listener):
+        assert clock.is_wanted_after(2)
+    assert clock.is_wanted_after(IDLE_SECONDS)
+    assert not clock.is_wanted_after(1)
+
+
+def test_a_living_owner_is_never_lost_to_a_reader(files: ServerFiles) -> None:
+    """One process says over and over that it wants the server, as ticks do; another reads, as the keeper does."""
+    pid, done = os.getpid(), threading.Event()
+    files.own(pid)
+
+    def want() -> None:
+        while not done.is_set():
+            files.own(pid)
+
+    writers = [threading.Thread(target=want) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        assert {tuple(files.owners()) for _ in range(3000)} == {(pid,)}
+    finally:
+        done.set()
+        for writer in writers:
+            writer.join()
+
+
+def test_an_entry_of_an_earlier_boot_is_said_again(files: ServerFiles) -> None:
+    pid = os.getpid()
+    entry = files.folder / "owners" / f"{pid}-{process_started(pid)}"
+    entry.parent.mkdir()
+    entry.write_text("another boot")
+    files.own(pid)
+    assert files.owners() == [pid]
+    entry.write_text("another boot")
+    assert files.owners() == []
+    assert not entry.exists()
+
+
+ACCESS = {"keeper": 1, "keeper_started": "1", "boot": "b"}
+
+
+@pytest.mark.parametrize("found", [{**ACCESS, "cores": 2}, {"keeper": 1}, [1, 2], 7])
+def test_the_address_another_version_wrote_is_none(files: ServerFiles, found: Any) -> None:
+    (files.folder / "access.json").write_text(json.dumps(found))
+    assert files.access() is None
+    (finding,) = resident_spark(files.folder.parents[2])
+    assert "does not run" in finding.message
+
+
+@pytest.mark.parametrize("found", [{"path": ["here"], "cores": 2}, {"settings": {}}, [1], 7])
+def test_the_plan_another_version_wrote_is_none_and_is_written_anew(files: ServerFiles, found: Any) -> None:
+    plan = files.plan()
+    assert plan is not None
+    (files.folder / "plan.json").write_text(json.dumps(found))
+    assert files.plan() is None
+    assert ServerFiles.of(files.folder.parents[1], plan).plan() == plan
+
+
+def test_what_is_saved_is_read_again(files: ServerFiles) -> None:
+    access = Access(keeper=1, keeper_started="1", boot="b", port=7, failure="no memory")
+    files.save(access)
+    assert files.access() == access
