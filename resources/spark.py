@@ -34,6 +34,8 @@ CORRECTNESS: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # Over Parquet a Python function without arguments waits for ever otherwise (Spark 4.2).
+    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
 }
 """Settings that results depend on; the user's own configuration cannot override them."""
 

@@ -193,7 +193,7 @@ def test_a_file_that_changes_while_it_is_read_is_scanned_anew_and_not_called_bad
     application = copying(inbox, **CSV, on_bad="halt", on_schema="halt")
     assert run_once(workplace, application) == []
     history = workplace.history(REGION)
-    assert (history.states, history.halt, history.attempts) == ({}, None, 0)
+    assert (dict(history.states), history.halt, history.attempts) == ({}, None, 0)
     write(inbox, {"a.csv": FILES["a.csv"] + b"3,c\n"})
     run_once(workplace, application)
     assert sorted(row["id"] for row in rows(workplace, REGION, "copied")) == [1, 2, 3]

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Window
 from pyspark.sql.functions import udf
+from pyspark.sql.types import DoubleType
 from triggers import add_file, home, opened, tables
 
 import drainmark as dm
@@ -225,7 +226,7 @@ def test_hostile_functions_give_the_same_rows_for_any_grouping_asked_for(
 def test_two_sinks_of_a_function_that_is_not_deterministic_agree_with_each_other(
     small: bool, declared_so: bool, inbox: Path, engine: SparkEngine, tmp_path: Path
 ) -> None:
-    noise = udf(lambda: random.random(), "double")  # noqa: PLW0108 - pickled by itself it would carry its state
+    noise = udf(lambda: random.random(), DoubleType())  # noqa: PLW0108 - pickled by itself it would carry its state
     noise = noise.asNondeterministic() if declared_so else noise
 
     def declare(events: Any) -> None:
