@@ -28,6 +28,7 @@ from jobs.operators.aggregate import (
     sum,  # noqa: A004
     tumbling,
 )
+from jobs.operators.custom import custom
 from jobs.operators.delta_append import DeltaAppend
 from jobs.operators.delta_upsert import DeltaUpsert, sink
 from jobs.operators.directory_scan import DirectoryScan, source
@@ -62,6 +63,7 @@ __all__ = [
     "collect_set",
     "consistent",
     "count",
+    "custom",
     "filter",
     "first",
     "functor",

@@ -129,6 +129,14 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
                 "state" if isinstance(operator, Aggregate) else "history",
                 upstream,
             )
+        for kept in operator.kept:
+            yield _asset(
+                state_table(application, operator.name, kept.part),
+                _state_key(application, operator.name, kept.part),
+                f"State of `{operator.name}`: rows for each key that a sequence id changed.",
+                "state",
+                upstream,
+            )
         if isinstance(operator, DeltaSink):
             own = (_state_key(application, operator.name),) if has_history else upstream
             for table in operator.tables:
@@ -175,15 +183,16 @@ def _state_keys(region: RegionPlan, name: str) -> tuple[dg.AssetKey, ...]:
             continue
         seen.add(upstream)
         operator = region.operator(upstream)
-        if isinstance(operator, Aggregate):
-            keys[_state_key(_application(region), operator.name)] = None
-        else:
+        own = [""] if isinstance(operator, Aggregate) else [kept.part for kept in operator.kept]
+        for part in own:
+            keys[_state_key(_application(region), operator.name, part)] = None
+        if not own:
             waiting.extend(port.upstream for port in operator.inputs)
     return tuple(keys)
 
 
-def _state_key(application: str, operator: str) -> dg.AssetKey:
-    return dg.AssetKey([application, "state", operator])
+def _state_key(application: str, operator: str, part: str = "") -> dg.AssetKey:
+    return dg.AssetKey([application, "state", operator, *([part] if part else [])])
 
 
 def _sources(region: RegionPlan) -> list[Source]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,8 +64,21 @@ class Consistent:
     checkpoints: str = Checkpoints.NON_BLOCKING.value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """Marks a control port: `limits: Annotated[DataFrame, dm.Control]` (V20)."""
+    """Marks a control port: `limits: Annotated[DataFrame, dm.Control(keys=["host"])]` (V20).
+
+    The function gets the last row of each key among those of earlier sequence ids, without their tags: what comes with
+    an id is seen from the next id on. `dm.Control` without keys keeps the last row of all. Groups hold one trigger.
+
+    Attributes:
+        keys: key columns.
+        schema: DDL of the stream's columns; needed where the port closes a loop, since the stream is then made of what
+            the operator itself puts out (V21).
+    """
+
+    keys: Sequence[str] = ()
+    schema: str | None = None
 
 
 class Autonomous:

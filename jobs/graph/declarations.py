@@ -133,7 +133,9 @@ def location_of(frame: FrameType, function: Callable[..., Any] | None = None) ->
     return Location(frame.f_code.co_filename, frame.f_lineno)
 
 
-def port_to(stream: StreamLike, parameter: str = "", *, control: bool = False, autonomous: bool = False) -> Input:
+def port_to(
+    stream: StreamLike, parameter: str = "", *, control: Control | None = None, autonomous: bool = False
+) -> Input:
     """Return the port that a stream, or its name (`landing__orders` for one output), is connected to."""
     if isinstance(stream, Stream):
         upstream, output = stream.name, stream.output
@@ -142,9 +144,10 @@ def port_to(stream: StreamLike, parameter: str = "", *, control: bool = False, a
         if not upstream:
             upstream, output = stream, ""
     return Input(
-        upstream=upstream, output=output, parameter=parameter or stream_name(stream), control=control,
-        autonomous=autonomous,
-    )
+        upstream=upstream, output=output, parameter=parameter or stream_name(stream), control=control is not None,
+        autonomous=autonomous, control_keys=tuple(control.keys) if control else (),
+        control_schema=control.schema if control else None,
+    )  # fmt: skip
 
 
 def stream_name(stream: StreamLike) -> str:
@@ -177,8 +180,8 @@ def user_function(
         port_to(
             stream,
             parameter,
-            control=_marked(hints.get(parameter), Control),
-            autonomous=_marked(hints.get(parameter), Autonomous),
+            control=_control(hints.get(parameter)),
+            autonomous=_marker(hints.get(parameter), Autonomous) is not None,
         )
         for parameter, stream in zip(connected, inputs if inputs is not None else connected, strict=inputs is not None)
     )
@@ -200,8 +203,15 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return hints
 
 
-def _marked(hint: Any, marker: type) -> bool:
-    return typing.get_origin(hint) is typing.Annotated and marker in hint.__metadata__
+def _marker(hint: Any, marker: type) -> Any:
+    """Return the marker in an annotation, the class or an instance of it; None where there is none."""
+    marks = hint.__metadata__ if typing.get_origin(hint) is typing.Annotated else ()
+    return next((mark for mark in marks if mark is marker or isinstance(mark, marker)), None)
+
+
+def _control(hint: Any) -> Control | None:
+    mark = _marker(hint, Control)
+    return Control() if mark is Control else mark
 
 
 def consistent(

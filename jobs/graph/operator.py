@@ -30,6 +30,9 @@ SOURCE_FILE = "source_file"
 TAGS = (SEQUENCE_ID, POSITION)
 """Columns that every tuple of a consistent stream carries: its trigger, and its place in the trigger's file."""
 
+GONE = "_gone"
+"""In the changes of a kept state, where it can lose keys: true in the row that says so."""
+
 
 class Vectorises(StrEnum):
     """May one job process many triggers of this operator at once (design.md §3.6)?"""
@@ -56,6 +59,7 @@ class Input:
         parameter: how the user's function calls it.
         control: a control port: its tuples change state only (V20).
         autonomous: declared as fed from outside the region (V52).
+        control_keys, control_schema: of a control port, as in `dm.Control`.
     """
 
     upstream: str
@@ -63,10 +67,43 @@ class Input:
     parameter: str = ""
     control: bool = False
     autonomous: bool = False
+    control_keys: tuple[str, ...] = ()
+    control_schema: str | None = None
 
     @property
     def stream(self) -> str:
         return f"{self.upstream}[{self.output}]" if self.output else self.upstream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptState:
+    """A keyed state that an operator keeps beside its output: the table `state/<app>/<operator>`, or `…-<part>`.
+
+    Attributes:
+        part: tells the states of an operator apart, "" where it has one.
+        keys: key columns, null being a key; without any the state is one row.
+        depth: how many rows of a key are kept, the last ones by sequence id and position.
+        evolves: columns may be added by later versions of the code.
+    """
+
+    part: str = ""
+    keys: tuple[str, ...] = ()
+    depth: int = 1
+    evolves: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an operator made of a group.
+
+    Attributes:
+        output: None for a sink.
+        changes: by part of the kept state, the rows that changed: keys, columns, `_sequence_id`, and `GONE` where keys
+            can be lost; a row a key and id (`depth` of them where it is more).
+    """
+
+    output: DataFrame | None
+    changes: Mapping[str, DataFrame] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +131,23 @@ class Operator(ABC):
     vectorises: ClassVar[Vectorises] = Vectorises.YES
     guarantee: ClassVar[Guarantee | None] = None
     keeps_tags: ClassVar[bool] = False
-    non_blocking: ClassVar[bool] = False
+    non_blocking: ClassVar[bool] = True
 
     name: str
     inputs: tuple[Input, ...] = ()
     location: Location
     consistent: Consistent | None = None
     autonomous: bool = False
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        """States beside the output: by default what came on the control ports (V20)."""
+        return tuple(KeptState(part=control_part(port), keys=port.control_keys) for port in self.inputs if port.control)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Does it keep state from id to id?"""
+        return self.is_stateful or bool(self.kept)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -124,7 +171,7 @@ class Operator(ABC):
 
     def vectorisation(self) -> Vectorises:
         """Return what is known before any plan is analysed."""
-        return self.vectorises
+        return Vectorises.NO if any(port.control for port in self.inputs) else self.vectorises
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         """Yield what is wrong with this operator's own configuration (V55, V56)."""
@@ -140,6 +187,25 @@ class Operator(ABC):
         The frames carry `_sequence_id` and `_position`. Must start no Spark job. Raises OperatorFailed.
         """
         raise NotImplementedError
+
+    def step(self, frames: GroupFrames) -> Result:
+        """Return output and changes of the kept states; what the runtime calls, in topological order.
+
+        Where output and changes come of one computation, `frames.once` sees to it that it is one (H15).
+        """
+        return Result(self.apply(frames))
+
+    def absorb(self, frames: GroupFrames) -> Mapping[str, DataFrame]:
+        """Return the changes that the control ports bring; called when all operators have their output (V94).
+
+        What comes on a control port at an id is seen from the next id on, whether or not it closes a loop.
+        """
+        return {control_part(port): frames.on_control(self, port) for port in self.inputs if port.control}
+
+
+def control_part(port: Input) -> str:
+    """Return the part of the kept state in which a control port's rows are kept."""
+    return f"on-{port.parameter or port.stream}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,6 @@ class Aggregate(Operator):
     summary: ClassVar[str] = "keyed running or tumbling aggregate"
     keeps_tags: ClassVar[bool] = True
     is_stateful: ClassVar[bool] = True
-    non_blocking: ClassVar[bool] = True
     state_class: ClassVar[type[KeyedState]] = KeyedState
     is_history: ClassVar[bool] = True
 

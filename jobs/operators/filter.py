@@ -31,8 +31,7 @@ class Filter(Operator):
         return {**super().fingerprint(), "function": self.function.source_digest()}
 
     def apply(self, frames: GroupFrames) -> DataFrame:
-        rows = frames.input(self.inputs[0])
-        return rows.where(frames.call(self, self.function, [rows]))
+        return frames.input(self.inputs[0]).where(frames.call(self, self.function, frames.inputs(self)))
 
 
 def filter(  # noqa: A001 - the field's word; users write dm.filter

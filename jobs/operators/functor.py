@@ -29,13 +29,13 @@ class Functor(Operator):
     vectorised: bool = False
 
     def vectorisation(self) -> Vectorises:
-        return Vectorises.YES if self.vectorised else Vectorises.CHECKED
+        return Vectorises.YES if self.vectorised and not self.kept else super().vectorisation()
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "function": self.function.source_digest()}
 
     def apply(self, frames: GroupFrames) -> DataFrame:
-        return frames.call(self, self.function, [frames.input(port) for port in self.inputs])
+        return frames.call(self, self.function, frames.inputs(self))
 
 
 @overload

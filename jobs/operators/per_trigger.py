@@ -31,7 +31,7 @@ class PerTrigger(Operator):
         return {**super().fingerprint(), "function": self.function.source_digest()}
 
     def apply(self, frames: GroupFrames) -> DataFrame:
-        return frames.call(self, self.function, [frames.input(port) for port in self.inputs])
+        return frames.call(self, self.function, frames.inputs(self))
 
 
 def per_trigger(

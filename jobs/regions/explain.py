@@ -148,7 +148,7 @@ def _operator_row(region: RegionPlan, operator: Operator) -> tuple[str, ...]:
             ("start", operator in region.starts),
             ("end", operator in region.ends),
             ("autonomous", operator in region.feeds),
-            ("keeps state", operator.is_stateful),
+            ("keeps state", operator.keeps_state),
         )
         if holds
     ]
@@ -213,7 +213,7 @@ def _operator_json(region: RegionPlan, operator: Operator) -> dict[str, Any]:
         "is_start": operator in region.starts,
         "is_end": operator in region.ends,
         "is_feed": operator in region.feeds,
-        "is_stateful": operator.is_stateful,
+        "is_stateful": operator.keeps_state,
         "vectorises": None if operator in region.feeds else region.vectorisation[operator.name].value,
         "outputs": list(operator.outputs),
         "fingerprint": region.fingerprints[operator.name],

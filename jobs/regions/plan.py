@@ -65,7 +65,7 @@ class RegionPlan:
     @property
     def stateful(self) -> tuple[Operator, ...]:
         """Operators that keep state from id to id."""
-        return tuple(operator for operator in self.operators if operator.is_stateful)
+        return tuple(operator for operator in self.operators if operator.keeps_state)
 
     @property
     def sinks(self) -> tuple[Operator, ...]:

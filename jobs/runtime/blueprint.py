@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DeclarationError, SchemaMismatch, Violation
-from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator, Vectorises
+from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, KeptState, Operator, Result, Vectorises
 from jobs.graph.params import Params
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.delta_append import DeltaSink
@@ -26,6 +27,7 @@ from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
 from jobs.runtime.shipping import ship_by_value
 from jobs.runtime.walking import Verdict, verdict_of
+from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +43,7 @@ class Blueprint:
         tables: every table of the region; histories and states before the visible tables that hang on them.
         verdicts: by name of a checked operator, whether it vectorises and why not.
         written_by: operator name -> name of the table that it stages.
+        kept: (operator name, part) -> name of the table of a state that it keeps beside its output.
         made: see `GroupFrames.once_a_run`.
     """
 
@@ -50,6 +53,7 @@ class Blueprint:
     tables: tuple[RegionTable, ...]
     verdicts: Mapping[str, Verdict]
     written_by: Mapping[str, str]
+    kept: Mapping[tuple[str, str], str] = field(default_factory=dict)
     made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -61,6 +65,17 @@ class Blueprint:
 
     def table(self, name: str) -> RegionTable:
         return next(table for table in self.tables if table.name == name)
+
+    def states(self) -> Mapping[str, tuple[Operator, KeptState, type[KeyedState]]]:
+        """Return every keyed state by the name of its table: who keeps it, its keys, and how it is held."""
+        found: dict[str, tuple[Operator, KeptState, type[KeyedState]]] = {}
+        for operator in self.region.stateful:
+            if isinstance(operator, Aggregate):
+                own = KeptState(keys=operator.all_keys, depth=operator.depth)
+                found[self.written_by[operator.name]] = (operator, own, operator.state_class)
+            for kept in operator.kept:
+                found[self.kept[operator.name, kept.part]] = (operator, kept, KeyedState)
+        return found
 
     def upserts(self) -> tuple[RegionTable, ...]:
         return tuple(table for table in self.tables if table.role is TableRole.UPSERT)
@@ -79,9 +94,10 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
     verdicts: dict[str, Verdict] = {}
     tables: list[RegionTable] = []
     written_by: dict[str, str] = {}
+    changes: dict[str, dict[str, DataFrame]] = {}
     for operator in region.run_order:
         for output in operator.outputs or ("",):
-            result = _apply(operator, frames, output)
+            result, changes[operator.name] = _apply(operator, frames, output)
             if operator.vectorisation() is Vectorises.CHECKED:
                 known = verdicts.get(operator.name)
                 if known is None or known.vectorises:  # one output that mixes triggers is enough
@@ -96,6 +112,7 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
                     tables.append(table)
                 if table.role is not TableRole.UPSERT:
                     written_by[operator.name] = table.name
+    kept = _kept_tables(region, application, frames, changes, tables)
     if any(isinstance(operator, Source) for operator in region.run_order):
         tables.append(quarantine_table(region))
     _examine_adopted(tables, outside)
@@ -106,6 +123,7 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
         tables=tuple(tables),
         verdicts=verdicts,
         written_by=written_by,
+        kept=kept,
     )
 
 
@@ -151,10 +169,33 @@ def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, versi
     return outside.lookups.read(session, operator.table, version).drop(SEQUENCE_ID, POSITION)
 
 
-def _apply(operator: Operator, frames: GroupFrames, output: str) -> DataFrame:
+def _apply(operator: Operator, frames: GroupFrames, output: str) -> tuple[DataFrame, dict[str, DataFrame]]:
     if isinstance(operator, Source):
-        return operator.apply_output(frames, output)
-    return frames.guard(operator, lambda: operator.apply(frames))
+        return operator.apply_output(frames, output), {}
+    result: Result = frames.guard(operator, lambda: operator.step(frames))
+    return result.output, dict(result.changes)
+
+
+def _kept_tables(
+    region: RegionPlan,
+    application: str,
+    frames: GroupFrames,
+    changes: Mapping[str, dict[str, DataFrame]],
+    tables: list[RegionTable],
+) -> dict[tuple[str, str], str]:
+    """Add the tables of the states that operators keep beside their outputs, control ports' among them."""
+    names: dict[tuple[str, str], str] = {}
+    for operator in region.operators:
+        changed = changes[operator.name] | frames.guard(operator, partial(operator.absorb, frames))
+        for kept in operator.kept:
+            name = state_table(application, operator.name, kept.part)
+            schema = nullable_schema(changed[kept.part].schema.json())
+            names[operator.name, kept.part] = name
+            tables.append(
+                RegionTable(name=name, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
+                            keys=kept.keys, evolves=kept.evolves)
+            )  # fmt: skip
+    return names
 
 
 def _tables_of(
@@ -202,8 +243,8 @@ def shares_history(operator: Operator, region: RegionPlan) -> bool:
     return isinstance(upstream, Aggregate) and upstream.is_history and set(upstream.all_keys) == set(operator.keys)
 
 
-def state_table(application: str, operator: str) -> str:
-    return f"state/{application}/{operator}"
+def state_table(application: str, operator: str, part: str = "") -> str:
+    return f"state/{application}/{operator}-{part}" if part else f"state/{application}/{operator}"
 
 
 def nullable_schema(schema_json: str) -> str:

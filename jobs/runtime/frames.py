@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs.errors import DrainmarkError, OperatorFailed
 from jobs.failpoints import InjectedFailure
-from jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Input, Operator, UserFunction
+from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Input, Operator, UserFunction, control_part
 from jobs.graph.params import Params
 from jobs.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from jobs.operators.aggregate import Aggregate
     from jobs.operators.lookup import Lookup
     from jobs.operators.sql import SqlOperator
 
 Made = TypeVar("Made")
+KeptReader = Callable[[Operator, str, "DataFrame | None"], "DataFrame | None"]
 StateReader = Callable[["Aggregate", "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
 
 
@@ -33,6 +35,8 @@ class GroupFrames:
     Attributes:
         scanned_frames: rows as read, by output of the source.
         read_state: see `state`.
+        read_kept: see `kept`.
+        materialise: see `once`.
         read_lookup: frame of a lookup's table.
         read_statement: text of a SQL operator.
         small: the group's rows are few: one partition is faster than an exchange.
@@ -48,6 +52,8 @@ class GroupFrames:
     read_state: StateReader
     read_lookup: Callable[[Lookup], DataFrame]
     read_statement: Callable[[str], str]
+    read_kept: KeptReader = lambda operator, part, changed: None
+    materialise: Callable[[Operator, DataFrame], DataFrame] = lambda operator, frame: frame
     small: bool = False
     known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     streams: dict[str, DataFrame] = field(default_factory=dict)
@@ -65,8 +71,59 @@ class GroupFrames:
         return self.scanned_frames[output]
 
     def input(self, port: Input) -> DataFrame:
-        """Return the frame connected to a port."""
+        """Return the frame connected to a data port."""
         return self.streams[port.stream]
+
+    def inputs(self, operator: Operator) -> list[DataFrame]:
+        """Return what an operator's function is called with: the frames of its data ports; of a control port the last
+        row of each key, as of the id before (see `dm.Control`)."""
+        return [self._known(operator, port) if port.control else self.input(port) for port in operator.inputs]
+
+    def _known(self, operator: Operator, port: Input) -> DataFrame:
+        if port.control_schema is not None:
+            like = self.session.createDataFrame([], port.control_schema)
+        elif port.stream in self.streams:
+            like = self.streams[port.stream].drop(SEQUENCE_ID, POSITION)
+        else:
+            raise OperatorFailed(
+                f"{operator.name!r}: {port.stream!r} comes back to it, and nothing says which columns it has",
+                operator=operator.name,
+                location=operator.location,
+                remedy='declare them: Annotated[DataFrame, dm.Control(keys=["…"], schema="… bigint")]',
+            )
+        return self.kept(operator, control_part(port), like.schema)
+
+    def on_control(self, operator: Operator, port: Input) -> DataFrame:
+        """Return what a control port brings to the kept state: a row a key and id, the last by position."""
+        rows = self.input(port)
+        names = [name for name in rows.columns if name not in (SEQUENCE_ID, POSITION)]
+        payload = F.struct(*(f"`{name}`" for name in names))
+        order = F.struct(*([POSITION] if POSITION in rows.columns else []), F.to_json(payload))
+        keys = [f"`{key}`" for key in port.control_keys]
+        last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, order).alias("_last"))
+        return last.select(*(f"_last.`{name}`" for name in names), SEQUENCE_ID)
+
+    def kept(
+        self, operator: Operator, part: str, schema: StructType, changed: DataFrame | None = None
+    ) -> DataFrame:
+        """Return a kept state as it was before the group, without rows of keys that are gone.
+
+        Args:
+            schema: columns to return; what the state's table lacks is null.
+            changed: has the key columns: then only rows of keys that occur in it.
+        """
+        rows = self.read_kept(operator, part, changed)
+        if rows is None:
+            return self.session.createDataFrame([], schema)
+        known = set(rows.columns)
+        return rows.select(*(
+            F.col(f"`{field.name}`") if field.name in known else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in schema.fields
+        ))  # fmt: skip
+
+    def once(self, operator: Operator, frame: DataFrame) -> DataFrame:
+        """Return a frame of the same rows that is computed once (H15). The one thing in a step that may start a job."""
+        return self.materialise(operator, frame)
 
     def state(self, operator: Aggregate, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Return the partials, computed once where they are read twice (H15), and the state rows that their keys had

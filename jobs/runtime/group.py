@@ -10,12 +10,13 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import AccountingError, BadInput, DrainmarkError, OperatorFailed
 from jobs.failpoints import FailPoint, InjectedFailure, reach
 from jobs.graph.annotations import Checkpoints
-from jobs.graph.operator import Operator
+from jobs.graph.operator import Operator, Result
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.directory_scan import Source
 from jobs.operators.lookup import Lookup
@@ -155,6 +156,8 @@ class GroupWork:
             read_state=lambda operator, partials: self._state_before(operator, partials, materialiser),
             read_lookup=self._lookup,
             read_statement=self.outside.statement,
+            read_kept=self._kept_before,
+            materialise=lambda operator, frame: self._blaming(operator, lambda: materialiser.once(frame)),
             small=self.small,
             known_types=self._state_types(),
             made=self.blueprint.made,
@@ -163,6 +166,9 @@ class GroupWork:
             self._await_inputs(operator, frames)
             for output in operator.outputs or ("",):
                 self._run(operator, output, frames, materialiser, pool)
+        for operator in region.operators:
+            changes = frames.guard(operator, partial(operator.absorb, frames))
+            self._keep(operator, changes, materialiser, pool)
 
     def _run(
         self, operator: Operator, output: str, frames: GroupFrames, materialiser: Materialiser, pool: ThreadPoolExecutor
@@ -172,13 +178,28 @@ class GroupWork:
         if isinstance(operator, Source):
             frame = frames.tagged(operator, operator.apply_output(frames, output))
         else:
-            frame = frames.tagged(operator, frames.guard(operator, lambda: operator.apply(frames)))
+            result: Result = frames.guard(operator, lambda: operator.step(frames))
+            frame = frames.tagged(operator, result.output)
+            self._keep(operator, result.changes, materialiser, pool)
         if operator.name in self.blueprint.written_by:
             self._stage(operator, frame, materialiser, pool)
             return
         if self.blueprint.region.consumers(operator.name, output) > 1 and not self._is_fixed(operator, frame, frames):
             frame = self._blaming(operator, lambda: materialiser.once(frame))
         frames.streams[f"{operator.name}[{output}]" if output else operator.name] = frame
+
+    def _keep(
+        self,
+        operator: Operator,
+        changes: Mapping[str, DataFrame],
+        materialiser: Materialiser,
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        """Stage the changes of states that are kept beside an output."""
+        for part, frame in changes.items():
+            name = self.blueprint.kept[operator.name, part]
+            check_schema(self.blueprint.table(name), frame)
+            self._staged[name] = pool.submit(self._write, operator, name, frame, materialiser)
 
     def _is_fixed(self, operator: Operator, frame: DataFrame, frames: GroupFrames) -> bool:
         """Is a source's frame what was materialised when it was read, but for columns left out or renamed?"""
@@ -226,11 +247,15 @@ class GroupWork:
             partials = self._blaming(operator, lambda: materialiser.once(partials))
         return partials, state.before(self.outside.engine.session, partials)
 
+    def _kept_before(self, operator: Operator, part: str, changed: DataFrame | None) -> DataFrame | None:
+        state = self.states[self.blueprint.kept[operator.name, part]]
+        return state.current(self.outside.engine.session, changed)
+
     def _state_types(self) -> dict[str, dict[str, Any]]:
         return {
             operator.name: {field.name: field.dataType for field in self.states[name].schema.fields}
             for operator in self.blueprint.region.stateful
-            if (name := self.blueprint.written_by[operator.name]) in self.states
+            if (name := self.blueprint.written_by.get(operator.name, "")) in self.states
         }
 
     def _lookup(self, operator: Lookup) -> DataFrame:
@@ -268,7 +293,7 @@ class GroupWork:
             if self.small:
                 rows = frame.toArrow()
                 files = () if self._is_left(operator, name) else staging.write(rows, "rows")
-                staged = materialiser.local(rows, frame) if self._is_read(operator) else frame
+                staged = materialiser.local(rows, frame) if self._is_read(operator, name) else frame
             else:
                 frame.write.parquet(str(staging.path("rows")))
                 files = staging.describe("rows")
@@ -286,8 +311,9 @@ class GroupWork:
             return False
         return name in self.states and self.states[name].is_small
 
-    def _is_read(self, operator: Operator) -> bool:
-        return self.blueprint.region.consumers(operator.name) > 0
+    def _is_read(self, operator: Operator, name: str) -> bool:
+        own = self.blueprint.written_by.get(operator.name) == name
+        return own and self.blueprint.region.consumers(operator.name) > 0
 
     def _staged_frame(self, name: str, staging: Any, files: tuple[StagedFile, ...], frame: DataFrame) -> DataFrame:
         session = self.outside.engine.session

@@ -276,7 +276,7 @@ class _Judge:
         )
         if isinstance(operator, Source):
             return operator.apply_output(frames, output)
-        applied = frames.guard(operator, lambda: operator.apply(frames))
+        applied = frames.guard(operator, lambda: operator.step(frames).output)
         return frames.tagged(operator, seen_downstream(operator, applied))
 
     def _compare(self, operator: Operator, output: str, sides: Mapping[int, pa.Table]) -> None:

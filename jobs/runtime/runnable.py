@@ -43,7 +43,7 @@ def _loops(region: RegionPlan) -> Iterator[Violation]:
     seen: set[str] = set()
     for operator in region.run_order:
         for port in operator.inputs:
-            if port.upstream not in seen:
+            if port.upstream not in seen and not port.control:
                 yield _not_run(operator, f"{port.upstream!r} comes back to it: loops are compiled, not run", "cut it")
         seen.add(operator.name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from importlib.machinery import PathFinder
 
 from jobs.graph.operator import Operator, UserFunction
 
@@ -24,6 +25,10 @@ def ship_by_value(operators: Iterable[Operator]) -> None:
 
 
 def _can_be_imported(name: str) -> bool:
-    """Say whether another process would find the module; what this one has loaded under that name proves nothing."""
+    """Say whether a worker would find the module: it has what is installed, not what this process has on its path."""
     top = name.partition(".")[0]
-    return any(finder.find_spec(top, None) is not None for finder in sys.meta_path)
+    installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
+    if top in sys.builtin_module_names or PathFinder.find_spec(top, installed) is not None:
+        return True
+    editable = (finder for finder in sys.meta_path if getattr(finder, "__module__", "").startswith("__editable__"))
+    return any(finder.find_spec(top, None) is not None for finder in editable)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jobs.operators.aggregate import Aggregate
+from jobs.graph.operator import KeptState
 from jobs.protocol.history import RegionHistory
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.ports import Outside
@@ -32,7 +32,9 @@ class RegionStates:
 
     def reset(self, history: RegionHistory) -> None:
         """Load every state as of the last committed id, all of whose groups are published."""
-        self.handlers = {name: self._loaded(operator, name, history) for name, operator in self._kept().items()}
+        self.handlers = {
+            name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
+        }
 
     def freeze(self, staged: StagedGroup) -> StagedGroup:
         """Take the changes of a drained group over, the flow being halted (N15); return it with what is frozen."""
@@ -48,7 +50,7 @@ class RegionStates:
 
     def blocking(self) -> Iterable[str]:
         """Return the states whose checkpoints end before the flow resumes (N19)."""
-        return [name for name, operator in self._kept().items() if not operator.non_blocking]
+        return [name for name, (operator, _, _) in self.blueprint.states().items() if not operator.non_blocking]
 
     def write(self, staged: StagedGroup, names: Iterable[str]) -> StagedGroup:
         """Write what is frozen and not written yet; return the group with it. Touches no state (N16)."""
@@ -75,23 +77,19 @@ class RegionStates:
             kept[name] = (*kept.get(name, ()), *state.files_for_spark)
         self.outside.store.keep_copies(kept)
 
-    def _kept(self) -> dict[str, Aggregate]:
-        stateful = (operator for operator in self.blueprint.region.stateful if isinstance(operator, Aggregate))
-        return {self.blueprint.written_by[operator.name]: operator for operator in stateful}
-
-    def _loaded(self, operator: Aggregate, name: str, history: RegionHistory) -> KeyedState:
+    def _loaded(self, name: str, kept: KeptState, held: type[KeyedState], history: RegionHistory) -> KeyedState:
         from pyspark.sql.types import StructType
 
         table = self.outside.store.table(name)
-        return operator.state_class.load(
+        return held.load(
             table=name,
             stored=table,
-            keys=operator.all_keys,
+            keys=kept.keys,
             schema=StructType.fromJson(json.loads(self.blueprint.table(name).schema_json)),
             image=history.image_held(name, None, table.holds) or history.image_of(name),
             dropped=history.dropped.get(name, 0),
             live=table.live_files(),
-            depth=operator.depth,
+            depth=kept.depth,
         )
 
 

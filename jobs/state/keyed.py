@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.arrow_frames import frame_of
 from jobs.errors import SplitBrain
-from jobs.graph.operator import POSITION, SEQUENCE_ID
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID
 from jobs.lazy import F
 from jobs.protocol.manifest import Image, StagedFile
 from jobs.state.handlers import Frozen, StagingFolder, Written
@@ -112,7 +112,13 @@ class KeyedState:
         return self._last(pa.concat_tables(tables, promote_options="permissive")) if tables else None
 
     def _last(self, rows: pa.Table) -> pa.Table:
-        return last_per_key(rows, self.keys) if self.depth == 1 else last_rows_per_key(rows, self.keys, self.depth)
+        """Return the last rows of each key; a key that is gone has none."""
+        last = last_per_key(rows, self.keys) if self.depth == 1 else last_rows_per_key(rows, self.keys, self.depth)
+        if GONE not in last.column_names:
+            return last
+        import pyarrow.compute as pc
+
+        return last.filter(pc.invert(last[GONE].fill_null(False)))
 
     @property
     def is_small(self) -> bool:
@@ -124,7 +130,10 @@ class KeyedState:
         return () if self.is_small else (*self.image_files, *self.change_files)
 
     def before(self, session: SparkSession, partials: DataFrame) -> DataFrame | None:
-        """Return the rows whose keys occur in the partials, one a key; None for the initial state."""
+        """Return the rows whose keys occur in the partials, one a key; None for the initial state.
+
+        Of a small state all rows are returned, whatever the partials.
+        """
         if self.is_small:
             if self.rows is None or self.rows.num_rows == 0:
                 return None
@@ -135,10 +144,29 @@ class KeyedState:
         rows = self._stored(session, self.image_files, self.change_files, self.image_at)
         if self.depth == 1:
             rows = self._current(rows)
-        changed = partials.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(self.keys)))
-        same = [rows[f"`{key}`"].eqNullSafe(changed[f"_changed_{i}"]) for i, key in enumerate(self.keys)]
-        kept = rows.join(changed.distinct(), on=same, how="left_semi")
-        return kept.select(*(f"`{name}`" for name in partials.columns))
+        return self._of_keys(rows, partials).select(*(f"`{name}`" for name in partials.columns))
+
+    def current(self, session: SparkSession, changed: DataFrame | None) -> DataFrame | None:
+        """Return the state, a row a key (`depth` of them where it is more); None for the initial state.
+
+        Args:
+            changed: has the key columns; then only rows of keys that occur in it. None for all rows.
+        """
+        if self.is_small:
+            if self.rows is None or self.rows.num_rows == 0:
+                return None
+            if self._frame is None:
+                self._frame = self._local(session, self.rows)
+            rows = self._frame
+        else:
+            rows = self._current(self._stored(session, self.image_files, self.change_files, self.image_at))
+        return rows if changed is None or not self.keys else self._of_keys(rows, changed)
+
+    def _of_keys(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
+        """Return the rows whose keys occur in a frame; nulls are equal to nulls."""
+        wanted = changed.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(self.keys)))
+        same = [rows[f"`{key}`"].eqNullSafe(wanted[f"_changed_{i}"]) for i, key in enumerate(self.keys)]
+        return rows.join(wanted.distinct(), on=same, how="left_semi")
 
     def _local(self, session: SparkSession, rows: pa.Table) -> DataFrame:
         from pyspark.sql.types import StructType
@@ -156,13 +184,15 @@ class KeyedState:
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
     def _current(self, rows: DataFrame) -> DataFrame:
-        """Return the last rows of each key."""
+        """Return the last rows of each key; a key that is gone has none."""
         from pyspark.sql import Window
 
         keys = [f"`{key}`" for key in self.keys]
         if self.depth == 1:
             payload = F.struct(*(f"`{name}`" for name in rows.columns))
-            return rows.groupBy(*keys).agg(F.max_by(payload, SEQUENCE_ID).alias("_last")).select("_last.*")
+            last = rows.groupBy(*keys).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
+            last = last.where("_last is not null").select("_last.*")
+            return last.where(f"not coalesce({GONE}, false)") if GONE in rows.columns else last
         newest = Window.partitionBy(*keys).orderBy(F.desc(SEQUENCE_ID), F.desc(POSITION))
         return rows.withColumn("_age", F.row_number().over(newest)).where(F.col("_age") <= self.depth).drop("_age")
 
