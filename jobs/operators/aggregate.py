@@ -143,7 +143,7 @@ class Aggregate(Operator):
         partials, before = frames.state(self, partials)
         history = partials.withColumn(_IS_NEW, made.new)
         if before is not None:
-            history = frames.gathered(before.withColumn(_IS_NEW, made.old).unionByName(history))
+            history = frames.gathered(self, before.withColumn(_IS_NEW, made.old).unionByName(history))
         running = frames.once_a_run((self.name, _IS_NEW), lambda: self._running(frames.types_of(self, partials)))
         return history.select(*made.grouping, made.is_new, *running).where(made.is_new).select(*made.finished)
 

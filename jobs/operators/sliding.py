@@ -78,13 +78,13 @@ class SlidingAggregate(Aggregate):
 
     def apply(self, frames: GroupFrames) -> DataFrame:
         """Return the new rows of a group, no more than the window of each key and id needs."""
-        rows, before = frames.state(self, self._newest(frames.input(self.inputs[0])))
+        rows, before = frames.state(self, self.newest(frames.input(self.inputs[0])))
         history = rows.withColumn(_IS_NEW, F.lit(True))
         if before is not None:
-            history = frames.gathered(before.withColumn(_IS_NEW, F.lit(False)).unionByName(history))
-        return self._computed(history)
+            history = frames.gathered(self, before.withColumn(_IS_NEW, F.lit(False)).unionByName(history))
+        return self.computed(history)
 
-    def _newest(self, rows: DataFrame) -> DataFrame:
+    def newest(self, rows: DataFrame) -> DataFrame:
         """Return the rows that the window of some id has: keys, the tags, the values' arguments."""
         from pyspark.sql import Window
 
@@ -93,7 +93,7 @@ class SlidingAggregate(Aggregate):
         arguments = (F.col(f"`{name}`").alias(f"{_ARGUMENT}{name}") for name in self._arguments(rows.columns))
         return numbered.select(*self._key_columns(), SEQUENCE_ID, POSITION, *arguments)
 
-    def _computed(self, history: DataFrame) -> DataFrame:
+    def computed(self, history: DataFrame) -> DataFrame:
         """Compute the values at the last row of each key and id, and return the new rows.
 
         Only a window that is no longer than `MANY_ROWS` is computed row by row; else the group has one id, and the

@@ -4,7 +4,7 @@ the author's code, which names operator, function and line whatever goes wrong i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,6 +42,7 @@ class GroupFrames:
         small: the group's rows are few: one partition is faster than an exchange.
         known_types: column types of the state by aggregate, so that Spark need not be asked for every group.
         made: see `once_a_run`.
+        in_files: names of operators whose state is too large for one partition.
     """
 
     session: SparkSession
@@ -58,6 +59,7 @@ class GroupFrames:
     known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     streams: dict[str, DataFrame] = field(default_factory=dict)
     made: dict[Any, Any] = field(default_factory=dict)
+    in_files: Collection[str] = ()
 
     def once_a_run(self, key: Any, make: Callable[[], Made]) -> Made:
         """Return what the groups of a run have in common: expressions, which are not of any frame."""
@@ -135,9 +137,9 @@ class GroupFrames:
         known = self.known_types.get(operator.name)
         return known if known is not None else {field.name: field.dataType for field in frame.schema.fields}
 
-    def gathered(self, frame: DataFrame) -> DataFrame:
-        """Return the frame in one partition where the group is small: a keyed step then needs no exchange."""
-        return frame.coalesce(1) if self.small else frame
+    def gathered(self, operator: Operator, frame: DataFrame) -> DataFrame:
+        """Return the frame in one partition where group and state are small: a keyed step then needs no exchange."""
+        return frame.coalesce(1) if self.small and operator.name not in self.in_files else frame
 
     def lookup(self, operator: Lookup) -> DataFrame:
         return self.read_lookup(operator)

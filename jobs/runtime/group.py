@@ -161,6 +161,7 @@ class GroupWork:
             small=self.small,
             known_types=self._state_types(),
             made=self.blueprint.made,
+            in_files=self._in_files(),
         )
         for operator in region.run_order:
             self._await_inputs(operator, frames)
@@ -250,6 +251,10 @@ class GroupWork:
     def _kept_before(self, operator: Operator, part: str, changed: DataFrame | None) -> DataFrame | None:
         state = self.states[self.blueprint.kept[operator.name, part]]
         return state.current(self.outside.engine.session, changed)
+
+    def _in_files(self) -> set[str]:
+        states = self.blueprint.states()
+        return {states[name][0].name for name, state in self.states.items() if not state.is_small}
 
     def _state_types(self) -> dict[str, dict[str, Any]]:
         return {

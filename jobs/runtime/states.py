@@ -32,9 +32,15 @@ class RegionStates:
 
     def reset(self, history: RegionHistory) -> None:
         """Load every state as of the last committed id, all of whose groups are published."""
+        self.release()
         self.handlers = {
             name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
         }
+
+    def release(self) -> None:
+        """Let go of what Spark keeps of the states; an attempt that was abandoned may still read their files."""
+        for state in self.handlers.values():
+            state.release()
 
     def freeze(self, staged: StagedGroup) -> StagedGroup:
         """Take the changes of a drained group over, the flow being halted (N15); return it with what is frozen."""

@@ -15,6 +15,7 @@ from jobs.errors import SplitBrain
 from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID
 from jobs.lazy import F
 from jobs.protocol.manifest import Image, StagedFile
+from jobs.state.cached import CachedRows
 from jobs.state.handlers import Frozen, StagingFolder, Written
 from jobs.state.keyed_rows import last_per_key, last_rows_per_key
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SMALL_STATE_BYTES = 32 * 1024 * 1024
+CACHED_STATE_BYTES = 1024 * 1024 * 1024
+"""Up to so many bytes of files Spark keeps a large state between groups, on its disk where memory is short."""
 _IMAGE_MINIMUM_ROWS = 2_000
 _IMAGE_CHANGE_FILES = 64
 
@@ -60,6 +63,7 @@ class KeyedState:
     depth: int = 1
     _frame: DataFrame | None = None
     _columns: list[str] | None = None
+    _cache: CachedRows = field(default_factory=CachedRows)
 
     @classmethod
     def load(
@@ -141,10 +145,10 @@ class KeyedState:
                 self._columns = self._columns or partials.columns
                 self._frame = self._local(session, self.rows.select(self._columns))
             return self._frame
-        rows = self._stored(session, self.image_files, self.change_files, self.image_at)
+        rows = self._of_keys(self._rows_held(session), partials)
         if self.depth == 1:
             rows = self._current(rows)
-        return self._of_keys(rows, partials).select(*(f"`{name}`" for name in partials.columns))
+        return rows.select(*(f"`{name}`" for name in partials.columns))
 
     def current(self, session: SparkSession, changed: DataFrame | None) -> DataFrame | None:
         """Return the state, a row a key (`depth` of them where it is more); None for the initial state.
@@ -157,10 +161,9 @@ class KeyedState:
                 return None
             if self._frame is None:
                 self._frame = self._local(session, self.rows)
-            rows = self._frame
-        else:
-            rows = self._current(self._stored(session, self.image_files, self.change_files, self.image_at))
-        return rows if changed is None or not self.keys else self._of_keys(rows, changed)
+            return self._frame if changed is None or not self.keys else self._of_keys(self._frame, changed)
+        rows = self._rows_held(session)
+        return self._current(rows if changed is None or not self.keys else self._of_keys(rows, changed))
 
     def _of_keys(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
         """Return the rows whose keys occur in a frame; nulls are equal to nulls."""
@@ -172,6 +175,20 @@ class KeyedState:
         from pyspark.sql.types import StructType
 
         return frame_of(session, rows, StructType([self.schema[name] for name in rows.column_names])).coalesce(1)
+
+    def _rows_held(self, session: SparkSession) -> DataFrame:
+        """Return the rows of the files, which Spark keeps from group to group: they need not be decoded each time."""
+        if sum(file.size for file in (*self.image_files, *self.change_files)) > CACHED_STATE_BYTES:
+            self._cache.release()
+            return self._stored(session, self.image_files, self.change_files, self.image_at)
+        image = tuple(self.image_files)
+        return self._cache.rows(
+            image, tuple(self.change_files), lambda some, changes: self._stored(session, some, changes, self.image_at)
+        )
+
+    def release(self) -> None:
+        """Let go of what Spark keeps; the state is not used any more, or by other means."""
+        self._cache.release()
 
     def _stored(
         self, session: SparkSession, image: Sequence[StagedFile], changes: Sequence[StagedFile], at: int

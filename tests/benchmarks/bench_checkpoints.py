@@ -247,7 +247,7 @@ def without_region(engine: SparkEngine, inbox: Path, load: Load) -> list[float]:
     window = next(op for op in application.application.operators if isinstance(op, SlidingAggregate))
     files = sorted(inbox.iterdir())
     filling, measured = files[: load.fills], files[load.fills :]
-    held = [_read(engine, filling, 1).transform(window.partials).persist()]
+    held = [_read(engine, filling, 1).transform(window.newest).persist()]
     held[0].count()
     seconds = []
     for number, path in enumerate(measured[: load.periods + 1], 2):
@@ -255,11 +255,11 @@ def without_region(engine: SparkEngine, inbox: Path, load: Load) -> list[float]:
         rows = _read(engine, [path], number)
         for _ in range(FUNCTORS):
             rows = functor(rows, load.work)
-        new = window.partials(rows).persist()
+        new = window.newest(rows).persist()
         history = new.withColumn("_is_new", F.lit(True))
         for before in held:
             history = history.unionByName(before.withColumn("_is_new", F.lit(False)))
-        window.seen(window.merged(history, {})).toArrow()
+        window.seen(window.computed(history)).toArrow()
         held.append(new)
         seconds.append(time.monotonic() - started)
     for frame in held:

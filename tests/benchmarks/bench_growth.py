@@ -61,7 +61,7 @@ class Size:
     changed: int
 
 
-DEFAULT = Size(states=100_000, commits=600, triggers=60, groups=300, warm=100, keys=1_000_000, changed=10_000)
+DEFAULT = Size(states=100_000, commits=600, triggers=60, groups=300, warm=100, keys=10_000_000, changed=100_000)
 QUICK = Size(states=2_000, commits=60, triggers=20, groups=30, warm=15, keys=20_000, changed=200)
 
 

@@ -189,6 +189,21 @@ def test_a_compacted_file_reaches_back_behind_the_image(
         assert_golden(place, list(range(FILES + 3)), 8)
 
 
+def test_what_spark_keeps_of_a_large_state_is_let_go_at_the_end(
+    tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More groups than there are pieces of a cache, which is made one again on the way."""
+    monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", 0)
+    for number in range(FILES, 2 * FILES):
+        add_file(inbox, number)
+    kept = engine.session._jsc.sc().getPersistentRDDs
+    before = kept().size()
+    with home(tmp_path / "home", engine) as place:
+        run_once(place, opened("sliding", inbox, declare(3)), max_group=1)
+        assert_golden(place, list(range(2 * FILES)), 3)
+    assert kept().size() == before
+
+
 def compact_changes(place: Any) -> bool:
     """Compact the window's changes; says whether a file then has rows from both sides of the newest image."""
     name, store = "state/sliding/last_rows", place.store(REGION)
