@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from jobs.protocol.rows import CheckpointRow
 from jobs.protocol.triggers import Trigger, TriggerStatus
 from orchestration.assembly import Workplace, owning
 from orchestration.declared import declared, existing_registry
+from orchestration.slice_files import files_behind
 from orchestration.status import commit_times
 
 if TYPE_CHECKING:
@@ -167,9 +168,14 @@ def _region_of(history: RegionHistory) -> str:
 def _lost_inputs(
     workplace: Workplace, rows: Sequence[CheckpointRow]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the uris of inputs that are gone, and of those that are other files now."""
-    files = [(row.trigger_uri, row.trigger_identity or {}) for row in rows if row.trigger_uri is not None]
-    return workplace.inputs.lost(files)
+    """Return the uris of inputs that are gone, and of those that are other files now; of what gives no files, none."""
+    behind = {uri: (row.trigger_uri or "", known) for row in rows for uri, known in files_behind(workplace, row)}
+    gone, changed = workplace.inputs.lost([(uri, known) for uri, (_, known) in behind.items()])
+    return _once(behind[uri][0] for uri in gone), _once(behind[uri][0] for uri in changed)
+
+
+def _once(uris: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(uris))
 
 
 def _rows_leaving(workplace: Workplace, region: str, table: RegionTable, to: int) -> int:

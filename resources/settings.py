@@ -106,6 +106,14 @@ class Settings(BaseSettings):
     """Seconds between the beginnings of two rounds, which compare everything in a large folder or prefix. Default 1800:
     with the round itself, a twentieth of the time, a million files are compared within an hour."""
 
+    slice_bytes: int = Field(default=32 * _MIB, ge=1)
+    """Bytes of the first slice of a periodic region; later ones follow the rate that was measured, so that with a
+    backlog a state takes about a period. Default 32 MiB: a second or two on a laptop."""
+
+    databases: dict[str, str] = Field(default_factory=dict, repr=False)
+    """SQLAlchemy URLs of the databases that applications name, by name. Default: none. Not shown in the repr, and
+    nowhere else: they may hold passwords; the environment may give them, `DRAINMARK_DATABASES='{"name": "URL"}'`."""
+
     retry_backoff_seconds: float = Field(default=1.0, ge=0)
     """Seconds before the second attempt; doubled each time. Default 1: most passing failures are over by then."""
 
