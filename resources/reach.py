@@ -49,7 +49,7 @@ class RegionReach:
             return self.tables / f"lake/{name}"
         return folder_of(name, self.settings)
 
-    def newest_version(self, name: str) -> tuple[int, pa.Schema]:
+    def newest_version(self, name: str) -> tuple[int, str, pa.Schema]:
         import pyarrow as pa
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
@@ -68,7 +68,7 @@ class RegionReach:
             what = ", ".join(unknown) or "columnMapping"
             msg = f"the table {folder} uses {what}, which a TableSource cannot read"
             raise UsageError(msg, remedy="read a copy without it", table=folder.uri)
-        return int(table.version()), pa.schema(table.schema())
+        return int(table.version()), str(table.metadata().id), pa.schema(table.schema())
 
     def database(self, name: str) -> Any:
         url = self.settings.databases.get(name)

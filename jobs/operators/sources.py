@@ -82,8 +82,8 @@ class Reach(Protocol):
     def table(self, name: str) -> Files:
         """Return the folder of a Delta table by the names that `lookup` takes."""
 
-    def newest_version(self, name: str) -> tuple[int, pa.Schema]:
-        """Return a Delta table's newest version and its columns.
+    def newest_version(self, name: str) -> tuple[int, str, pa.Schema]:
+        """Return a Delta table's newest version, its id, and its columns.
 
         Raises:
             UsageError: there is no such table, or it has features that cannot be read.

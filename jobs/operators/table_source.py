@@ -50,16 +50,18 @@ class TableSource(RowSlices):
         return {"table": self.table, "on_change": self.on_change}
 
     def columns(self, reach: Reach) -> pa.Schema:
-        return reach.newest_version(self.table)[1]
+        return reach.newest_version(self.table)[2]
 
     def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
-        newest, _ = reach.newest_version(self.table)
+        newest, identity, _ = reach.newest_version(self.table)
+        if after is not None and after["table"] != identity:
+            msg = f"{self.table} is another table now than the one whose versions were read"
+            raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
         folder = reach.table(self.table)
         first = int(after["version"]) + 1 if after is not None else self.starting_version
-        size, last, identity = 0, first - 1, after.get("table") if after is not None else None
+        size, last = 0, first - 1
         for version in range(first, newest + 1):
             actions = _actions(folder, version, self.table)
-            identity = _same_table(self.table, identity, actions)
             try:
                 added = self._added(version, actions)
             except InputChanged:
@@ -81,7 +83,7 @@ class TableSource(RowSlices):
     def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        folder, (_, schema) = reach.table(self.table), reach.newest_version(self.table)
+        folder, (_, _, schema) = reach.table(self.table), reach.newest_version(self.table)
         first = int(piece.start["version"]) + 1 if piece.start is not None else self.starting_version
         for version in range(first, int(piece.end["version"]) + 1):
             actions = _actions(folder, version, self.table)
@@ -129,14 +131,6 @@ def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
     except FileNotFoundError as error:
         raise _vacuumed(table, version, "its log entry is gone") from error
     return [json.loads(line) for line in text.splitlines() if line.strip()]
-
-
-def _same_table(table: str, known: str | None, actions: list[dict[str, Any]]) -> str | None:
-    """Return the table's id; it must not become another table under the same name."""
-    found = next((entry["metaData"]["id"] for entry in actions if "metaData" in entry), known)
-    if known is not None and found != known:
-        raise InputChanged(f"{table} is another table now", remedy="restore it, or give the source another name")
-    return found
 
 
 def _bytes(added: list[dict[str, Any]]) -> int:

@@ -140,7 +140,7 @@ PUSHED_AT = "_pushed_at"
 def _line(row: Mapping[str, Any]) -> bytes:
     if not isinstance(row, Mapping):
         raise TypeError(f"a row is a mapping by column, not {type(row).__name__}")
-    text = json.dumps({PUSHED_AT: round(time.time(), 3), **row}, ensure_ascii=False, allow_nan=False, default=_plain)
+    text = json.dumps({PUSHED_AT: time.time(), **row}, ensure_ascii=False, allow_nan=False, default=_plain)
     return f"{text}\n".encode()
 
 

@@ -202,7 +202,9 @@ def _opened(root: Path, location: str, **settings: object) -> tuple[Workplace, O
     place = Workplace(Settings(home=root / "home", project_root=root, **settings))  # type: ignore[arg-type]
     found = open_application("word_count", inputs=[location])
     operators = [
-        replace(operator, scan=replace(operator.scan, recursive=True)) if isinstance(operator, DirectorySource) else operator
+        replace(operator, scan=replace(operator.scan, recursive=True))
+        if isinstance(operator, DirectorySource)
+        else operator
         for operator in found.application.operators
     ]
     return place, replace(found, plan=compile_application(replace(found.application, operators=tuple(operators))))

@@ -148,7 +148,9 @@ def by_file(rows: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
     return {number: [row[1:] for row in sorted(members)] for number, members in found.items()}
 
 
-def compare(engine: SparkEngine, source: DirectorySource, files: Mapping[int, bytes], root: Path, *, spooled: bool) -> int:
+def compare(
+    engine: SparkEngine, source: DirectorySource, files: Mapping[int, bytes], root: Path, *, spooled: bool
+) -> int:
     """Read the files both ways; returns how many this process parsed."""
     folder = root / "inbox"
     folder.mkdir(parents=True)
