@@ -189,7 +189,7 @@ class Trial:
         steps = self._steps(cell)
         if cell.action == "kill" and self.killer is not None:
             return self.killer.strike(self.scene, self.region.name, home, steps, armed)
-        verbs: dict[str, Callable[..., None]] = {
+        verbs: dict[str, Callable[..., object]] = {
             "scan": lambda place: scan(place, self.scene.opened, self.region),
             "run": self._drive,
             "rewind": lambda place, to: rewind(place, self.region.name, to, self.region.parameters.rewind_horizon),
