@@ -42,7 +42,7 @@ def query(scanned: DataFrame) -> DataFrame:
 
 
 @dm.consistent(trigger="operator-driven")
-@dm.source(dm.ReplayableStart(schema=ROW, rows=2, seconds=0.0, purge="checkpointed"))
+@dm.source(dm.ReplayableStart(schema=ROW, rows=2, seconds=0.0))
 def pushed(scanned: DataFrame) -> DataFrame:
     """Rows that were pushed."""
     return scanned
