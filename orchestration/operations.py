@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from jobs.protocol.rows import CheckpointRow
 from jobs.protocol.triggers import Trigger, TriggerStatus
 from orchestration.assembly import Workplace, owning
 from orchestration.declared import declared, existing_registry
-from orchestration.slice_files import files_behind
+from orchestration.slice_files import files_behind, lost_slices
 from orchestration.status import commit_times
 
 if TYPE_CHECKING:
@@ -168,14 +168,12 @@ def _region_of(history: RegionHistory) -> str:
 def _lost_inputs(
     workplace: Workplace, rows: Sequence[CheckpointRow]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the uris of inputs that are gone, and of those that are other files now; of what gives no files, none."""
-    behind = {uri: (row.trigger_uri or "", known) for row in rows for uri, known in files_behind(workplace, row)}
-    gone, changed = workplace.inputs.lost([(uri, known) for uri, (_, known) in behind.items()])
-    return _once(behind[uri][0] for uri in gone), _once(behind[uri][0] for uri in changed)
-
-
-def _once(uris: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(uris))
+    """Return the uris of inputs that are gone, and of those that are others now, as far as their sources tell."""
+    files = [(row.trigger_uri or "", file) for row in rows for file in files_behind(workplace, row)]
+    lost, slices = workplace.inputs.lost([file for _, file in files]), lost_slices(workplace, rows)
+    trigger_of = {uri: trigger for trigger, (uri, _) in files}
+    gone, changed = ([trigger_of[uri] for uri in lost[place]] + slices[place] for place in (0, 1))
+    return tuple(dict.fromkeys(gone)), tuple(dict.fromkeys(changed))
 
 
 def _rows_leaving(workplace: Workplace, region: str, table: RegionTable, to: int) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobs.errors import InputChanged, InputMissing
+from jobs.operators.sources import SlicedSource
 from jobs.protocol.triggers import FILE, RebuiltTrigger, TriggerStatus, kind_of, slices_of
 from jobs.runtime.folder_slices import LIST, files_of, queue_of
 from jobs.runtime.slicing import NUMBER, slice_of
+from orchestration.declared import load_region
 
 if TYPE_CHECKING:
     from jobs.protocol.history import RegionHistory
@@ -26,6 +29,30 @@ def files_behind(workplace: Workplace, row: CheckpointRow) -> list[tuple[str, Ma
     if kind_of(identity) == FILE:
         return [(row.trigger_uri, identity)] if row.trigger_uri is not None else []
     return [(file.uri, file.identity) for _, file in _listed(workplace, row)]
+
+
+def lost_slices(workplace: Workplace, rows: Sequence[CheckpointRow]) -> tuple[list[str], list[str]]:
+    """Return the uris of states whose slices are gone, and of those that are others now, as far as their sources tell.
+
+    Asked are the sources of the region's code; where that cannot be found, nobody is.
+    """
+    sliced = [row for row in rows if kind_of(row.trigger_identity or {}) != FILE]
+    found = load_region(workplace, sliced[0].region) if sliced else None
+    starts = found[1].starts if found is not None else ()
+    gone: list[str] = []
+    changed: list[str] = []
+    for row in sliced:
+        for start in starts:
+            piece = slice_of(row.trigger_identity or {}, start.name)
+            if piece is None or not isinstance(start, SlicedSource):
+                continue
+            try:
+                start.reads.check(piece, workplace.reach(row.region), start.name)
+            except InputMissing:
+                gone.append(row.trigger_uri or "")
+            except InputChanged:
+                changed.append(row.trigger_uri or "")
+    return gone, changed
 
 
 def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) -> int:

@@ -96,6 +96,11 @@ class FileSource(FileSlices):
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
         return f"lines:{reach.path(self.path)}#{_offset(piece.start)}..{_offset(piece.end)}"
 
+    def check(self, piece: Slice, reach: Reach, source: str) -> None:
+        path = reach.path(self.path)
+        with _opened(path, piece.end) as file:
+            _require_same(file, path, piece.end)
+
     def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[Part]:
         path = reach.path(self.path)
         first, last = _offset(piece.start), _offset(piece.end)

@@ -86,6 +86,10 @@ class ReplayableStart(FileSlices):
                 raise InputMissing(msg, remedy='purge="horizon" keeps what a rewind replays', triggers=())
             yield Part(uri=f"segment:{source}#{number}", size_bytes=path.stat().st_size, place=_linking(path))
 
+    def check(self, piece: Slice, reach: Reach, source: str) -> None:
+        for _ in self.parts(piece, reach, source):
+            pass
+
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
         from jobs.runtime.push_buffers import PushBuffer
 

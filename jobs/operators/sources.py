@@ -165,6 +165,14 @@ class Replayable(ABC):
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
         """Return a slice's uri, by which `trace`, `skip` and `reset --to-file` know it."""
 
+    def check(self, piece: Slice, reach: Reach, source: str) -> None:
+        """Look, cheaply, whether a slice can be read again as it was: what the plan of a rewind wants to know.
+
+        Raises:
+            InputMissing, InputChanged: it cannot.
+        """
+        return
+
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
         """Hear that slices were committed and published, or that no rewind comes back to them any more (V153)."""
         return

@@ -80,12 +80,20 @@ class TableSource(RowSlices):
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
         return f"delta:{self.table}#{piece.end['version']}"
 
+    def check(self, piece: Slice, reach: Reach, source: str) -> None:
+        folder = reach.table(self.table)
+        for version in self._versions(piece):
+            _actions(folder, version, self.table)
+
+    def _versions(self, piece: Slice) -> range:
+        first = int(piece.start["version"]) + 1 if piece.start is not None else self.starting_version
+        return range(first, int(piece.end["version"]) + 1)
+
     def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         folder, (_, _, schema) = reach.table(self.table), reach.newest_version(self.table)
-        first = int(piece.start["version"]) + 1 if piece.start is not None else self.starting_version
-        for version in range(first, int(piece.end["version"]) + 1):
+        for version in self._versions(piece):
             actions = _actions(folder, version, self.table)
             for action in self._added(version, actions):
                 path = urllib.parse.unquote(action["path"])

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import rows
 
 import drainmark as dm
-from jobs.errors import Halted, UsageError
+from jobs.errors import Halted, RewindRefused, UsageError
 from jobs.failpoints import FailPoint, arm
+from orchestration.assembly import Workplace, open_application, region_run
 from orchestration.cli.main import invoke
+from orchestration.operations import Target, plan_reset, reset
 from orchestration.pushing import push_to
+from orchestration.testing.processing import drive, scan
 from orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
@@ -112,3 +116,29 @@ def test_the_command_line_pushes_lines_of_json(
     assert dm.push("little", [{"n": 3}]) == 2
     with pytest.raises(UsageError):
         dm.push("little", [{"n": 3}], start="other")
+
+
+def test_the_plan_of_a_rewind_names_the_segments_that_are_purged(workplace: Workplace, tmp_path: Path) -> None:
+    (tmp_path / "little.py").write_text(
+        "import drainmark as dm\n\n"
+        "@dm.consistent(trigger='operator-driven')\n"
+        "@dm.source(dm.ReplayableStart(schema='n bigint', seconds=0, purge='checkpointed'))\n"
+        "def rows(scanned):\n    return scanned\n\n"
+        "dm.sink(rows, dm.DeltaAppend('pushed_rows'))\n"
+    )
+    opened = open_application(str(tmp_path / "little.py"))
+    region = opened.region()
+    for number in (1, 2):
+        push_to(workplace, region, [{"n": number}])
+    scan(workplace, opened, region)
+    drive(region_run(workplace, opened, region))
+    plan = plan_reset(workplace, region.name, Target(to=1))
+    assert plan.gone == ("segment:rows#2",)
+    with pytest.raises(RewindRefused):
+        reset(workplace, plan)
+    reset(workplace, plan, accept_loss=True)
+    assert workplace.registry.pending_count(region.name) == 0
+    push_to(workplace, region, [{"n": 3}])
+    scan(workplace, opened, region)
+    drive(region_run(workplace, opened, region))
+    assert sorted(row["n"] for row in rows(workplace, region.name, "pushed_rows")) == [1, 3]
