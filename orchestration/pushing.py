@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import UsageError
+from jobs.errors import UnknownName, UsageError
 from jobs.operators.replayable_start import ReplayableStart
 from jobs.operators.sources import SlicedSource
 from jobs.runtime.push_buffers import PushBuffer
-from orchestration.assembly import Workplace, find_region
-from orchestration.declared import require_code
+from orchestration.assembly import Workplace, find_region, open_application
+from orchestration.declared import configured_applications, require_code
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
@@ -29,9 +30,18 @@ def push(workplace: Workplace, region: str, rows: Iterable[Mapping[str, Any]], *
         UnknownName: no such region, or its code cannot be found.
         UsageError: the region has no start that takes rows, or several; or a row is no JSON object.
     """
-    name = find_region(region, workplace=workplace)
-    _, plan = require_code(workplace, name)
-    return push_to(workplace, plan, rows, start=start)
+    return push_to(workplace, _plan(workplace, region), rows, start=start)
+
+
+def _plan(workplace: Workplace, region: str) -> RegionPlan:
+    """Return a region that may not have run yet: then the applications of the settings are asked, too."""
+    try:
+        return require_code(workplace, find_region(region, workplace=workplace))[1]
+    except UnknownName:
+        for reference in configured_applications(workplace):
+            if Path(reference).stem == region.partition("/")[0]:
+                return open_application(reference).plan.region(region)
+        raise
 
 
 def push_to(
