@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import UnknownName, UsageError
+from jobs.errors import UsageError
 from jobs.operators.replayable_start import ReplayableStart
 from jobs.operators.sources import SlicedSource
 from jobs.runtime.push_buffers import PushBuffer
-from orchestration.assembly import Workplace, find_region, open_application
-from orchestration.declared import configured_applications, require_code
+from orchestration.assembly import Workplace, find_region
+from orchestration.declared import load_region, require_code
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
@@ -34,14 +33,9 @@ def push(workplace: Workplace, region: str, rows: Iterable[Mapping[str, Any]], *
 
 
 def _plan(workplace: Workplace, region: str) -> RegionPlan:
-    """Return a region that may not have run yet: then the applications of the settings are asked, too."""
-    try:
-        return require_code(workplace, find_region(region, workplace=workplace))[1]
-    except UnknownName:
-        for reference in configured_applications(workplace):
-            if Path(reference).stem == region.partition("/")[0]:
-                return open_application(reference).plan.region(region)
-        raise
+    """Return a region that may not have run yet: a scan of it, or the settings, say where its code is."""
+    found = load_region(workplace, region)
+    return (found or require_code(workplace, find_region(region, workplace=workplace)))[1]
 
 
 def push_to(
