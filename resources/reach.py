@@ -74,9 +74,9 @@ class RegionReach:
         url = self.settings.databases.get(name)
         if url is None:
             known = ", ".join(sorted(self.settings.databases)) or "none"
-            remedy = f'in drainmark.toml, [databases]: {name} = "URL", or in DRAINMARK_DATABASES (known: {known})'
+            remedy = f'in drainmark.toml, [databases]: {name} = "URL", or DRAINMARK_DATABASES__{name.upper()} (known: {known})'
             raise UsageError(f"the settings have no database {name!r}", remedy=remedy)
-        return _engine(url)
+        return _engine(url.replace("{home}", str(self.settings.home)))
 
     def buffer(self, source: str) -> Path:
         return self.settings.home.joinpath("buffers", *self.region.split("/"), source)
