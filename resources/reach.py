@@ -74,8 +74,8 @@ class RegionReach:
         url = self.settings.databases.get(name)
         if url is None:
             known = ", ".join(sorted(self.settings.databases)) or "none"
-            remedy = f'in drainmark.toml, [databases]: {name} = "URL", or DRAINMARK_DATABASES__{name.upper()} (known: {known})'
-            raise UsageError(f"the settings have no database {name!r}", remedy=remedy)
+            place = f'in drainmark.toml, [databases]: {name} = "URL", or DRAINMARK_DATABASES__{name.upper()}'
+            raise UsageError(f"the settings have no database {name!r}", remedy=f"{place} (known: {known})")
         return _engine(url.replace("{home}", str(self.settings.home)))
 
     def buffer(self, source: str) -> Path:
