@@ -6,6 +6,7 @@ Everything an author of applications uses, and nothing else. Importing it starts
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError
@@ -28,16 +29,21 @@ from jobs.operators.aggregate import (
     sum,  # noqa: A004
     tumbling,
 )
+from jobs.operators.beacon import Beacon
 from jobs.operators.custom import custom
+from jobs.operators.database_source import DatabaseSource
 from jobs.operators.delta_append import DeltaAppend
 from jobs.operators.delta_upsert import DeltaUpsert, sink
 from jobs.operators.directory_scan import DirectoryScan, source
+from jobs.operators.file_source import FileSource
 from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
 from jobs.operators.lookup import lookup
 from jobs.operators.per_trigger import per_trigger
+from jobs.operators.replayable_start import ReplayableStart
 from jobs.operators.sliding import sliding
 from jobs.operators.sql import sql
+from jobs.operators.table_source import TableSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,14 +53,19 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregation",
     "Autonomous",
+    "Beacon",
     "Control",
+    "DatabaseSource",
     "DeltaAppend",
     "DeltaUpsert",
     "DirectoryScan",
     "DrainmarkError",
     "F",
+    "FileSource",
     "Params",
+    "ReplayableStart",
     "Stream",
+    "TableSource",
     "aggregate",
     "application",
     "approx_distinct",
@@ -74,6 +85,7 @@ __all__ = [
     "mean",
     "min",
     "per_trigger",
+    "push",
     "read",
     "select",
     "sink",
@@ -102,6 +114,34 @@ def read(region: str, table: str, *, at: int | None = None, home: str | None = N
     from resources.reading import read_at
 
     return read_at(region, table, at=at, home=home)
+
+
+def push(
+    region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = None, home: str | None = None
+) -> int:
+    """Append rows to the buffer of a `ReplayableStart`, all in one segment; return its number.
+
+    They are durable when this returns. From then on they are triggers like any other input.
+
+    Args:
+        region: `APP/START`, or `APP` where it has one region.
+        rows: by column, values of JSON; times as ISO texts.
+        start: which start, where several take rows.
+        home: DRAINMARK_HOME, found as the command line finds it by default.
+
+    Raises:
+        UnknownName: no such region, or its code cannot be found.
+        UsageError: the region has no such start, or a row is no JSON object; nothing was appended.
+    """
+    from orchestration.assembly import Workplace
+    from orchestration.pushing import push as push_rows
+    from resources.settings import load_settings
+
+    place = Workplace(load_settings(home=home))
+    try:
+        return push_rows(place, region, rows, start=start)
+    finally:
+        place.registry.close()
 
 
 def __getattr__(name: str) -> Any:

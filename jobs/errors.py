@@ -364,6 +364,13 @@ class InputMissing(DrainmarkError):
     retry = Retry.PERMANENT
 
 
+class SliceLost(DrainmarkError):
+    """What a source gave once cannot be read again as it was; no scan finds it anew."""
+
+    id = "SLICE_LOST"
+    retry = Retry.PERMANENT
+
+
 class BadInput(DrainmarkError):
     """A file cannot be read as what it was declared to be; reading it again gives the same."""
 

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import RegistryLost, UnknownName, UsageError
+from jobs.errors import UnknownName, UsageError
 from jobs.graph.application import Application, load_application, nearest
 from jobs.graph.params import Params, bind_params
-from jobs.protocol.addresses import is_object
 from jobs.protocol.history import RegionHistory
-from jobs.protocol.rows import RowKind
 from jobs.regions.plan import ApplicationPlan, RegionPlan, compile_application
 from orchestration.engines import make_engine
 from orchestration.halting import teller
@@ -29,14 +27,13 @@ from orchestration.yielding import claim_asking
 from resources.settings import Settings
 
 if TYPE_CHECKING:
-    from jobs.operators.directory_scan import Source
     from jobs.runtime.blueprint import Blueprint
     from jobs.runtime.owner import RegionOwner, Report
     from jobs.runtime.ports import Outside
     from jobs.runtime.run import RegionRun
-    from jobs.runtime.scanning import ScanResult
     from resources.inputs import Inputs
     from resources.locations import Folder
+    from resources.reach import RegionReach
     from resources.region_store import DirectoryStore
     from resources.registry import Registry
     from resources.spark import SparkEngine
@@ -123,6 +120,11 @@ class Workplace:
 
         return regions_of(self.tables)
 
+    def reach(self, region: str) -> RegionReach:
+        from resources.reach import RegionReach
+
+        return RegionReach(region, self.settings, self.tables, self.registry)
+
     def outside(self, region: str, application: Application) -> Outside:
         from jobs.runtime.ports import Outside
         from resources.lookups import LookupTables
@@ -131,6 +133,7 @@ class Workplace:
             engine=self.engine,
             store=self.store(region),
             inputs=self.inputs,
+            reach=self.reach(region),
             registry=self.registry,
             lease=LeaseHolder(self.registry, self.settings),
             clock=time.time,
@@ -315,56 +318,6 @@ def probe_first_use(workplace: Workplace, run: RegionRun) -> None:
     from jobs.runtime.probing import probe_if_changed
 
     probe_if_changed(run, run.outside, workplace.registry, run.region)
-
-
-def source_of(region: RegionPlan) -> Source:
-    """Return the directory source that triggers a region.
-
-    Raises:
-        UsageError: the region is periodic or starts otherwise.
-    """
-    from jobs.operators.directory_scan import Source
-
-    for start in region.starts:
-        if isinstance(start, Source):
-            return start
-    raise UsageError(f"region {region.name!r} is not triggered by a folder", remedy="give it a DirectoryScan source")
-
-
-def source_folder(workplace: Workplace, source: Source) -> str:
-    """Return the folder, or the prefix of a bucket, that a source scans; paths count from that of drainmark.toml."""
-    path = source.scan.path
-    return path if is_object(path) else str(workplace.settings.project_root / path)
-
-
-def scan_region(
-    workplace: Workplace, region: RegionPlan, *, now: Callable[[], float] = time.time
-) -> ScanResult:
-    """Scan a region's folder once and put what is new into the registry; a changed file goes by `on_change`.
-
-    Of a folder, or prefix, of more than `scan_whole_files` files it looks at what can have changed, and at a slice of
-    all else: an idle tick over a million files is a matter of milliseconds.
-
-    Raises:
-        UsageError: the folder does not exist.
-        InputChanged: a committed file changed and the policy is to halt.
-        RegistryLost: the registry does not know what is committed, so everything would seem new (H27).
-    """
-    from orchestration.scans import record_scan
-
-    source = source_of(region)
-    if workplace.registry.is_empty(region.name) and workplace.history(region.name).states:
-        msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
-        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
-
-    def was_refused(sequence_id: int | None) -> bool:
-        state = workplace.history(region.name).states.get(sequence_id or 0)
-        return state is not None and state.kind is RowKind.STATE and "reason" in state.detail
-
-    return record_scan(
-        workplace.registry, region.name, workplace.inputs, source_folder(workplace, source), source.scan,
-        now=now(), was_refused=was_refused,
-    )  # fmt: skip
 
 
 @contextmanager

@@ -13,11 +13,13 @@ from typing import Any
 
 import dagster as dg
 
+from jobs.graph.annotations import Trigger
 from jobs.graph.operator import Operator
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.delta_append import DeltaSink
 from jobs.operators.delta_upsert import DeltaUpsertSink
-from jobs.operators.directory_scan import Source
+from jobs.operators.directory_scan import DirectorySource
+from jobs.operators.sources import SlicedSource, Source
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.blueprint import shares_history, state_table
 from jobs.runtime.run import GroupReport
@@ -82,12 +84,25 @@ def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.Ass
         dg.AssetSpec(
             key=source_key(region, source),
             group_name=dagster_name(region.name),
-            description=f"Files of {folders[source.name]}. Each is a trigger: it gets one consistent state.",
-            kinds={"file", source.scan.format, "source"},
+            description=_description(region, source, folders[source.name]),
+            kinds=_kinds(source),
             metadata={"dagster/uri": folders[source.name]},
         )
         for source in _sources(region)
     ]
+
+
+def _description(region: RegionPlan, source: Source, place: str) -> str:
+    what = f"Files of {place}." if isinstance(source, DirectorySource) else f"What {place} gives."
+    if region.parameters.trigger == Trigger.PERIODIC:
+        return f"{what} What is there at the end of a period gets one consistent state, with all other sources'."
+    return f"{what} Each is a trigger: it gets one consistent state."
+
+
+def _kinds(source: Source) -> set[str]:
+    if isinstance(source, DirectorySource):
+        return {"file", source.scan.format, "source"}
+    return {source.reads.kind, "source"} if isinstance(source, SlicedSource) else {"source"}
 
 
 def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:

@@ -18,8 +18,9 @@ from jobs.operators.directory_scan import DirectoryScan
 from jobs.protocol.addresses import address_of, is_object, object_uri, prefix_of
 from jobs.protocol.triggers import AGAIN, NewTrigger, TriggerStatus, file_key
 from jobs.runtime.replacing import require_replaceable
-from orchestration.assembly import Workplace, source_folder, source_of
+from orchestration.assembly import Workplace
 from orchestration.declared import load_region
+from orchestration.discovery import source_folder, source_of
 
 ORIGIN = "backfill"
 

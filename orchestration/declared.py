@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from jobs.errors import DrainmarkError, RegistryLost, UnknownName
 from jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
 from jobs.graph.application import shipped_applications
-from orchestration.assembly import Opened, Workplace, open_application, source_folder, source_of
+from orchestration.assembly import Opened, Workplace, open_application
+from orchestration.discovery import place_of
 from resources.settings import SQLITE
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
         reference = str(Path(opened.application.origin).absolute()) if reference.endswith(".py") else reference
     note = {
         "reference": reference,
-        "folder": source_folder(workplace, source_of(region)),
+        "folder": place_of(workplace, region),
         "max_consecutive_reset_attempts": region.parameters.max_consecutive_reset_attempts,
         "rewind_horizon": region.parameters.rewind_horizon,
     }

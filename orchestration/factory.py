@@ -10,10 +10,11 @@ import dagster as dg
 
 from jobs.graph.application import shipped_applications
 from jobs.graph.params import Params
-from jobs.operators.directory_scan import Source
+from jobs.operators.directory_scan import DirectorySource
+from jobs.operators.sources import SlicedSource, Source
 from jobs.regions.plan import RegionPlan
 from orchestration.alerts import halted_sensor
-from orchestration.assembly import Opened, Workplace, open_application, source_folder
+from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.assets import (
     CLAIM,
     HAND_OVER,
@@ -25,6 +26,7 @@ from orchestration.assets import (
     table_assets,
 )
 from orchestration.checks import build_checks
+from orchestration.discovery import source_folder
 from orchestration.run_retries import run_tags
 from orchestration.run_slot import SLOT, run_slot
 from orchestration.sensors import RegionTicks, build_schedule, build_sensor
@@ -147,7 +149,7 @@ def _input_name(key: dg.AssetKey) -> str:
 
 def run_config_schema(params: type[Params], region: RegionPlan) -> dict[str, Any]:
     """Return what a run can be told: parameters, other input folders, the largest group; as for the command line."""
-    sources = [start.name for start in region.starts if isinstance(start, Source)]
+    sources = [start.name for start in region.starts if isinstance(start, DirectorySource)]
     return {
         "parameters": dg.Field(
             {name: _parameter(field) for name, field in params.model_fields.items()},
@@ -175,5 +177,10 @@ def _parameter(field: Any) -> dg.Field:
 
 
 def _folders(workplace: Workplace, region: RegionPlan) -> dict[str, str]:
-    sources = [operator for operator in region.operators if isinstance(operator, Source)]
-    return {source.name: source_folder(workplace, source) for source in sources}
+    found = {}
+    for operator in region.operators:
+        if isinstance(operator, DirectorySource):
+            found[operator.name] = source_folder(workplace, operator)
+        elif isinstance(operator, SlicedSource):
+            found[operator.name] = f"{operator.reads.kind}:{operator.name}"
+    return found

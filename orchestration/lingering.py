@@ -15,7 +15,7 @@ from pathlib import Path
 
 from jobs.errors import DrainmarkError
 from orchestration.assembly import Opened
-from orchestration.watching import LOOK_SECONDS, FolderWatch
+from orchestration.watching import LOOK_SECONDS, SourceWatch
 from orchestration.yielding import Requests
 from resources.registry import Registry
 
@@ -38,7 +38,7 @@ class Lingering:
 
     region: str
     registry: Registry
-    watch: FolderWatch
+    watch: SourceWatch
     seconds: float
     until: float
     interrupted: threading.Event

@@ -22,6 +22,7 @@ from jobs.protocol.rows import CheckpointRow
 from jobs.protocol.triggers import Trigger, TriggerStatus
 from orchestration.assembly import Workplace, owning
 from orchestration.declared import declared, existing_registry
+from orchestration.slice_files import files_behind, lost_slices
 from orchestration.status import commit_times
 
 if TYPE_CHECKING:
@@ -167,9 +168,12 @@ def _region_of(history: RegionHistory) -> str:
 def _lost_inputs(
     workplace: Workplace, rows: Sequence[CheckpointRow]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the uris of inputs that are gone, and of those that are other files now."""
-    files = [(row.trigger_uri, row.trigger_identity or {}) for row in rows if row.trigger_uri is not None]
-    return workplace.inputs.lost(files)
+    """Return the uris of inputs that are gone, and of those that are others now, as far as their sources tell."""
+    files = [(row.trigger_uri or "", file) for row in rows for file in files_behind(workplace, row)]
+    lost, slices = workplace.inputs.lost([file for _, file in files]), lost_slices(workplace, rows)
+    trigger_of = {uri: trigger for trigger, (uri, _) in files}
+    gone, changed = ([trigger_of[uri] for uri in lost[place]] + slices[place] for place in (0, 1))
+    return tuple(dict.fromkeys(gone)), tuple(dict.fromkeys(changed))
 
 
 def _rows_leaving(workplace: Workplace, region: str, table: RegionTable, to: int) -> int:

@@ -38,9 +38,9 @@ def with_inputs(application: Application, overrides: Mapping[str, str]) -> Appli
     Raises:
         UnknownName, UsageError: no such source, or it is not clear which, or an address that is none.
     """
-    from jobs.operators.directory_scan import Source
+    from jobs.operators.directory_scan import DirectorySource
 
-    sources = [operator for operator in application.operators if isinstance(operator, Source)]
+    sources = [operator for operator in application.operators if isinstance(operator, DirectorySource)]
     if "" in overrides and len(sources) != 1:
         msg = f"application {application.name!r} has {len(sources)} sources: say which one"
         raise UsageError(msg, remedy="--input NAME=PATH")
@@ -49,8 +49,8 @@ def with_inputs(application: Application, overrides: Mapping[str, str]) -> Appli
             raise UnknownName(f"there is no source {name!r}", remedy=nearest(name, [s.name for s in sources]))
     operators: list[Operator] = []
     for operator in application.operators:
-        path = overrides.get(operator.name, overrides.get("")) if isinstance(operator, Source) else None
-        if path is not None and isinstance(operator, Source):
+        path = overrides.get(operator.name, overrides.get("")) if isinstance(operator, DirectorySource) else None
+        if path is not None and isinstance(operator, DirectorySource):
             operators.append(replace(operator, scan=replace(operator.scan, path=_absolute(path))))
         else:
             operators.append(operator)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.protocol.triggers import NewTrigger, Trigger, TriggerStatus
-from orchestration.assembly import Opened, Workplace, region_run, source_folder, source_of
+from jobs.runtime.scanning import ScanResult
+from orchestration.assembly import Opened, Workplace, region_run
 from orchestration.declared import existing_registry
+from orchestration.discovery import has_folder, is_periodic, source_folder, source_of, upcoming
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
@@ -29,8 +31,7 @@ def rehearse(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[s
     """
     registry = existing_registry(workplace)
     known = registry.known(region.name) if registry is not None else {}
-    source = source_of(region)
-    found = workplace.inputs.scan(source_folder(workplace, source), source.scan, known, now=time.time())
+    found = _found(workplace, region, known)
     waiting = registry.pending(region.name, _SHOWN) if registry is not None else []
     count = registry.pending_count(region.name) if registry is not None else 0
     run = region_run(workplace, opened, region)
@@ -53,6 +54,16 @@ def rehearse(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[s
             {"table": table.name, "role": table.role.value, "operator": table.operator} for table in blueprint.tables
         ],
     }
+
+
+def _found(workplace: Workplace, region: RegionPlan, known: Mapping[str, str]) -> ScanResult:
+    """Return what a scan would find; what the next period will hold is known at its end only."""
+    if is_periodic(region):
+        return ScanResult()
+    if not has_folder(region):
+        return ScanResult(new=tuple(upcoming(workplace, region)))
+    source = source_of(region)
+    return workplace.inputs.scan(source_folder(workplace, source), source.scan, known, now=time.time())
 
 
 def _probe(run: RegionRun, pending: Sequence[Trigger]) -> list[str]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
-from jobs.errors import DrainmarkError, Halted, InputChanged, Interrupted, Retry, SparkLost
+from jobs.errors import DrainmarkError, Halted, InputChanged, InputMissing, Interrupted, Retry, SparkLost
 from jobs.protocol.history import UNCLEAN
-from orchestration.assembly import Opened, Workplace, owning, probe_first_use, region_run, scan_region, source_of
+from orchestration.assembly import Opened, Workplace, owning, probe_first_use, region_run
 from orchestration.declared import remember
+from orchestration.discovery import Tick, scan_region, settle_of
 from orchestration.engines import end_predecessor
 from orchestration.halting import make_up
 
@@ -97,6 +98,7 @@ class RegionLoop:
         failures: in a row, without a group in between.
         refused: (uri, reason) of what the last scan found and cannot read.
         unsettled: files that the last scan left alone, since they may still be written to.
+        has_claimed, has_scanned: once at least.
     """
 
     workplace: Workplace
@@ -111,6 +113,7 @@ class RegionLoop:
     refused: Sequence[tuple[str, str]] = ()
     unsettled: int = 0
     has_claimed: bool = False
+    has_scanned: bool = False
     _started: float = 0.0
     _active: RegionRun | None = None
     _has_owned: bool = False
@@ -209,7 +212,7 @@ class RegionLoop:
     def _waits_for_more(self, *, scanned: bool = False) -> bool:
         """Scan again while time is left or files settle; say whether something is pending."""
         settle_until = time.monotonic() + _SETTLE_PATIENCE_SECONDS
-        settle = source_of(self.region).scan.settle
+        settle = settle_of(self.region)
         while True:
             if not scanned:
                 self._scan()
@@ -221,7 +224,7 @@ class RegionLoop:
             if self.unsettled and now < settle_until:
                 self.interruption.pause(max(0.05, min(settle, _SCAN_SECONDS)))
             elif left > 0:
-                self.interruption.pause(min(_SCAN_SECONDS, left))
+                self.interruption.pause(min(_SCAN_SECONDS, self._period() or _SCAN_SECONDS, left))
                 if self._active is not None:
                     self._groups(self._active)
             else:
@@ -229,16 +232,28 @@ class RegionLoop:
 
     def _scan(self) -> None:
         try:
-            found: ScanResult = scan_region(self.workplace, self.region)
-        except InputChanged as error:
+            found: ScanResult = scan_region(self.workplace, self.region, tick=self._tick())
+        except (InputChanged, InputMissing) as error:
             raise self._halt(error) from error
         remember(self.workplace, self.opened, self.region)
         self.refused, self.unsettled = found.refused, found.unsettled
 
-    def _halt(self, error: InputChanged) -> Halted:
-        """Halt the region because of a committed file that is another one now: its source asked for that (I4)."""
+    def _tick(self) -> Tick:
+        """Return what a scan may do: the first cuts what is there, those that follow only keep to the period where the
+        run has time; without, they take the backlog in slices."""
+        if not self.has_scanned:
+            self.has_scanned = True
+            return Tick.NOW
+        return Tick.DUE if self.options.seconds else Tick.BACKLOG
+
+    def _period(self) -> float:
+        period = self.region.parameters.period
+        return period.total_seconds() if period is not None else 0.0
+
+    def _halt(self, error: InputChanged | InputMissing) -> Halted:
+        """Halt the region because of committed input that is another one now: its source asked for that (I4)."""
         described = {**error.to_json(), "trigger": error.facts.get("trigger")}
-        operator = source_of(self.region).name
+        operator = self.region.starts[0].name
         if self._active is not None:
             return self._active.owner.halt(error.message, trigger=None, operator=operator, error=described)
         with owning(self.workplace.owner(self.region.name, run_id=self.run_id)) as owner:

@@ -20,12 +20,13 @@ import dagster as dg
 
 from jobs.errors import DrainmarkError
 from jobs.graph.annotations import Runs
-from jobs.operators.directory_scan import Source
+from jobs.operators.sources import Source
 from jobs.protocol.addresses import is_object
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.descriptions import halt_remedies
-from orchestration.assembly import Workplace, scan_region, source_folder
+from orchestration.assembly import Workplace
+from orchestration.discovery import Tick, has_folder, scan_region, source_folder, source_of
 from orchestration.halting import make_up
 from orchestration.metadata import TRIGGER_TAG
 from orchestration.run_retries import RegionRuns, run_tags
@@ -37,6 +38,9 @@ FRUITLESS_BACK_OFF_SECONDS = 300.0
 
 _DUE_SECONDS = 5
 """Dagster's sensor daemon looks so often which ticks are due."""
+
+LONG_SECONDS = 30.0
+"""A period from here up is kept by the sensor's ticks, a shorter one by the run that lingers between two states."""
 
 WATCH_SECONDS = 18.5
 """How long a tick watches a folder: the next one starts twenty seconds after it, with time to tell the daemon."""
@@ -100,7 +104,7 @@ class BoxedScan:
             return True
         if self._running is None:
             pool = ThreadPoolExecutor(1, thread_name_prefix=f"scan {region.name}")
-            self._running = pool.submit(scan_region, workplace, region)
+            self._running = pool.submit(scan_region, workplace, region, tick=Tick.DUE)
             pool.shutdown(wait=False)
         try:
             self._running.result(timeout=workplace.settings.sensor_time_box_seconds)
@@ -226,8 +230,7 @@ class RegionTicks:
             _WATCHERS.release()
 
     def _is_local(self) -> bool:
-        sources = [start for start in self.region.starts if isinstance(start, Source)]
-        return bool(sources) and not is_object(source_folder(self.workplace, sources[0]))
+        return has_folder(self.region) and not is_object(source_folder(self.workplace, source_of(self.region)))
 
     def request(
         self, key: str | None, config: Mapping[str, Any], tags: Mapping[str, str] | None = None
@@ -267,7 +270,8 @@ def needs_recovery(history: RegionHistory) -> bool:
 def build_sensor(ticks: RegionTicks, job: Any, name: str) -> dg.SensorDefinition:
     """Return the sensor of a region; it runs unless somebody stops it."""
     period = ticks.region.parameters.period
-    seconds = int(period.total_seconds()) if period else ticks.workplace.settings.sensor_interval_seconds
+    interval = ticks.workplace.settings.sensor_interval_seconds
+    seconds = int(period.total_seconds()) if period and period.total_seconds() >= LONG_SECONDS else interval
 
     @dg.sensor(
         name=f"{name}__sensor",

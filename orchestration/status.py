@@ -15,7 +15,8 @@ from jobs.protocol.history import UNCLEAN, RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import State
-from jobs.protocol.triggers import TriggerStatus
+from jobs.protocol.triggers import PERIOD, TriggerStatus
+from jobs.runtime.slicing import DROPPED
 from orchestration.assembly import Workplace, open_application
 from orchestration.declared import Declared, declared, declared_of, existing_registry
 
@@ -81,9 +82,18 @@ def _status(workplace: Workplace, region: str, known: Declared) -> dict[str, Any
         "last_error": dict(history.last_error) if history.last_error else None,
         "owner": _owner(alive),
         "is_idle": alive is not None and state is State.PROCESSING and pending == 0,
+        "dropped_ticks": _dropped_ticks(history),
         "rewind_horizon": oldest_target(history, known.rewind_horizon),
         "home": str(workplace.home),
     }
+
+
+def _dropped_ticks(history: RegionHistory) -> int | None:
+    """Return how many ticks passed during the state before the last one; None in a region without a period (K7)."""
+    last = history.states.get(history.committed_id)
+    if last is None or last.trigger_kind != PERIOD:
+        return None
+    return int((last.trigger_identity or {}).get(DROPPED, 0))
 
 
 def state_of(history: RegionHistory, info: RegionInfo | None, *, is_owned: bool) -> State:
@@ -178,6 +188,7 @@ def _entry(
         "epoch": row.epoch,
         "trigger": row.trigger_uri if row.trigger_uri is not None else row.detail.get("trigger"),
         "trigger_kind": row.trigger_kind,
+        "dropped_ticks": (row.trigger_identity or {}).get(DROPPED, 0) if row.trigger_kind == PERIOD else None,
         "group": group,
         "rows_in": row.rows_in,
         "rows_quarantined": (row.detail.get("rows_quarantined") or 0) if row.kind is RowKind.STATE else None,

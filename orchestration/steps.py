@@ -11,13 +11,13 @@ import dagster as dg
 
 from jobs.failpoints import arm_from_environment
 from jobs.graph.annotations import Runs
-from jobs.operators.directory_scan import Source
+from jobs.operators.sources import Source
 from jobs.protocol.decisions import attempts_after
 from jobs.protocol.history import RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.descriptions import halted_error
 from jobs.runtime.run import GroupReport, RegionRun
-from orchestration.assembly import Opened, Workplace, open_application, probe_first_use, region_run, scan_region
+from orchestration.assembly import Opened, Workplace, open_application, probe_first_use, region_run
 from orchestration.assets import (
     HAND_OVER,
     PROCESS,
@@ -27,6 +27,7 @@ from orchestration.assets import (
     table_assets,
 )
 from orchestration.checks import evaluations
+from orchestration.discovery import scan_region
 from orchestration.engines import end_predecessor
 from orchestration.event_pacing import EventPace
 from orchestration.interruption import ending_gracefully, watch_parent
@@ -35,7 +36,7 @@ from orchestration.metadata import IDS_TAG, group_metadata, groups_table
 from orchestration.run_endings import end_with
 from orchestration.run_retries import SENSOR_TAG, RegionRuns, run_tags, tag_process
 from orchestration.run_slot import SLOT, RunSlot, slot_of
-from orchestration.watching import FolderWatch
+from orchestration.watching import watch_of
 from orchestration.yielding import Requests
 
 CLAIMED = "claimed"
@@ -203,7 +204,7 @@ class RegionSteps:
         return Lingering(
             region=region.name,
             registry=self.workplace.registry,
-            watch=FolderWatch(workplace=self.workplace, region=region),
+            watch=watch_of(self.workplace, region),
             seconds=seconds,
             until=time.monotonic() + settings.linger_limit_seconds,
             interrupted=slot.interrupted,

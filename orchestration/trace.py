@@ -18,11 +18,12 @@ from jobs.protocol.history import RegionHistory, manifest_of
 from jobs.protocol.ids import txn_version
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.protocol.triggers import TriggerStatus
+from jobs.protocol.triggers import PERIOD, TriggerStatus
 from jobs.runtime.descriptions import scanned_identity
 from orchestration.assembly import Workplace
 from orchestration.declared import existing_registry
 from orchestration.operations import names_file
+from orchestration.slice_files import files_behind
 from orchestration.status import commit_times, iso
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Tracer:
         uris |= set(registry.known(self.region)) if registry is not None else set()
         found = sorted(uri for uri in uris if names_file(uri, name))
         if not found:
+            found = sorted(self._slices_with(name))
+        if not found:
             msg = f"region {self.region!r} never saw a file {name!r}"
             raise UnknownName(msg, remedy=_nearest_file(name, uris, self.region))
         if len(found) > 1:
@@ -98,6 +101,14 @@ class Tracer:
         if not entries:  # committed between our two looks
             raise UnknownName(f"{found[0]} is being committed right now", remedy="ask again")
         return {**entries[-1], "ids": entries}
+
+    def _slices_with(self, name: str) -> set[str]:
+        """Return the uris of the states whose lists have a file of that name."""
+        periods = [row for row in self.rows if row.trigger_kind == PERIOD and row.kind in _NUMBERED]
+        return {
+            row.trigger_uri or "" for row in periods
+            if any(names_file(uri, name) for uri, _ in files_behind(self.workplace, row))
+        }  # fmt: skip
 
     def sequence(self, number: int) -> dict[str, Any]:
         """Return what a sequence id stands for, with its tables.

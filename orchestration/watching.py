@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from jobs.protocol.addresses import is_object
-from orchestration.assembly import Workplace, scan_region, source_folder, source_of
+from orchestration.assembly import Workplace
+from orchestration.discovery import Tick, has_folder, scan_region, source_folder, source_of
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
@@ -29,6 +30,17 @@ _COARSE_SECONDS = 0.05
 
 _SHARE = 5.0
 """Scans take at most one part in so many of the time."""
+
+
+class SourceWatch(Protocol):
+    """Looks for what is new, as often as it is asked and as cheaply as it can."""
+
+    def look(self) -> int:
+        """Scan if there may be something new; return how much was found.
+
+        Raises:
+            DrainmarkError: what `scan_region` raises.
+        """
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,3 +92,31 @@ class FolderWatch:
             return os.stat(self._folder).st_mtime_ns
         except OSError:
             return None
+
+
+@dataclass(slots=True, kw_only=True)
+class SliceWatch:
+    """Watches starts that are cut into slices: at each end of a period, or, where there is none, as scans take long.
+
+    Whether a period is over says `scan_region`, by the end of the last state or reset (E2).
+    """
+
+    workplace: Workplace
+    region: RegionPlan
+    _next_at: float = field(default=float("-inf"))
+
+    def look(self) -> int:
+        now = time.monotonic()
+        if now < self._next_at:
+            return 0
+        found = scan_region(self.workplace, self.region, tick=Tick.DUE)
+        took = time.monotonic() - now
+        self._next_at = now + max(LOOK_SECONDS, took * _SHARE)
+        return len(found.new) + len(found.changed)
+
+
+def watch_of(workplace: Workplace, region: RegionPlan) -> SourceWatch:
+    """Return what watches a region's sources."""
+    if has_folder(region):
+        return FolderWatch(workplace=workplace, region=region)
+    return SliceWatch(workplace=workplace, region=region)

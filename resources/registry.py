@@ -92,10 +92,14 @@ class Registry:
 
     # --- triggers -------------------------------------------------------------------------------------------------
 
-    def add_triggers(self, region: str, triggers: Sequence[NewTrigger]) -> int:
+    def add_triggers(self, region: str, triggers: Sequence[NewTrigger], *, after: int | None = None) -> int:
         """Append inputs to the region's order, in the order given; return how many were new.
 
         An identity (uri, identity_key) that is known already, whatever its status, is ignored.
+
+        Args:
+            after: the last place in the order that whoever found them knew: where another came meanwhile, nothing is
+                added. Slices are cut one behind the other, so of two who cut the same one only one may add it.
         """
         if not triggers and self._is_known(region):
             return 0  # a scan that found nothing new writes nothing
@@ -103,6 +107,8 @@ class Registry:
             connection.execute(models.ENSURE_REGION, {"region": region})
             connection.execute(models.LOCK_REGION, {"region": region})
             last = connection.execute(models.LAST_ORDER, {"region": region}).scalar_one()
+            if after is not None and last != after:
+                return 0
             now = self.now(connection)
             rows = [
                 models.columns_of(region, models.placed(trigger, place), now)
@@ -134,6 +140,17 @@ class Registry:
         with self.reading() as connection:
             rows = connection.execute(models.BY_ORDER, {"region": region, "orders": list(orders)})
             return [models.trigger_of(row) for row in rows]
+
+    def newest(self, region: str) -> Trigger | None:
+        """Return the last input in the region's order, whatever its status."""
+        with self.reading() as connection:
+            row = connection.execute(models.NEWEST, {"region": region}).one_or_none()
+        return None if row is None else models.trigger_of(row)
+
+    def take_queued(self, queue: str, upto: int, number: int) -> None:
+        """Note that the inputs of a queue up to a place belong to a slice; again is harmless. No run's write."""
+        with self.writing() as connection:
+            connection.execute(models.TAKE_QUEUED, {"region": queue, "upto": upto, "number": number})
 
     def pending(self, region: str, limit: int, max_bytes: int | None = None, *, after: int = 0) -> list[Trigger]:
         """Return the next inputs in order: at most `limit`, at most `max_bytes` together, but one in any case.
@@ -218,7 +235,7 @@ class Registry:
     # --- regions --------------------------------------------------------------------------------------------------
 
     def regions(self) -> list[str]:
-        """Return the names of all regions, sorted."""
+        """Return the names of all regions, sorted; queues of periodic starts, `REGION#START`, are none."""
         with self.reading() as connection:
             return [row[0] for row in connection.execute(models.REGIONS)]
 

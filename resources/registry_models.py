@@ -113,6 +113,11 @@ ADD = text(
     " ON CONFLICT (region, uri, identity_key) DO NOTHING"
 )
 LAST_ORDER = text("SELECT coalesce(max(order_index), 0) FROM drainmark_trigger WHERE region = :region")
+NEWEST = text("SELECT * FROM drainmark_trigger WHERE region = :region ORDER BY order_index DESC LIMIT 1")
+TAKE_QUEUED = text(
+    "UPDATE drainmark_trigger SET status = 'committed', sequence_id = :number"
+    " WHERE region = :region AND status = 'pending' AND order_index <= :upto"
+)
 COUNT_ABOVE = text("SELECT count(*) FROM drainmark_trigger WHERE region = :region AND order_index > :last")
 KNOWN = text("SELECT uri, identity_key FROM drainmark_trigger WHERE region = :region ORDER BY order_index")
 BY_URI = text("SELECT * FROM drainmark_trigger WHERE region = :region AND uri = :uri ORDER BY order_index")
@@ -159,7 +164,7 @@ ENSURE_REGION = text(
 LOCK_REGION = text("UPDATE drainmark_region SET epoch = epoch WHERE region = :region")
 GUARD = text("UPDATE drainmark_region SET epoch = epoch WHERE region = :region AND epoch = :epoch")
 REGION = text("SELECT * FROM drainmark_region WHERE region = :region")
-REGIONS = text("SELECT region FROM drainmark_region ORDER BY region")
+REGIONS = text("SELECT region FROM drainmark_region WHERE region NOT LIKE '%#%' ORDER BY region")
 TAKE = text("UPDATE drainmark_region SET next_id = next_id + :count WHERE region = :region RETURNING next_id")
 RAISE_NEXT = text("UPDATE drainmark_region SET next_id = :value WHERE region = :region AND next_id < :value")
 SET_EPOCH = text("UPDATE drainmark_region SET epoch = :epoch WHERE region = :region AND epoch < :epoch")

@@ -106,6 +106,10 @@ class Settings(BaseSettings):
     """Seconds between the beginnings of two rounds, which compare everything in a large folder or prefix. Default 1800:
     with the round itself, a twentieth of the time, a million files are compared within an hour."""
 
+    slice_bytes: int = Field(default=32 * _MIB, ge=1)
+    """Bytes of the first slice of a periodic region; later ones follow the rate that was measured, so that with a
+    backlog a state takes about a period. Default 32 MiB: a second or two on a laptop."""
+
     retry_backoff_seconds: float = Field(default=1.0, ge=0)
     """Seconds before the second attempt; doubled each time. Default 1: most passing failures are over by then."""
 
@@ -115,6 +119,10 @@ class Settings(BaseSettings):
     tables_url: str = ""
     """Where `checkpoints/`, `state/` and `lake/` are: `s3://bucket/prefix`, or a folder. Default: home. All else of
     home stays where it is. Not to be changed while there are tables: a region would start anew at the other place."""
+
+    databases: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Databases that applications name, as SQLAlchemy URLs: `[databases]` in drainmark.toml, or a variable each,
+    DRAINMARK_DATABASES__NAME. `{home}` stands for home. Default: none. Not shown: a URL may hold a password."""
 
     s3_endpoint_url: str | None = None
     """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials (Z5)."""
@@ -286,7 +294,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _read_environment() -> dict[str, Any]:
     try:
-        return EnvSettingsSource(Settings, env_prefix="DRAINMARK_")()
+        return EnvSettingsSource(Settings, env_prefix="DRAINMARK_", env_nested_delimiter="__")()
     except SettingsError as error:
         raise UsageError(str(error), remedy="lists and tables in DRAINMARK_* variables are JSON") from error
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.runtime.run import GroupReport
-from orchestration.assembly import Opened, Workplace, open_application, region_run, scan_region
+from orchestration.assembly import Opened, Workplace, open_application, region_run
+from orchestration.discovery import scan_region
 from orchestration.testing.processing import drive
 
 LONG_AGO = 1_000_000_000

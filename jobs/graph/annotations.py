@@ -40,7 +40,10 @@ class Consistent:
 
     Attributes:
         trigger: `periodic` or `operator-driven`; no default (V34). Kept as given, the rules judge it.
-        period: between states; required by and only valid with a periodic trigger (V35).
+        period: between the end of a state and the next one; required by and only valid with a periodic trigger (V35,
+            E2). A tick while a state is under way asks for nothing, and is counted (E15). With a backlog the input of
+            a state is bounded so that it takes about a period. 0 switches checkpoints off but for one at the end of
+            what is there (K8).
         drain_timeout: bound on establishing one state (V36, E1: 180 s).
         reset_timeout: bound on one reset (V37, E1: 180 s).
         max_consecutive_reset_attempts: resets in a row before the region halts (V38, E1: 5).

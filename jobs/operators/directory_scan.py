@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import UsageError, Violation
+from jobs.errors import UsageError
 from jobs.graph.declarations import Stream, caller, declare, location_of, user_function
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, UserFunction, Vectorises
+from jobs.graph.operator import POSITION, SEQUENCE_ID
+from jobs.operators.sources import Cut, Position, Reach, Replayable, Slice, SlicedSource, Source
 from jobs.protocol.addresses import address_of, is_object
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-
-    from jobs.runtime.frames import GroupFrames
 
 __all__ = ["DirectoryScan", "source"]
 
@@ -64,6 +63,10 @@ class DirectoryScan:
         max_bad_ratio: a file of which a larger share of rows is bad is quarantined whole, its good rows included.
         strict: refuse JSON that Spark takes in part: text behind the value, a name twice in an object, several values
             on a line, an array, NaN, half a surrogate pair (I12).
+
+    In a periodic region the files that are new at the end of a period are one slice, in the order of the scans that
+    found them. A file of a slice that is gone or another one before it was read halts the region there, whatever
+    `on_missing` says: it is in no other slice.
 
     Whatever these say: lines that are not UTF-8 (or not `options["encoding"]`) or hold a NUL byte, and quotes that
     are not closed, are bad rows; files that are damaged, or too large in one of the sizes of
@@ -153,28 +156,20 @@ class DirectoryScan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(Operator):
-    """The start of an operator-driven region: files in, rows out."""
+class DirectorySource(Source):
+    """A source that reads files: each a trigger, or in a periodic region those that are new at the tick (V42, E24)."""
 
     kind: ClassVar[str] = "source"
     summary: ClassVar[str] = "one trigger a file of a folder"
-    is_source: ClassVar[bool] = True
-    may_start: ClassVar[bool] = True
-    vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
-    keeps_tags: ClassVar[bool] = False
 
     scan: DirectoryScan
-    function: UserFunction
 
     @property
     def outputs(self) -> tuple[str, ...]:
         return tuple(self.scan.outputs) if self.scan.outputs else ("",)
 
-    def violations(self, in_region: bool) -> Iterator[Violation]:
-        for rule, message, remedy in self.scan.problems():
-            yield Violation(
-                rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
-            )
+    def found_wrong(self) -> Iterator[tuple[str, str, str]]:
+        return self.scan.problems()
 
     def fingerprint(self) -> Any:
         scan = self.scan
@@ -233,29 +228,34 @@ class Source(Operator):
                 reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
         return reader.format(self.scan.format)
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
-        return self.apply_output(frames, "")
+    def columns(self, reach: Reach, output: str) -> str:
+        return self.scan.schema_of(output) or "value string"
 
-    def apply_output(self, frames: GroupFrames, output: str) -> DataFrame:
-        """Return one output: the author's function over the scanned rows."""
-        return frames.call(self, self.function, [frames.scanned(output)])
+    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+        from jobs.runtime.folder_slices import next_slice
+
+        return next_slice(self.name, after, reach, cut)
 
 
-def source(scan: DirectoryScan) -> Callable[[Callable[..., Any]], Stream]:
-    """Declare a source: the function gets the scanned rows and returns them, or a row-wise change of them.
+def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], Stream]:
+    """Declare a source: the function gets the rows as read and returns them, or a row-wise change of them.
 
-    The frame carries the format's columns, `source_file` (the file's path as scanned) and `_sequence_id`.
+    The frame carries the source's columns, `source_file` (the file's path as scanned, or the name of the slice) and
+    `_sequence_id`.
+
+    Args:
+        scan: a `DirectoryScan`, `FileSource`, `TableSource`, `DatabaseSource`, `ReplayableStart` or `Beacon`.
     """
     frame = caller()
 
     def wrap(function: Callable[..., Any]) -> Stream:
         read, _ = user_function(function, first_free=1)
-        operator = Source(
-            name=getattr(function, "__name__", "source"),
-            location=location_of(frame, function),
-            scan=scan,
-            function=read,
-        )
+        name, location = getattr(function, "__name__", "source"), location_of(frame, function)
+        operator: Source
+        if isinstance(scan, DirectoryScan):
+            operator = DirectorySource(name=name, location=location, scan=scan, function=read)
+        else:
+            operator = SlicedSource(name=name, location=location, reads=scan, function=read)
         return declare(operator, frame, function)
 
     return wrap

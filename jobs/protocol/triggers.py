@@ -1,4 +1,8 @@
-"""A trigger: one unit of input that asks for a consistent state; here one scanned file (V42)."""
+"""A trigger: one unit of input that asks for a consistent state: a scanned file (V42), or a slice of what starts have.
+
+A slice's identity holds `kind`, and `slices`: by name of a start, from which position up to which (JSON of the start's
+own making, each slice beginning where the one before ended); besides, what cutting the next one is to know.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,29 @@ Such a trigger replaces: its state withdraws the append rows of the newest state
 
 VERSION = "version"
 """In an identity: under which version id a bucket keeps the object. Where to read it, not what it is: no key has it."""
+
+
+KIND = "kind"
+"""In an identity: what kind of trigger it is, where it is no file."""
+
+SLICES = "slices"
+"""In an identity: by name of a start, `from`, `to` and what else it takes to read the slice again."""
+
+PERIOD = "period"
+"""The kind of a slice over all starts of a periodic region (V40)."""
+
+FILE = "file"
+
+
+def kind_of(identity: Mapping[str, Any]) -> str:
+    """Return the kind of a trigger, by its identity."""
+    return str(identity.get(KIND, FILE))
+
+
+def slices_of(identity: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return what a trigger takes of which start; nothing for a file."""
+    found: Mapping[str, Mapping[str, Any]] = identity.get(SLICES, {})
+    return found
 
 
 def file_key(identity_key: str) -> str:
@@ -39,9 +66,9 @@ class NewTrigger:
     """An input as a scan found it.
 
     Attributes:
-        uri: the file's path (percent-encoded as a file: URI where the name is no UTF-8).
+        uri: the file's path (percent-encoded as a file: URI where the name is no UTF-8); of a slice its name.
         identity: size in bytes, mtime_ns, inode (H24), of an object size and etag; `AGAIN` where it replaces,
-            `VERSION` where a bucket keeps versions.
+            `VERSION` where a bucket keeps versions; of a slice `KIND` and `SLICES`.
         identity_key: the identity as one text; (region, uri, identity_key) is taken once.
         output: the source's output it belongs to, "" if it has one.
         origin: `scan` or `backfill`.

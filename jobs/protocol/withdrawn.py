@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,9 +80,13 @@ class Withdrawn:
 
 
 def identity_of(row: CheckpointRow) -> tuple[Any, ...]:
-    """Return what makes the file of a row this file: its uri and its identity at the scan."""
+    """Return what makes the file of a row this file, or the slice this slice: its uri and its identity at the scan."""
     identity: Sequence[tuple[str, Any]] = sorted((row.trigger_identity or {}).items())
-    return (row.trigger_uri, *identity)
+    return (row.trigger_uri, *((name, _hashable(value)) for name, value in identity))
+
+
+def _hashable(value: Any) -> Any:
+    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping | list) else value
 
 
 def _ids_of(numbers: Any) -> Ids:

@@ -13,19 +13,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DeclarationError, SchemaMismatch, Violation
-from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, KeptState, Operator, Result, Vectorises
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result, Vectorises
 from jobs.graph.params import Params
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.delta_append import DeltaSink
 from jobs.operators.delta_upsert import DeltaUpsertSink
-from jobs.operators.directory_scan import CORRUPT, Source
 from jobs.operators.lookup import Lookup
+from jobs.operators.sources import Source
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.frames import GroupFrames, empty_like
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
 from jobs.runtime.shipping import ship_by_value
+from jobs.runtime.taking import empty_rows
 from jobs.runtime.walking import Verdict, verdict_of
 from jobs.state.keyed import KeyedState
 
@@ -145,7 +146,9 @@ def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, out
     scanned: dict[str, DataFrame] = {}
     for operator in region.run_order:
         if isinstance(operator, Source):
-            scanned.update({output: _empty_scan(session, operator, output) for output in operator.outputs})
+            scanned.update(
+                {operator.stream(each): empty_rows(session, operator, each, outside.reach) for each in operator.outputs}
+            )
     return GroupFrames(
         session=session,
         params=params,
@@ -156,12 +159,6 @@ def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, out
         read_lookup=lambda operator: empty_like(session, read_lookup(session, operator, outside, None)),
         read_statement=outside.statement,
     )
-
-
-def _empty_scan(session: SparkSession, source: Source, output: str) -> DataFrame:
-    columns = source.scan.schema_of(output) or "value string"
-    tags = f"{SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>"
-    return session.createDataFrame([], f"{tags}, {columns}, {SOURCE_FILE} string").drop(CORRUPT)
 
 
 def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, version: int | None) -> DataFrame:

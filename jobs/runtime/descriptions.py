@@ -7,7 +7,7 @@ from typing import Any
 
 from jobs.errors import DrainmarkError, Halted, OperatorFailed, StoreUnavailable
 from jobs.protocol.history import RegionHistory
-from jobs.protocol.triggers import Trigger
+from jobs.protocol.triggers import Trigger, kind_of
 from jobs.runtime.spark_faults import lost_engine
 from jobs.runtime.storage_faults import no_space
 
@@ -16,7 +16,7 @@ def trigger_columns(trigger: Trigger) -> dict[str, Any]:
     """Return the columns of a checkpoint row that name its trigger."""
     return {
         "trigger_uri": trigger.uri,
-        "trigger_kind": "file",
+        "trigger_kind": kind_of(trigger.identity),
         "trigger_identity": full_identity(trigger),
         "trigger_order": trigger.order_index,
     }

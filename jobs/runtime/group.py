@@ -13,23 +13,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import AccountingError, BadInput, DrainmarkError, OperatorFailed
+from jobs.errors import AccountingError, DrainmarkError
 from jobs.failpoints import FailPoint, InjectedFailure, reach
 from jobs.graph.annotations import Checkpoints
 from jobs.graph.operator import Operator, Result
 from jobs.operators.aggregate import Aggregate
-from jobs.operators.directory_scan import Source
 from jobs.operators.lookup import Lookup
+from jobs.operators.sources import Source
 from jobs.protocol.manifest import Image, Manifest, StagedFile
 from jobs.runtime.adopting import require_accepted
 from jobs.runtime.blueprint import Blueprint, check_schema, read_lookup, seen_downstream, shares_history
 from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of
-from jobs.runtime.intake import Intake
 from jobs.runtime.materialising import Materialiser
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
-from jobs.runtime.reading import Group, Inbox
+from jobs.runtime.reading import Group
 from jobs.runtime.storage_faults import no_space
+from jobs.runtime.taking import Taking
 from jobs.state.handlers import Frozen, Written
 from jobs.state.keyed import KeyedState
 
@@ -60,7 +60,7 @@ class StagedGroup:
     Attributes:
         rows_in: rows read, by id; 0 for an empty file. What is quarantined is among them.
         rows_quarantined: by id, where there are any.
-        refused: by id, why a file was quarantined whole.
+        refused: by id, what the history is to say of it: why a file was quarantined whole, mostly.
         tables: by name of APPEND or CHANGES table.
         frozen, written: by name of a state's table, what its checkpoint has to write, and what it has written.
     """
@@ -101,7 +101,7 @@ class GroupWork:
     small: bool
     tag: str
     lookups: dict[str, int] = field(default_factory=dict)
-    _intake: Intake | None = None
+    _taking: Taking = field(init=False)
     _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
     _frames: GroupFrames | None = None
 
@@ -113,31 +113,33 @@ class GroupWork:
         """
         reach(FailPoint.PROCESS_BEFORE)
         started = time.monotonic()
-        inbox = Inbox(self.outside.store.inbox(self.group.epoch, self.group.attempt), self.group, self.outside.inputs)
         materialiser = Materialiser(session=self.outside.engine.session, small=self.small)
+        sources = [operator for operator in self.blueprint.region.run_order if isinstance(operator, Source)]
+        taking = self._taking = Taking(
+            sources=sources, group=self.group, outside=self.outside, materialiser=materialiser
+        )
         try:
-            inbox.fill(in_place=True)
             with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):
-                self._compute(inbox, materialiser, pool)
+                self._compute(materialiser, pool)
                 reach(FailPoint.DRAIN)
                 drained = time.monotonic()
                 tables = {name: future.result() for name, future in self._staged.items()}
                 tables.update(self._quarantined())
                 blueprint = self.blueprint
                 require_accepted(blueprint.region, blueprint.tables, tables, self.group, self.outside)
-            inbox.check()
+            taking.check()
             for name, staged in tables.items():
                 self.outside.store.verify(name, staged.files)
             reach(FailPoint.PROCESS_STAGED)
         finally:
             materialiser.release()
-            inbox.remove()
+            taking.remove()
         ended = time.monotonic()
         return StagedGroup(
             group=self.group,
-            rows_in=intake.rows_in if (intake := self._intake) else {},
-            rows_quarantined=intake.quarantine.counts() if intake else {},
-            refused=intake.quarantine.files if intake else {},
+            rows_in=taking.rows_in,
+            rows_quarantined=taking.quarantined,
+            refused=taking.remarks,
             tables=tables,
             lookups=self.lookups,
             process_seconds=drained - started,
@@ -145,14 +147,14 @@ class GroupWork:
             upserts=tuple(table.name for table in self.blueprint.upserts()),
         )
 
-    def _compute(self, inbox: Inbox, materialiser: Materialiser, pool: ThreadPoolExecutor) -> None:
+    def _compute(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> None:
         region = self.blueprint.region
         frames = self._frames = GroupFrames(
             session=self.outside.engine.session,
             params=self.blueprint.params,
             first_id=self.group.first_id,
             last_id=self.group.last_id,
-            scanned_frames=self._scan(inbox, materialiser),
+            scanned_frames=self._scan(),
             read_state=lambda operator, partials: self._state_before(operator, partials, materialiser),
             read_lookup=self._lookup,
             read_statement=self.outside.statement,
@@ -210,32 +212,23 @@ class GroupWork:
         is_as_read = any(frame is read for read in frames.scanned_frames.values())
         return is_as_read or (verdict is not None and verdict.only_picks)
 
-    def _scan(self, inbox: Inbox, materialiser: Materialiser) -> dict[str, DataFrame]:
-        """Take in the files of each output; what cannot be read is quarantined, or halts the region."""
-        sources = [operator for operator in self.blueprint.region.run_order if isinstance(operator, Source)]
-        if not sources:
+    def _scan(self) -> dict[str, DataFrame]:
+        """Take in what the starts have; what cannot be read is quarantined, or halts the region."""
+        if not self._taking.sources:
             return {}
-        intake = self._intake = Intake(
-            session=self.outside.engine.session, group=self.group, inbox=inbox, materialiser=materialiser
-        )
-        try:
-            frames: dict[str, DataFrame] = self._blaming(sources[0], lambda: intake.take(sources))
-        except (BadInput, AccountingError, OperatorFailed):
-            inbox.check()  # a file that changes while it is read is not a bad one (I3)
-            raise
+        frames: dict[str, DataFrame] = self._blaming(self._taking.sources[0], self._taking.take)
         return frames
 
     def _quarantined(self) -> dict[str, StagedTable]:
         """Stage the rows that could not be read; no file where there are none."""
-        intake = self._intake
-        if intake is None:
+        if not self._taking.sources:
             return {}
         name = quarantine_table(self.blueprint.region).name
-        rows = intake.quarantine.rows(intake.uris())
+        rows = self._taking.quarantine_rows()
         if rows is None:
             return {name: StagedTable(files=())}
         files = self.outside.store.staging(name, self.group.epoch, self.group.attempt).write(rows, "rows")
-        staged, counted = sum(file.rows for file in files), sum(intake.quarantine.counts().values())
+        staged, counted = sum(file.rows for file in files), sum(self._taking.quarantined.values())
         if staged != counted:
             raise AccountingError(f"{counted} rows are to be quarantined, and {staged} are staged in {name}")
         return {name: StagedTable(files=files)}

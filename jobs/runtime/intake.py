@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from jobs.errors import AccountingError, BadInput, DrainmarkError
 from jobs.failpoints import InjectedFailure
 from jobs.graph.operator import SEQUENCE_ID
-from jobs.operators.directory_scan import CORRUPT, Source
+from jobs.operators.directory_scan import CORRUPT, DirectorySource
 from jobs.runtime.frames import with_source_file
 from jobs.runtime.inspecting import Expected, count_records, inspect
 from jobs.runtime.materialising import Materialiser
@@ -64,8 +64,8 @@ class Intake:
     _records: dict[int, int | None] = field(default_factory=dict)
     _is_searched: bool = False
 
-    def take(self, sources: Sequence[Source]) -> dict[str, DataFrame]:
-        """Return the rows of each output, materialised with all their columns before any projection (H16).
+    def take(self, sources: Sequence[DirectorySource]) -> dict[str, DataFrame]:
+        """Return the rows of each output, by stream, materialised with all their columns before any projection (H16).
 
         Raises:
             BadInput: a record or a file cannot be read, and the policy is to halt.
@@ -74,7 +74,7 @@ class Intake:
         frames: dict[str, DataFrame] = {}
         for source in sources:
             for output in source.outputs:
-                frames[output] = self._take(source, output)
+                frames[source.stream(output)] = self._take(source, output)
         for number, quarantined in self.quarantine.counts().items():
             self.rows_in[number] = self.rows_in.get(number, 0) + quarantined
         return frames
@@ -82,7 +82,7 @@ class Intake:
     def uris(self) -> dict[int, str]:
         return {member.sequence_id: member.trigger.uri for member in self.group.members}
 
-    def _take(self, source: Source, output: str) -> DataFrame:
+    def _take(self, source: DirectorySource, output: str) -> DataFrame:
         members = [member for member in self.group.members if member.trigger.output == output]
         self.rows_in.update(dict.fromkeys((member.sequence_id for member in members), 0))
         self.inbox.output_folder(output).mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class Intake:
 
     # --- before Spark reads ------------------------------------------------------------------------------------------
 
-    def _parse(self, source: Source, output: str, members: Sequence[Assigned], expected: Expected) -> Parsed:
+    def _parse(self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected) -> Parsed:
         """Inspect the files, and parse those that are good and plain; Spark gets to see the others only.
 
         An object that is read where it is cannot be looked at first: Spark's parser alone judges it.
@@ -122,7 +122,7 @@ class Intake:
         return parsed
 
     def _inspect(
-        self, source: Source, members: Sequence[Assigned], expected: Expected, parser: Parser | None = None
+        self, source: DirectorySource, members: Sequence[Assigned], expected: Expected, parser: Parser | None = None
     ) -> None:
         def verdict_on(member: Assigned) -> Verdict:
             cleaned = self.inbox.folder / f"{member.sequence_id:019d}.cleaned"
@@ -152,7 +152,9 @@ class Intake:
 
     # --- Spark -------------------------------------------------------------------------------------------------------
 
-    def _read_good(self, source: Source, output: str, members: Sequence[Assigned], expected: Expected) -> DataFrame:
+    def _read_good(
+        self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected
+    ) -> DataFrame:
         """Return the good rows of files that Spark reads; the others are quarantined."""
         rows, counts = self._read(source, output, members, expected)
         self._check_counts(source, members, counts, expected)
@@ -167,7 +169,7 @@ class Intake:
         return rows
 
     def _read(
-        self, source: Source, output: str, members: Sequence[Assigned], expected: Expected
+        self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected
     ) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:
         """Materialise and count; a file that Spark alone cannot read is taken out, and the others are read anew.
 
@@ -199,7 +201,7 @@ class Intake:
                     others = (other for other in left if other is not member)
                     self._search(source, output, [other for other in others if not self._is_in_place(other)])
 
-    def _parsed(self, source: Source, output: str, members: Sequence[Assigned]) -> DataFrame:
+    def _parsed(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
         """Define the read of a group's files: those of the inbox, and those that are read where they are."""
         addresses = {
             self.inbox.addresses[member.sequence_id]: member.sequence_id
@@ -223,7 +225,7 @@ class Intake:
     def _is_in_place(self, member: Assigned) -> bool:
         return member.sequence_id in self.inbox.addresses
 
-    def _search(self, source: Source, output: str, members: Sequence[Assigned]) -> None:
+    def _search(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> None:
         """Find further files that Spark would stumble over, one after the other; its word alone decides."""
         with ThreadPoolExecutor(_INSPECTORS, thread_name_prefix="inspect") as pool:
             faults = list(pool.map(lambda member: fault_of_pages(self.inbox.path(member)), members))
@@ -238,7 +240,7 @@ class Intake:
 
     def _check_counts(
         self,
-        source: Source,
+        source: DirectorySource,
         members: Sequence[Assigned],
         counts: Mapping[int, tuple[int, int]],
         expected: Expected,
@@ -261,7 +263,7 @@ class Intake:
                 raise AccountingError(msg, operator=source.name, location=source.location, trigger=member.trigger.uri)
 
     def _keep_misfits(
-        self, source: Source, rows: DataFrame, counts: Mapping[int, tuple[int, int]], expected: Expected
+        self, source: DirectorySource, rows: DataFrame, counts: Mapping[int, tuple[int, int]], expected: Expected
     ) -> None:
         """Quarantine the rows that do not fit the schema; one Spark job more, where there are some."""
         wrong = sorted(number for number, (_, bad) in counts.items() if bad)
@@ -282,7 +284,7 @@ class Intake:
 
     # --- policies ----------------------------------------------------------------------------------------------------
 
-    def _keep(self, source: Source, member: Assigned, bad: Sequence[BadRecord], *, of: int) -> None:
+    def _keep(self, source: DirectorySource, member: Assigned, bad: Sequence[BadRecord], *, of: int) -> None:
         """Quarantine records, or the whole file where too many are bad."""
         if source.scan.on_bad == "halt":
             first = bad[0]
@@ -294,7 +296,7 @@ class Intake:
             why = _WHOLE.format(source.scan.max_bad_ratio, len(kept), of, kept[0].position, kept[0].reason)
             self._refuse(source, member, why)
 
-    def _refuse(self, source: Source, member: Assigned, reason: str, *, is_schema: bool = False) -> None:
+    def _refuse(self, source: DirectorySource, member: Assigned, reason: str, *, is_schema: bool = False) -> None:
         """Quarantine a whole file, or halt."""
         if (source.scan.on_schema if is_schema else source.scan.on_bad) == "halt":
             raise _halting(source, member, reason)
@@ -314,7 +316,7 @@ class Intake:
         return original if original.exists() else self.inbox.path(member)
 
 
-def expected_of(source: Source, output: str) -> Expected:
+def expected_of(source: DirectorySource, output: str) -> Expected:
     """Return what the files of an output are declared to be."""
     ddl = source.scan.schema_of(output)
     return Expected(
@@ -336,13 +338,13 @@ def _is_document(expected: Expected) -> bool:
     return expected.format == "json" and expected.has_multiline
 
 
-def _check_files(source: Source, found: int, expected: int) -> None:
+def _check_files(source: DirectorySource, found: int, expected: int) -> None:
     if found != expected:
         msg = f"Spark lists {found} of the group's {expected} files"
         raise AccountingError(msg, operator=source.name, location=source.location)
 
 
-def _halting(source: Source, member: Assigned, reason: str) -> BadInput:
+def _halting(source: DirectorySource, member: Assigned, reason: str) -> BadInput:
     trigger = member.trigger
     return BadInput(
         f"{trigger.uri}: {reason}",

@@ -20,7 +20,7 @@ from jobs.protocol.history import Outcome, RegionHistory
 from jobs.protocol.manifest import RegionTable
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import Event, State, move
-from jobs.protocol.triggers import Trigger
+from jobs.protocol.triggers import Trigger, kind_of
 from jobs.runtime.descriptions import halted_error, trigger_columns
 from jobs.runtime.durations import Durations
 from jobs.runtime.group import StagedGroup
@@ -285,7 +285,7 @@ class RegionOwner:
     def refuse(self, uri: str, identity: Mapping[str, Any], reason: str) -> None:
         """Note that a trigger will never be processed, and why."""
         row = self._row(
-            RowKind.REFUSED, self.history.committed_id, trigger_uri=uri, trigger_kind="file",
+            RowKind.REFUSED, self.history.committed_id, trigger_uri=uri, trigger_kind=kind_of(identity),
             trigger_identity=dict(identity), reason=reason,
         )  # fmt: skip
         self._note([row])

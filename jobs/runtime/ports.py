@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jobs.operators.sources import Reach
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import RegionTable, StagedFile
 from jobs.protocol.rows import CheckpointRow
@@ -239,6 +240,7 @@ class Outside:
     engine: Engine
     store: RegionStore
     inputs: Inputs
+    reach: Reach
     registry: RegionRegistry
     lease: RegionLease
     clock: Callable[[], float]

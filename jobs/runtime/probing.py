@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.arrow_frames import frame_of
 from jobs.errors import NotRowWise, OperatorFailed
-from jobs.graph.operator import SEQUENCE_ID, Operator
+from jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Operator
 from jobs.lazy import F
-from jobs.operators.directory_scan import CORRUPT, Source
+from jobs.operators.directory_scan import CORRUPT, DirectorySource
 from jobs.operators.functor import Functor
+from jobs.operators.sources import Source
 from jobs.operators.sql import SqlOperator
-from jobs.protocol.triggers import Trigger
+from jobs.protocol.triggers import FILE, Trigger, kind_of
 from jobs.runtime.blueprint import Blueprint, read_lookup, seen_downstream
 from jobs.runtime.frames import GroupFrames, failure_of, with_source_file
+from jobs.runtime.materialising import Materialiser
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
+from jobs.runtime.taking import Taking
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from jobs.runtime.run import RegionRun
 
 SAMPLE_ROWS = 200
+_PROBED_BYTES = 8 * 1024 * 1024
 _SIDE = "_probe_side"
 _TOGETHER, _APART = 0, 1
 _FIRST, _SECOND = 1, 2
@@ -135,7 +139,7 @@ def probe(
         attempt=f"probe-{uuid.uuid4().hex}",
     )
     sampled = _sampled(blueprint, outside, group)
-    fed = {output for output, rows in (sampled or {}).items() if len(set(rows[SEQUENCE_ID].to_pylist())) == 2}
+    fed = {name for name, rows in (sampled or {}).items() if len(set(rows[SEQUENCE_ID].to_pylist())) > 1}
     if sampled is None or not fed:
         return ()
     session, uris = outside.engine.session, paths_by_id(group.members)
@@ -152,29 +156,58 @@ def _sees_many(blueprint: Blueprint, operator: Operator) -> bool:
 
 
 def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, pa.Table] | None:
-    """Return the first rows of each file by output of the source; None where a file is not to be read.
+    """Return the first rows of each trigger by stream of a source; None where one is not to be read.
 
     Nobody is blamed for a file here: the run that takes it does that, with the trigger's name.
     """
     import pyarrow as pa
 
+    sources = [operator for operator in blueprint.region.run_order if isinstance(operator, Source)]
+    if any(kind_of(member.trigger.identity) != FILE for member in group.members):
+        return _sampled_slices(sources, outside, group)
     inbox = Inbox(outside.store.inbox(group.epoch, group.attempt), group, outside.inputs)
     scanned: dict[str, pa.Table] = {}
     try:
         inbox.fill()
-        for source in (op for op in blueprint.region.run_order if isinstance(op, Source)):
+        for source in (source for source in sources if isinstance(source, DirectorySource)):
             for output in source.outputs:
                 folder = inbox.output_folder(output)
                 folder.mkdir(parents=True, exist_ok=True)
                 paths = sorted(folder.iterdir()) or [folder]
                 frames = (source.read(outside.engine.session, [str(path)], output) for path in paths)
                 samples = [frame.limit(SAMPLE_ROWS).toArrow() for frame in frames]
-                scanned[output] = _without_corrupt(pa.concat_tables(samples, promote_options="permissive"))
+                rows = pa.concat_tables(samples, promote_options="permissive")
+                scanned[source.stream(output)] = _without_corrupt(rows)
     except Exception:
         return None
     finally:
         inbox.remove()
     return scanned
+
+
+def _sampled_slices(sources: Sequence[Source], outside: Outside, group: Group) -> dict[str, pa.Table] | None:
+    """Return the first rows of each slice by stream; a large slice is not read for a probe."""
+    if group.bytes_to_read > _PROBED_BYTES:
+        return None
+    materialiser = Materialiser(session=outside.engine.session, small=True)
+    taking = Taking(sources=sources, group=group, outside=outside, materialiser=materialiser)
+    try:
+        return {
+            stream: _first_rows(frame.drop(SOURCE_FILE).toArrow(), group) for stream, frame in taking.take().items()
+        }
+    except Exception:
+        return None
+    finally:
+        materialiser.release()
+        taking.remove()
+
+
+def _first_rows(rows: pa.Table, group: Group) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = [rows.filter(pc.equal(rows[SEQUENCE_ID], member.sequence_id)) for member in group.members]
+    return pa.concat_tables([part.slice(0, SAMPLE_ROWS) for part in parts])
 
 
 def _without_corrupt(rows: pa.Table) -> pa.Table:
@@ -222,10 +255,10 @@ class _Judge:
     def _is_fed(self, operator: Operator) -> bool:
         """Does it hang on an output that has rows of both triggers?"""
         if isinstance(operator, Source):
-            return bool(self.fed & set(operator.outputs))
+            return any(operator.stream(output) in self.fed for output in operator.outputs)
         region = self.blueprint.region
         return any(
-            port.output in self.fed
+            port.stream in self.fed
             if isinstance(region.operator(port.upstream), Source)
             else self._is_fed(region.operator(port.upstream))
             for port in operator.inputs

@@ -24,7 +24,7 @@ from jobs.errors import (
     Retry,
     StoreUnavailable,
 )
-from jobs.operators.directory_scan import Source
+from jobs.operators.directory_scan import DirectorySource
 from jobs.protocol.decisions import GroupSize, Halt, Leave, Proceed, Split, Stop, after_claim, after_failure
 from jobs.protocol.history import Outcome
 from jobs.protocol.transitions import Event, State
@@ -40,6 +40,7 @@ from jobs.runtime.pipeline import Pipeline
 from jobs.runtime.ports import Outside
 from jobs.runtime.replacing import one_of_each
 from jobs.runtime.reports import GroupReport
+from jobs.runtime.retiring import tell_sources
 from jobs.runtime.states import RegionStates
 
 
@@ -238,7 +239,16 @@ class RegionRun:
         self.size = self.size.after_success()
         self.done_triggers += report.triggers
         self.done_groups += 1
+        self._tell_sources(report)
         return report
+
+    def _tell_sources(self, report: GroupReport) -> None:
+        """Tell the starts what is committed; one that cannot tidy up now does so after the next group."""
+        region, reach = self.blueprint.region, self.outside.reach
+        try:
+            tell_sources(region, reach, self.owner.history, report.first_id, report.last_id)
+        except Exception as error:
+            self.report("retire", {"failed": str(error)})
 
     def _maintain(self) -> None:
         """Keep the tables fast; what fails here is tried again later and costs nobody an attempt."""
@@ -309,7 +319,7 @@ class RegionRun:
 
     def _input_gone(self, error: InputChanged | InputMissing) -> None:
         """A file is not what was scanned: it is scanned anew, or passed, or the region halts; no attempt (I2, I5)."""
-        source = next(op for op in self.blueprint.region.run_order if isinstance(op, Source))
+        source = next(op for op in self.blueprint.region.run_order if isinstance(op, DirectorySource))
         triggers: Sequence[Trigger] = error.facts["triggers"]
         epoch = self.owner.epoch
         if self.owner.state is State.DRAINING:

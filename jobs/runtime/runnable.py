@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobs.errors import DeclarationError, Violation
-from jobs.graph.annotations import Trigger
 from jobs.graph.operator import Operator
-from jobs.operators.directory_scan import Source
 from jobs.operators.lookup import Lookup
+from jobs.operators.sources import Source
 from jobs.regions.plan import ApplicationPlan, RegionPlan
 
 
@@ -24,11 +23,9 @@ def require_runnable(plan: ApplicationPlan, region: RegionPlan) -> None:
 
 
 def _violations(plan: ApplicationPlan, region: RegionPlan) -> Iterator[Violation]:
-    if region.parameters.trigger != Trigger.OPERATOR_DRIVEN:
-        yield _not_run(region.starts[0], "periodic regions are compiled, not run", 'trigger="operator-driven"')
     for operator in region.starts:
         if not isinstance(operator, Source):
-            yield _not_run(operator, "it starts a region and is no DirectoryScan source", "start at a dm.source")
+            yield _not_run(operator, "it starts a region and is no source", "start at a dm.source")
     for operator in region.feeds:
         if not isinstance(operator, Lookup):
             yield _not_run(operator, "it feeds the region from outside and is no lookup", "dm.lookup, or @consistent")

@@ -17,7 +17,7 @@ import typer
 
 from jobs.errors import DrainmarkError, Interrupted, UsageError
 from jobs.failpoints import arm_from_environment
-from orchestration.cli import cleaning, interventions, operating, output, project, quarantine, runs, views
+from orchestration.cli import cleaning, interventions, operating, output, project, pushing, quarantine, runs, views
 
 app = typer.Typer(
     name="drainmark",
@@ -33,6 +33,7 @@ _VERBS: tuple[Callable[..., Any], ...] = (
     views.graph,
     runs.run,
     runs.scan,
+    pushing.push,
     views.status,
     views.history,
     views.show,

@@ -228,14 +228,14 @@ def scan(
 
 
 def _scan(place: Workplace, opened: Opened, region: RegionPlan) -> dict[str, Any]:
-    from orchestration.assembly import scan_region, source_folder, source_of
     from orchestration.declared import remember
+    from orchestration.discovery import place_of, scan_region
 
     found = scan_region(place, region)
     remember(place, opened, region)
     return {
         "region": region.name,
-        "folder": source_folder(place, source_of(region)),
+        "folder": place_of(place, region),
         "seen": found.seen,
         "new": found.new_count,
         "changed": len(found.changed),

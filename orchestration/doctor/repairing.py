@@ -12,8 +12,10 @@ from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, TriggerStatus, file_key
 from jobs.runtime.descriptions import scanned_identity
-from orchestration.assembly import Workplace, open_application, source_folder, source_of
+from orchestration.assembly import Workplace, open_application
 from orchestration.declared import existing_registry, load_region, remember
+from orchestration.discovery import has_folder, source_folder, source_of
+from orchestration.slice_files import rebuild_queues
 from resources.settings import SQLITE
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ def _rebuild(workplace: Workplace, region: str, code: tuple[Opened, RegionPlan] 
     triggers += _refused(history, triggers)
     fresh, folder = _unseen(workplace, code, triggers)
     triggers += fresh
+    rebuild_queues(workplace, region, history)
     workplace.registry.rebuild(region, epoch=history.epoch, next_id=history.next_id, triggers=triggers)
     if code is not None:
         remember(workplace, *code)
@@ -146,8 +149,8 @@ def _unseen(
     workplace: Workplace, code: tuple[Opened, RegionPlan] | None, known: Sequence[RebuiltTrigger]
 ) -> tuple[list[RebuiltTrigger], str | None]:
     """Return the files of the folder that no row names, pending, and the folder; nothing where there is no folder."""
-    if code is None:
-        return [], None
+    if code is None or not has_folder(code[1]):
+        return [], None  # slices are cut behind the newest that a row names, by the next scan
     source = source_of(code[1])
     folder = source_folder(workplace, source)
     if not workplace.inputs.is_there(folder):

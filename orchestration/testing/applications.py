@@ -9,7 +9,8 @@ from typing import Any
 
 from jobs.errors import UsageError
 from jobs.graph.application import Application, application, application_of, build_application, load_application
-from jobs.operators.directory_scan import Source
+from jobs.operators.directory_scan import DirectorySource
+from jobs.operators.sources import Source
 from orchestration.assembly import Opened, open_application
 
 App = str | Path | ModuleType | Application | Callable[[], Any]
@@ -49,14 +50,14 @@ def reference_of(app: App) -> str:
     raise UsageError(msg, remedy="put the application into a file and name its path")
 
 
-def sources_of(app: Application) -> dict[str, Source]:
-    """Return the sources by name.
+def sources_of(app: Application) -> dict[str, DirectorySource]:
+    """Return the sources that scan folders, by name; there may be none beside sources of other kinds.
 
     Raises:
         UsageError: there is none.
     """
-    found = {operator.name: operator for operator in app.operators if isinstance(operator, Source)}
-    if not found:
+    found = {operator.name: operator for operator in app.operators if isinstance(operator, DirectorySource)}
+    if not any(isinstance(operator, Source) for operator in app.operators):
         raise UsageError(f"application {app.name!r} has no source to give files to", remedy="declare a @dm.source")
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from orchestration.testing import matrix
 from orchestration.testing.applications import App
 from orchestration.testing.files import Files
 from orchestration.testing.matrix import Action, Cell, Grouping
-from orchestration.testing.running import Tables, prepared
+from orchestration.testing.running import Result, Tables, prepared
 
 if TYPE_CHECKING:
     from resources.spark import SparkEngine
@@ -51,7 +51,7 @@ class Proof:
 
 def assert_exactly_once(
     app: App,
-    files: Files,
+    files: Files | None,
     *,
     fail_points: Sequence[str] | Literal["all"] = "all",
     groupings: Sequence[Grouping] = (1, 2, "all"),
@@ -61,6 +61,7 @@ def assert_exactly_once(
     region: str | None = None,
     settings: Mapping[str, Any] | None = None,
     engine: SparkEngine | None = None,
+    prepare: Callable[[Result], None] | None = None,
 ) -> tuple[Proof, ...]:
     """Let an application fail at every step of the protocol; each time, once recovered, all must be as if it had not.
 
@@ -71,7 +72,8 @@ def assert_exactly_once(
 
     Args:
         app, params, tables, region, settings, engine: as `run_app` takes them.
-        files: as `run_app` takes them; two at least for each region.
+        files: as `run_app` takes them, None where no source scans a folder; two triggers at least for each region.
+        prepare: puts in place what other sources read, given the application as `run_app` returns it, not run yet.
         fail_points: names such as "publish.before_commit"; "all" passes over those that this application never
             reaches, those named must be reached.
         groupings: files a group; "all" is one group.
@@ -94,8 +96,10 @@ def assert_exactly_once(
     scene = prepared(
         app, params=params, tables=tables, region=region, home=folder / "home", settings=settings, engine=engine
     )
-    if len(scene.inbox.add(files)) < 2:
+    if files is not None and len(scene.inbox.add(files)) < 2:
         raise UsageError("one file makes one state: nothing can go wrong between two", remedy="give two files at least")
+    if prepare is not None:
+        prepare(scene)
     proofs = []
     with ExitStack() as stack:
         killer = stack.enter_context(Killer(app, params or {}, folder)) if "kill" in actions else None
@@ -107,7 +111,7 @@ def assert_exactly_once(
 
 
 def assert_grouping_free(
-    app: App, files: Files, *, groupings: Sequence[Grouping] = (2, "all"), **options: Any
+    app: App, files: Files | None, *, groupings: Sequence[Grouping] = (2, "all"), **options: Any
 ) -> tuple[Proof, ...]:
     """Check that groups of any size leave what groups of one leave, in every table, after every file; nothing fails.
 

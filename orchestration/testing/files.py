@@ -14,7 +14,7 @@ from typing import Any
 
 from jobs.errors import UnknownName, UsageError
 from jobs.graph.application import nearest
-from jobs.operators.directory_scan import DirectoryScan, Source
+from jobs.operators.directory_scan import DirectoryScan, DirectorySource
 
 Content = str | bytes | Sequence[Mapping[str, Any]]
 """Text, bytes, or rows by column, encoded as the source's format asks."""
@@ -33,7 +33,7 @@ class Inbox:
     there all at once, under another name before.
     """
 
-    def __init__(self, root: Path, sources: Mapping[str, Source]) -> None:
+    def __init__(self, root: Path, sources: Mapping[str, DirectorySource]) -> None:
         self.root = root
         self.sources = sources
         self.folders = {name: root / name for name in sources}

@@ -48,6 +48,12 @@ def is_of_compaction(point: FailPoint) -> bool:
     return point.value.startswith("compact.")
 
 
+def is_of_slices(point: FailPoint) -> bool:
+    """Is the point passed where slices are cut and segments sealed or purged, so not by folders whose files are
+    triggers?"""
+    return point.value.startswith(("slice.", "segment."))
+
+
 def is_of_group(point: FailPoint) -> bool:
     """Is the point passed by each group anew, so that the grouping matters?"""
     return point.value.startswith(_OF_A_GROUP)

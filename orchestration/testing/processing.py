@@ -6,8 +6,9 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from jobs.protocol.manifest import TableRole
-from orchestration.assembly import Opened, Workplace, owning, scan_region
+from orchestration.assembly import Opened, Workplace, owning
 from orchestration.declared import remember
+from orchestration.discovery import Tick, is_periodic, scan_region
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,9 +22,16 @@ if TYPE_CHECKING:
 
 
 def scan(workplace: Workplace, opened: Opened, region: RegionPlan) -> ScanResult:
-    """Scan a region's folder once and leave the note that the operators' verbs read."""
+    """Scan a region's sources, once or, in a periodic region, until nothing but endless ones has news; and leave the
+    note that the operators' verbs read.
+    """
     remember(workplace, opened, region)
-    return scan_region(workplace, region)
+    if not is_periodic(region):
+        return scan_region(workplace, region)
+    found = scan_region(workplace, region, tick=Tick.QUEUE)
+    while found.new:
+        found = scan_region(workplace, region, tick=Tick.QUEUE)
+    return found
 
 
 def drive(run: RegionRun) -> list[GroupReport]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainmarkError
+from jobs.errors import DrainmarkError, UsageError
 from jobs.failpoints import InjectedFailure, arm, unreached
 from orchestration.assembly import Workplace, probe_first_use, region_run
 from orchestration.testing import matrix
@@ -39,6 +39,7 @@ class Trial:
         folder: for all homes of the trial.
         uris: of the files, in the order of their triggers.
         golden: every table after the failure-free run in groups of one.
+        fresh: the home before the first scan.
         begun, whole: by grouping, a home in which the last group is pending, and one in which nothing is.
     """
 
@@ -49,6 +50,7 @@ class Trial:
     killer: Killer | None
     uris: list[str] = field(default_factory=list)
     golden: Tables | None = None
+    fresh: Path | None = None
     begun: dict[Grouping, Path] = field(default_factory=dict)
     whole: dict[Grouping, Path] = field(default_factory=dict)
     _blueprint: Blueprint | None = None
@@ -81,10 +83,16 @@ class Trial:
         begun.parent.mkdir(parents=True)
         if self.scene.home.exists():
             shutil.copytree(self.scene.home, begun)
+        if self.fresh is None:
+            self.fresh = self.folder / "fresh"
+            shutil.copytree(begun, self.fresh) if begun.exists() else self.fresh.mkdir(parents=True)
         with self._opened(begun) as place:
             scan(place, self.scene.opened, self.region)
             files = place.registry.pending_count(self.region.name)
             self.uris = [trigger.uri for trigger in place.registry.pending(self.region.name, files)]
+            if files < 2:
+                msg = f"{files} triggers: nothing can go wrong between two"
+                raise UsageError(msg, remedy="give files, or what other sources read, for two at least")
             if self._blueprint is None:
                 run = region_run(place, self.scene.opened, self.region)
                 probe_first_use(place, run)
@@ -134,6 +142,8 @@ class Trial:
         """
         is_late = matrix.is_of_rewind(cell.point) or matrix.is_of_compaction(cell.point)
         prepared = (self.whole if is_late else self.begun)[cell.grouping]
+        if matrix.is_of_slices(cell.point) and self.fresh is not None:
+            prepared = self.fresh
         for passing in matrix.passings(cell.point):
             home = self.folder / "failed" / "home"
             shutil.copytree(prepared, home, symlinks=True)
@@ -150,6 +160,8 @@ class Trial:
         with self._opened(home) as place:
             self._expect(visible_too_early(place, self.region.name), place, f"right after {cell}", again)
             try:
+                if matrix.is_of_slices(cell.point):
+                    scan(place, self.scene.opened, self.region)
                 self._drive(place, self._size(cell.grouping))
             except DrainmarkError as error:
                 self._expect([f"the next run failed: {error}"], place, f"after {cell}", again)
@@ -161,7 +173,8 @@ class Trial:
             return [["rewind", self._middle()]]
         if matrix.is_of_compaction(cell.point):
             return [["compact"]]
-        return [["run", self._size(cell.grouping)]]
+        before = [["scan"]] if matrix.is_of_slices(cell.point) else []
+        return [*before, ["run", self._size(cell.grouping)]]
 
     def _middle(self) -> int:
         """Return the id of a state in the middle: the homes that are whole never failed, so ids count files."""
@@ -176,7 +189,8 @@ class Trial:
         steps = self._steps(cell)
         if cell.action == "kill" and self.killer is not None:
             return self.killer.strike(self.scene, self.region.name, home, steps, armed)
-        verbs: dict[str, Callable[..., None]] = {
+        verbs: dict[str, Callable[..., object]] = {
+            "scan": lambda place: scan(place, self.scene.opened, self.region),
             "run": self._drive,
             "rewind": lambda place, to: rewind(place, self.region.name, to, self.region.parameters.rewind_horizon),
             "compact": lambda place: compact(place, self.region.name),

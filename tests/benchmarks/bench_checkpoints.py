@@ -38,7 +38,8 @@ import drainmark as dm
 from drainmark import F
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.operators.sliding import SlidingAggregate
-from orchestration.assembly import Opened, Workplace, open_application, region_run, scan_region
+from orchestration.assembly import Opened, Workplace, open_application, region_run
+from orchestration.discovery import scan_region
 from resources.settings import Settings
 from resources.spark import SparkEngine
 

@@ -26,7 +26,8 @@ from jobs.protocol.ids import txn_version
 from jobs.protocol.manifest import StagedFile
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.runtime.maintaining import maintain_tables
-from orchestration.assembly import Opened, Workplace, open_application, owning, region_run, scan_region
+from orchestration.assembly import Opened, Workplace, open_application, owning, region_run
+from orchestration.discovery import scan_region
 from orchestration.metrics import EVERY_SECONDS, MetricsFile
 from resources.settings import Settings
 from resources.spark import SparkEngine

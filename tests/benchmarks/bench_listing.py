@@ -28,12 +28,13 @@ import psutil
 from rich.console import Console
 from sqlalchemy import text
 
-from jobs.operators.directory_scan import Source
+from jobs.operators.directory_scan import DirectorySource
 from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
 from jobs.regions.plan import compile_application
 from jobs.runtime.scan_memory import ScanLimits, ScanNote, in_batches
 from jobs.runtime.scanning import identity_key, identity_of
-from orchestration.assembly import Opened, Workplace, open_application, scan_region
+from orchestration.assembly import Opened, Workplace, open_application
+from orchestration.discovery import scan_region
 from resources import registry_models as models
 from resources.lease import describe
 from resources.registry import Registry
@@ -201,7 +202,9 @@ def _opened(root: Path, location: str, **settings: object) -> tuple[Workplace, O
     place = Workplace(Settings(home=root / "home", project_root=root, **settings))  # type: ignore[arg-type]
     found = open_application("word_count", inputs=[location])
     operators = [
-        replace(operator, scan=replace(operator.scan, recursive=True)) if isinstance(operator, Source) else operator
+        replace(operator, scan=replace(operator.scan, recursive=True))
+        if isinstance(operator, DirectorySource)
+        else operator
         for operator in found.application.operators
     ]
     return place, replace(found, plan=compile_application(replace(found.application, operators=tuple(operators))))

@@ -19,7 +19,8 @@ from harness import rows, run_once, sinks
 from integration.test_s3_input import Bucket, counted, spooled, statuses, word_count
 
 from jobs.protocol.triggers import TriggerStatus
-from orchestration.assembly import Workplace, open_application, scan_region
+from orchestration.assembly import Workplace, open_application
+from orchestration.discovery import scan_region
 from resources.inputs import Inputs
 from resources.object_store import ObjectStore
 from resources.s3a import can_read, s3a_settings

@@ -9,7 +9,8 @@ import oracles
 import pytest
 from harness import opened, rows, run_once, settle
 
-from orchestration.assembly import Workplace
+from orchestration.assembly import Workplace, open_application, region_run
+from orchestration.testing.processing import drive, scan
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 LOG_WATCH = ("log_watch_failures", "log_watch_hosts", "log_watch_alerts")
@@ -60,3 +61,27 @@ def test_enron_word_count_equals_the_oracle(workplace: Workplace, tmp_path: Path
     expected = oracles.enron_ds(files)
     for table in ("enron_words", "enron_messages"):
         assert not oracles.differences(expected[table], rows(workplace, "enron_ds/messages", table), ids=True), table
+
+
+@pytest.mark.skipif(not (DATA / "enron").is_dir(), reason="the shared data is absent")
+def test_enron_by_folder_in_slices_equals_the_oracle(workplace: Workplace, tmp_path: Path) -> None:
+    """Five sources, a state over all of them; in slices of a megabyte the result is that of one go (V40)."""
+    inbox = tmp_path / "inbox"
+    messages = [path for n in "145678" for path in sorted((DATA / "enron" / "messages" / n).glob("*.txt"))[:60]]
+    for path in messages:
+        target = inbox / path.parent.name / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    settle(inbox)
+    workplace.settings = workplace.settings.model_copy(update={"slice_bytes": 1_000_000})
+    names = ("first", "fourth", "fifth", "sixth", "last")
+    application = open_application("enron_fs", inputs=[f"{name}={inbox}" for name in names])
+    scan(workplace, application, application.region())
+    assert workplace.registry.pending_count("enron_fs/fifth") > 1
+    drive(region_run(workplace, application, application.region()))
+    expected = oracles.enron_ds(sorted(inbox.rglob("*.txt"), key=str))["enron_words"]
+    counts = {row["word"]: row["count"] for row in rows(workplace, "enron_fs/fifth", "enron_fs_words")}
+    assert counts == {row["word"]: row["count"] for row in expected}
+    assert sum(state.bytes_in or 0 for state in workplace.history("enron_fs/fifth").states.values()) == sum(
+        path.stat().st_size for path in messages
+    )

@@ -12,7 +12,8 @@ from harness import LONG_AGO
 
 from jobs.protocol.rows import CheckpointRow
 from jobs.runtime import run as runs
-from orchestration.assembly import Workplace, open_application, region_run, scan_region
+from orchestration.assembly import Workplace, open_application, region_run
+from orchestration.discovery import scan_region
 from resources import checkpoint_table
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"

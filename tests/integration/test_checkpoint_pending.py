@@ -25,7 +25,8 @@ from jobs.runtime import bounded
 from jobs.runtime.group import GroupWork
 from jobs.runtime.run import RegionRun
 from jobs.state.keyed import KeyedState
-from orchestration.assembly import Opened, Workplace, open_application, region_run, scan_region
+from orchestration.assembly import Opened, Workplace, open_application, region_run
+from orchestration.discovery import scan_region
 from orchestration.status import statuses
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ import pytest
 
 import drainmark as dm
 from jobs.arrow_frames import frame_of
-from jobs.operators.directory_scan import CORRUPT, DirectoryScan, Source
+from jobs.operators.directory_scan import CORRUPT, DirectoryScan, DirectorySource
 from jobs.runtime.inspecting import inspect
 from jobs.runtime.intake import expected_of
 from jobs.runtime.parsing import Content, Parser, can_parse, schema_of
@@ -86,9 +86,9 @@ SHAPES = [
 ENDS = ["\n", "\n", "\n", "\n", "\r\n", "\r", "\n\n", "\n \n"]
 
 
-def source_of(kind: str, ddl: str | None, options: Mapping[str, str]) -> Source:
+def source_of(kind: str, ddl: str | None, options: Mapping[str, str]) -> DirectorySource:
     scan = DirectoryScan(path="inbox", format=kind, schema=ddl, options=dict(options))
-    return Source(name="rows", location=None, scan=scan, function=None)  # type: ignore[arg-type]  # only its reading is used
+    return DirectorySource(name="rows", location=None, scan=scan, function=None)  # type: ignore[arg-type]  # only its reading is used
 
 
 def line_of(chance: random.Random, kinds: Sequence[str], sep: str, oddity: float) -> str:
@@ -115,7 +115,7 @@ def text_file(chance: random.Random) -> bytes:
 
 
 def parsed_here(
-    files: Mapping[int, bytes], source: Source, folder: Path, *, spooled: bool
+    files: Mapping[int, bytes], source: DirectorySource, folder: Path, *, spooled: bool
 ) -> tuple[pa.Table, set[int]]:
     """Return the rows that this process makes of the files that it dares to parse, and which they are."""
     expected = expected_of(source, "")
@@ -148,7 +148,9 @@ def by_file(rows: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
     return {number: [row[1:] for row in sorted(members)] for number, members in found.items()}
 
 
-def compare(engine: SparkEngine, source: Source, files: Mapping[int, bytes], root: Path, *, spooled: bool) -> int:
+def compare(
+    engine: SparkEngine, source: DirectorySource, files: Mapping[int, bytes], root: Path, *, spooled: bool
+) -> int:
     """Read the files both ways; returns how many this process parsed."""
     folder = root / "inbox"
     folder.mkdir(parents=True)

@@ -18,7 +18,8 @@ from jobs.regions.plan import compile_application
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.ports import Outside
 from jobs.runtime.probing import changed_functions, probe, probe_if_changed
-from orchestration.assembly import Opened, Workplace, region_run, scan_region
+from orchestration.assembly import Opened, Workplace, region_run
+from orchestration.discovery import scan_region
 
 pytestmark = pytest.mark.spark
 

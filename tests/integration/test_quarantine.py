@@ -290,7 +290,7 @@ def test_fifty_thousand_files_are_scanned_at_once_and_taken_group_by_group(
 ) -> None:
     import psutil
 
-    from orchestration.assembly import scan_region
+    from orchestration.discovery import scan_region
 
     inbox = tmp_path / "inbox"
     inbox.mkdir()

@@ -25,12 +25,13 @@ from integration.test_dagster_sensor import Ticker
 
 import drainmark as dm
 from jobs.errors import Halted, InputChanged, RewindRefused, SpoolTooSmall, StoreRefused, StoreUnavailable
-from jobs.operators.directory_scan import Source
+from jobs.operators.directory_scan import DirectorySource
 from jobs.protocol.history import Outcome
 from jobs.protocol.triggers import VERSION, TriggerStatus
 from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace, open_application, scan_region
+from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.cli.main import invoke
+from orchestration.discovery import scan_region
 from orchestration.operations import Target, plan_reset, reset
 from resources.inputs import Inputs
 from resources.object_store import ObjectStore
@@ -95,7 +96,7 @@ def word_count(bucket: Bucket, **scan: Any) -> Opened:
     """Open word count on a bucket, its scan changed."""
     found = open_application("word_count", inputs=[bucket.uri])
     operators = [
-        replace(operator, scan=replace(operator.scan, **scan)) if isinstance(operator, Source) else operator
+        replace(operator, scan=replace(operator.scan, **scan)) if isinstance(operator, DirectorySource) else operator
         for operator in found.application.operators
     ]
     return replace(found, plan=compile_application(replace(found.application, operators=tuple(operators))))

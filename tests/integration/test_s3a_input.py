@@ -15,7 +15,8 @@ import pytest
 from integration.test_s3_input import REGION, Bucket, word_count
 
 from jobs.errors import InputChanged, InputMissing, StoreRefused
-from orchestration.assembly import Workplace, scan_region
+from orchestration.assembly import Workplace
+from orchestration.discovery import scan_region
 from resources.inputs import Inputs
 from resources.s3a import can_read, s3a_settings
 from resources.settings import Settings

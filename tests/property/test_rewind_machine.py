@@ -18,7 +18,8 @@ from jobs.errors import DrainmarkError, Fenced
 from jobs.failpoints import FailPoint, InjectedFailure, arm
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import RowKind
-from orchestration.assembly import Opened, Workplace, owning, region_run, scan_region
+from orchestration.assembly import Opened, Workplace, owning, region_run
+from orchestration.discovery import scan_region
 from orchestration.testing.processing import drive
 from resources.spark import SparkEngine
 

@@ -13,7 +13,7 @@ from graphs import GRAPHS, SECOND_REGION, SECOND_SINKS
 from scene import Scene, frozen
 
 from jobs.failpoints import FailPoint
-from orchestration.testing.matrix import actions, is_of_compaction, is_of_rewind, passings
+from orchestration.testing.matrix import actions, is_of_compaction, is_of_rewind, is_of_slices, passings
 
 Midway = Callable[..., Scene]
 
@@ -47,7 +47,7 @@ def steps(point: FailPoint) -> list[list[Any]]:
 def matrix() -> Iterator[Any]:
     """Yield (graph, point, action); the sample of the default run is not marked `recovery`."""
     for graph in GRAPHS:
-        for point in FailPoint:
+        for point in (point for point in FailPoint if not is_of_slices(point)):  # for those see test_source_matrix.py
             for action in actions(point):
                 in_sample = graph == "two_regions" and action in ("kill", "lost_reply")
                 marks = () if in_sample else (pytest.mark.recovery,)

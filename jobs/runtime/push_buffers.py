@@ -1,0 +1,184 @@
+"""The buffer of a `ReplayableStart`: a folder of numbered segments of JSON lines, the last one open (V146).
+
+    open-000000000007.jsonl     rows are appended; durable when `push` returns
+    segment-000000000006.jsonl  sealed: never changes, deleted by `purge`
+
+Any number of processes may push; one at a time holds the folder's lock. A line that a crash cut off is no row: nobody
+was told that it arrived, and the next push cuts it away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobs.failpoints import FailPoint, reach
+
+_OPEN, _SEALED, _END = "open-", "segment-", ".jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=False)
+class PushBuffer:
+    """A buffer in a folder, which is made by the first push.
+
+    Args:
+        rows: rows after which a segment is sealed.
+        seconds: age of its first row at which it is sealed.
+    """
+
+    folder: Path
+    rows: int
+    seconds: float
+
+    def push(self, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Append rows, all in one segment; return its number. They are durable when this returns.
+
+        Raises:
+            TypeError, ValueError: a row is no JSON object; nothing was appended.
+        """
+        lines = [_line(row) for row in rows]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            number, path = self._open()
+            if lines:
+                with path.open("r+b") as file:
+                    _cut_off(file)
+                    file.write(b"".join(lines))
+                    file.flush()
+                    os.fsync(file.fileno())
+            self._seal(number, path)
+        return number
+
+    def seal_if_due(self) -> None:
+        """Seal the open segment if it is full or old enough."""
+        if self._open_path() is None:
+            return
+        with self._locked():
+            path = self._open_path()
+            if path is not None:
+                self._seal(_number(path), path)
+
+    def sealed(self, after: int) -> Iterator[tuple[int, int]]:
+        """Yield number and bytes of the sealed segments behind one, in order."""
+        for path in sorted(self.folder.glob(f"{_SEALED}*{_END}")):
+            if _number(path) > after:
+                yield _number(path), path.stat().st_size
+
+    def segment(self, number: int) -> Path:
+        """Return the path of a sealed segment."""
+        return self.folder / f"{_SEALED}{number:012d}{_END}"
+
+    def purge(self, upto: int) -> None:
+        """Delete the sealed segments up to a number; again is harmless."""
+        doomed = [path for path in self.folder.glob(f"{_SEALED}*{_END}") if _number(path) <= upto]
+        if not doomed:
+            return
+        with self._locked():
+            self._open()  # the numbers go on from it when no segment is left
+            reach(FailPoint.PURGE_BEFORE)
+            for path in doomed:
+                path.unlink(missing_ok=True)
+            _sync(self.folder)
+            reach(FailPoint.PURGE_AFTER)
+
+    # --- under the lock ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _open_path(self) -> Path | None:
+        return max(self.folder.glob(f"{_OPEN}*{_END}"), default=None)
+
+    def _open(self) -> tuple[int, Path]:
+        """Return the open segment; after a crash between sealing and opening it is made here."""
+        path = self._open_path()
+        if path is None:
+            last = max((_number(path) for path in self.folder.glob(f"{_SEALED}*{_END}")), default=0)
+            path = self.folder / f"{_OPEN}{last + 1:012d}{_END}"
+            path.touch()
+            _sync(self.folder)
+        return _number(path), path
+
+    def _seal(self, number: int, path: Path) -> None:
+        with path.open("r+b") as file:
+            _cut_off(file)
+            size = file.tell()
+            if not size or not (self._is_old(path) or _is_full(file, self.rows)):
+                return
+            os.fsync(file.fileno())
+        reach(FailPoint.SEAL_BEFORE)
+        path.rename(self.segment(number))
+        _sync(self.folder)
+        reach(FailPoint.SEAL_AFTER)
+        self._open()
+
+    def _is_old(self, path: Path) -> bool:
+        with path.open("rb") as file:
+            first = json.loads(file.readline())
+        # A clock that was set back must not keep a segment open for the whole jump.
+        age = time.time() - float(first.get(PUSHED_AT, 0.0))
+        return not 0 <= age < self.seconds
+
+
+PUSHED_AT = "_pushed_at"
+"""In every stored row: when it was pushed, in seconds since 1970; no column of the stream."""
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    if not isinstance(row, Mapping):
+        raise TypeError(f"a row is a mapping by column, not {type(row).__name__}")
+    text = json.dumps({PUSHED_AT: time.time(), **row}, ensure_ascii=False, allow_nan=False, default=_plain)
+    return f"{text}\n".encode()
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix(_OPEN).removeprefix(_SEALED).removesuffix(_END))
+
+
+def _cut_off(file: Any) -> None:
+    """Leave the file's end behind the last complete line."""
+    end = file.seek(0, os.SEEK_END)
+    if not end:
+        return
+    place = end
+    while place:
+        start = max(0, place - 65_536)
+        file.seek(start)
+        found = file.read(place - start).rfind(b"\n")
+        if found >= 0:
+            place = start + found + 1
+            break
+        place = start
+    if place != end:
+        file.truncate(place)
+    file.seek(place)
+
+
+def _is_full(file: Any, rows: int) -> bool:
+    file.seek(0)
+    return sum(1 for _ in file) >= rows
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,131 @@
+"""From what sources have to triggers: each slice of an operator-driven start, or a period's slice over all starts.
+
+Pure but for what the sources look at: cutting claims nothing, and two who cut at once cut the same next slice, of which
+the registry takes one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jobs.operators.sources import Cut, Position, Reach, Slice, SlicedSource, Source
+from jobs.protocol.triggers import KIND, PERIOD, SLICES, NewTrigger, slices_of
+
+SMALLEST_BYTES = 1024 * 1024
+LARGEST_BYTES = 64 * 1024**3
+
+LIMIT = "limit"
+"""In a period's identity: the bytes that its slice was allowed."""
+
+DROPPED = "dropped_ticks"
+"""In a period's identity: ticks of a free-running clock that passed while the state before it was under way (K7)."""
+
+NUMBER = "number"
+_TO = "to"
+
+
+def positions(newest: Mapping[str, Any] | None) -> dict[str, Position | None]:
+    """Return where each start stands behind a trigger, by its identity; nothing behind none.
+
+    The newest trigger in the region's order knows all: every slice begins where the one before it ended, whatever
+    became of that.
+    """
+    return {name: taken[_TO] for name, taken in slices_of(newest or {}).items()}
+
+
+def cut_one(source: Source, after: Position | None, reach: Reach) -> NewTrigger | None:
+    """Return the next trigger of an operator-driven start that gives slices."""
+    piece = source.next_slice(after, reach, Cut(source=source.name))
+    if piece is None or not isinstance(source, SlicedSource):
+        return None
+    identity = {KIND: source.reads.kind, SLICES: {source.name: piece.to_json()}}
+    return _trigger(source.reads.label(piece, source.name, reach), identity, piece.size_bytes)
+
+
+def cut_all(source: Source, newest: Mapping[str, Any] | None, reach: Reach, most: int) -> Iterator[NewTrigger]:
+    """Yield the triggers of an operator-driven start that are there now, in order, at most so many."""
+    after = positions(newest).get(source.name)
+    for _ in range(most):
+        trigger = cut_one(source, after, reach)
+        if trigger is None:
+            return
+        yield trigger
+        after = slices_of(trigger.identity)[source.name][_TO]
+
+
+def cut_period(
+    sources: Sequence[Source],
+    newest: Mapping[str, Any] | None,
+    reach: Reach,
+    *,
+    limit: int | None,
+    dropped: int = 0,
+    with_endless: bool = True,
+) -> NewTrigger | None:
+    """Return what all starts have at a tick as one trigger; None where none has anything new (V40).
+
+    A start that has nothing takes part with an empty slice, so that the newest trigger knows where every start stands;
+    one that the code does not have any more is carried along.
+
+    Args:
+        limit: bytes of the slice, of which every start gets the same share; None for no bound.
+        with_endless: whether endless starts are a reason for a slice; they take part in any case.
+    """
+    before = positions(newest)
+    share = max(1, limit // len(sources)) if limit is not None else None
+    slices = {name: Slice(start=after, end=after or {}, size_bytes=0).to_json() for name, after in before.items()}
+    size, has_news = 0, False
+    for source in sources:
+        cut = Cut(source=source.name, max_bytes=share, is_periodic=True)
+        piece = source.next_slice(before.get(source.name), reach, cut)
+        if piece is None:
+            after = before.get(source.name)
+            slices[source.name] = {"from": after, _TO: after, "bytes": 0}
+            continue
+        slices[source.name] = piece.to_json()
+        size += piece.size_bytes
+        has_news |= with_endless or not source.is_endless
+    if not has_news:
+        return None
+    number = int((newest or {}).get(NUMBER, 0)) + 1
+    identity: dict[str, Any] = {KIND: PERIOD, NUMBER: number, SLICES: slices, LIMIT: limit}
+    if dropped:
+        identity[DROPPED] = dropped
+    return _trigger(f"{PERIOD}:{reach.region}#{number}", identity, size)
+
+
+def slice_of(identity: Mapping[str, Any], source: str) -> Slice | None:
+    """Return what a trigger takes of a start; None for nothing."""
+    taken = slices_of(identity).get(source)
+    if taken is None or taken["from"] == taken[_TO]:
+        return None
+    return Slice.from_json(taken)
+
+
+def next_limit(limit: int, *, taken: int, seconds: float, period: float) -> int:
+    """Return how many bytes the next slice may have, so that with a backlog a state takes about a period.
+
+    Args:
+        limit: of the last slice.
+        taken: bytes of the last slice; one that was far from its limit tells nothing of what would be too much.
+        seconds: that its state took.
+        period: seconds; what takes up to half of it is doubled, what takes longer than it is halved.
+    """
+    if seconds > period:
+        return max(min(SMALLEST_BYTES, limit), limit // 2)
+    if seconds <= period / 2 and taken * 2 >= limit:
+        return min(LARGEST_BYTES, limit * 2)
+    return limit
+
+
+def dropped_ticks(seconds: float, period: float) -> int:
+    """Return how many ticks of a clock that never waits pass during a state: they ask for nothing (E15, K7)."""
+    return math.floor(seconds / period) if period > 0 else 0
+
+
+def _trigger(uri: str, identity: Mapping[str, Any], size: int) -> NewTrigger:
+    key = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return NewTrigger(uri=uri, identity=identity, identity_key=key, size_bytes=size)

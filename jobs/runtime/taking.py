@@ -1,0 +1,336 @@
+"""What a group takes in from all starts of its region: files, slices of files, and slices of rows.
+
+Files of an operator-driven region go to one `Intake`, an id a file. Of slices the files become a group of their own,
+numbered from 1, and get the id of their slice afterwards: so they are inspected, parsed, counted and quarantined as any
+other files are. Rows that a source gives are taken as they are, in the types that it declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import BadInput, InputChanged, InputMissing, SliceLost
+from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE
+from jobs.operators.directory_scan import DirectorySource
+from jobs.operators.sources import FileSlices, Reach, RowSlices, SlicedSource, Source
+from jobs.protocol.triggers import FILE, kind_of
+from jobs.runtime.frames import with_source_file
+from jobs.runtime.intake import Intake
+from jobs.runtime.parsing import Parsed
+from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
+from jobs.runtime.slice_files import files_of_slices
+from jobs.runtime.slicing import slice_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from jobs.runtime.materialising import Materialiser
+    from jobs.runtime.ports import Outside
+
+Numbered = Callable[[int], Any]
+"""A batch that waits for the number of its first row."""
+
+_BLOCK = 1 << 40
+"""No file is that long: the place of a file in its slice and the place of a row in its file make one number."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Taking:
+    """Takes in one attempt's input; used once.
+
+    Attributes:
+        rows_in: by id, rows accepted and quarantined.
+        quarantined: by id, rows of the quarantine table.
+        remarks: by id, what the history is to say: why a file was quarantined whole, for example.
+    """
+
+    sources: Sequence[Source]
+    group: Group
+    outside: Outside
+    materialiser: Materialiser
+    rows_in: dict[int, int] = field(default_factory=dict)
+    quarantined: dict[int, int] = field(default_factory=dict)
+    remarks: dict[int, str] = field(default_factory=dict)
+    _folder: Path = field(init=False)
+    _inboxes: list[Inbox] = field(default_factory=list)
+    _intakes: list[tuple[Intake, Mapping[int, int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._folder = self.outside.store.inbox(self.group.epoch, self.group.attempt)
+        self.rows_in.update(dict.fromkeys((member.sequence_id for member in self.group.members), 0))
+
+    def take(self) -> dict[str, DataFrame]:
+        """Return the rows of every stream that a source gives, by the stream's name.
+
+        Raises:
+            BadInput, AccountingError: see `Intake.take`.
+            InputChanged, InputMissing: a file is not what was scanned.
+            SliceLost: a slice cannot be read any more as it was cut.
+        """
+        frames: dict[str, DataFrame] = {}
+        for source in self.sources:
+            if all(kind_of(member.trigger.identity) == FILE for member in self.group.members):
+                frames.update(self._files(source))
+            elif isinstance(source, SlicedSource) and isinstance(source.reads, RowSlices):
+                frames[source.stream("")] = self._rows(source, source.reads)
+            else:
+                frames.update(self._sliced_files(source))
+        return frames
+
+    def check(self) -> None:
+        """Compare every file with what it was when it was found, after reading (H24).
+
+        Raises:
+            InputChanged, InputMissing, SliceLost: see `take`.
+        """
+        for inbox in self._inboxes:
+            if inbox.group is self.group:
+                inbox.check()
+            else:
+                with self._losing(self.sources[0]):
+                    inbox.check()
+
+    def remove(self) -> None:
+        """Delete what lies in the attempt's inbox."""
+        Inbox(self._folder, self.group, self.outside.inputs).remove()
+
+    def quarantine_rows(self) -> pa.Table | None:
+        """Return the rows of the quarantine table, in the order of the ids; None for none."""
+        import pyarrow as pa
+
+        tables = []
+        for intake, ids in self._intakes:
+            rows = intake.quarantine.rows(intake.uris())
+            if rows is None:
+                continue
+            place = rows.column_names.index(SEQUENCE_ID)
+            numbers = [ids.get(number, number) for number in rows[SEQUENCE_ID].to_pylist()]
+            tables.append(rows.set_column(place, rows.schema.field(place), pa.array(numbers, pa.int64())))
+        return pa.concat_tables(tables).sort_by(SEQUENCE_ID) if tables else None
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def _files(self, source: Source) -> dict[str, DataFrame]:
+        """Read files that are triggers."""
+        if not isinstance(source, DirectorySource):
+            msg, remedy = f"{source.name!r} reads no files, and files are pending", "reset the region, or skip them"
+            raise SliceLost(msg, operator=source.name, location=source.location, remedy=remedy)
+        inbox = Inbox(self._folder, self.group, self.outside.inputs)
+        self._inboxes.append(inbox)
+        inbox.fill(in_place=True)
+        return self._taken(source, inbox, {})
+
+    def _sliced_files(self, source: Source) -> dict[str, DataFrame]:
+        """Read the files of slices, and give each row the id of its slice."""
+        with self._losing(source):
+            ids, files, inputs = files_of_slices(source, self.group, self.outside)
+        reader = _reader_of(source)
+        if not files:
+            session = self.outside.engine.session
+            return {
+                source.stream(output): empty_rows(session, source, output, self.outside.reach)
+                for output in source.outputs
+            }
+        members = tuple(Assigned(sequence_id=number, trigger=file) for number, file in enumerate(files, 1))
+        group = Group(members=members, epoch=self.group.epoch, attempt=self.group.attempt)
+        inbox = Inbox(self._folder / source.name, group, inputs)
+        self._inboxes.append(inbox)
+        with self._losing(source):
+            inbox.fill(in_place=True)
+            frames = self._taken(reader, inbox, ids)
+        return {name: renumbered(frame, ids) for name, frame in frames.items()}
+
+    def _taken(self, reader: DirectorySource, inbox: Inbox, ids: Mapping[int, int]) -> dict[str, DataFrame]:
+        intake = Intake(
+            session=self.outside.engine.session, group=inbox.group, inbox=inbox, materialiser=self.materialiser
+        )
+        self._intakes.append((intake, ids))
+        try:
+            frames = intake.take([reader])
+        except Exception:
+            inbox.check()  # a file that changes while it is read is not a bad one (I3)
+            raise
+        for number, rows in intake.rows_in.items():
+            _add(self.rows_in, ids.get(number, number), rows)
+        for number, rows in intake.quarantine.counts().items():
+            _add(self.quarantined, ids.get(number, number), rows)
+        for number, why in intake.quarantine.files.items():
+            file = inbox.group.member(number).trigger.uri
+            self._remark(ids.get(number, number), f"{file}: {why}" if ids else why)
+        return frames
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def _rows(self, source: SlicedSource, reads: RowSlices) -> DataFrame:
+        schema = row_type(source, "", self.outside.reach)
+        parsed = Parsed()
+        for member in self.group.members:
+            piece = slice_of(member.trigger.identity, source.name)
+            if piece is None:
+                continue
+            with self._losing(source):
+                batches = _placed(
+                    _tagged(source, member, batch, arrow_schema(schema))
+                    for batch in reads.read(piece, self.outside.reach)
+                )
+                rows = self._write(f"{source.name}-{member.sequence_id:019d}", batches, schema, parsed)
+            _add(self.rows_in, member.sequence_id, rows)
+            if (remark := reads.remark(piece, rows)) is not None:
+                self._remark(member.sequence_id, remark)
+        frame = self.materialiser.parsed(parsed, schema)
+        return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
+
+    def _write(self, stem: str, batches: Iterator[pa.RecordBatch], schema: StructType, parsed: Parsed) -> int:
+        """Read one slice into memory, or into a Parquet file where the group is large; return its rows."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        wanted, rows = arrow_schema(schema), 0
+        if self.materialiser.small:
+            table = pa.Table.from_batches(batches, wanted)
+            if table.num_rows:
+                parsed.tables.append(table)
+            return int(table.num_rows)
+        path = self._folder / f"{stem}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(path, wanted) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        parsed.paths.append(str(path))
+        return rows
+
+    # --- both --------------------------------------------------------------------------------------------------------
+
+    def _remark(self, number: int, text: str) -> None:
+        self.remarks[number] = f"{self.remarks[number]}; {text}" if number in self.remarks else text
+
+    @contextmanager
+    def _losing(self, source: Source) -> Iterator[None]:
+        """Say of what cannot be read as it was that the slice is lost: no scan will find it anew."""
+        try:
+            yield
+        except (InputChanged, InputMissing) as error:
+            first = self.group.members[0].trigger
+            raise SliceLost(
+                error.message, operator=source.name, location=source.location,
+                remedy=f"{error.remedy}; or: drainmark skip {first.region} --file '{first.uri}' --reason '…'",
+                trigger=first.uri,
+            ) from error  # fmt: skip
+
+
+def _reader_of(source: Source) -> DirectorySource:
+    """Return what reads the files of a source of slices."""
+    if isinstance(source, DirectorySource):
+        return source
+    reads = source.reads if isinstance(source, SlicedSource) else None
+    if not isinstance(reads, FileSlices):
+        raise TypeError(f"{source.name!r} gives no files")
+    return DirectorySource(name=source.name, location=source.location, scan=reads.scan, function=source.function)
+
+
+def _add(counts: dict[int, int], number: int, rows: int) -> None:
+    counts[number] = counts.get(number, 0) + rows
+
+
+def renumbered(frame: DataFrame, ids: Mapping[int, int]) -> DataFrame:
+    """Return the rows of numbered files with the ids of their slices; `_position` is that in the slice.
+
+    Args:
+        ids: number of a file -> id of its slice, both ascending.
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for number, sequence_id in ids.items():
+        first.setdefault(sequence_id, number)
+        last[sequence_id] = number
+    whens = [(f"{SEQUENCE_ID} <= {last[number]}", number, first[number]) for number in last]
+    chosen = " ".join(f"when {condition} then {number}" for condition, number, _ in whens)
+    begun = " ".join(f"when {condition} then {start}" for condition, _, start in whens)
+    block = f"({SEQUENCE_ID} - case {begun} end) * {_BLOCK} + {POSITION}.block"
+    others = [f"`{name.replace('`', '``')}`" for name in frame.columns if name not in (SEQUENCE_ID, POSITION)]
+    return frame.selectExpr(
+        f"cast(case {chosen} end as bigint) as {SEQUENCE_ID}",
+        f"struct(cast({block} as bigint) as block, {POSITION}.row as row) as {POSITION}",
+        *others,
+    )
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def row_type(source: Source, output: str, reach: Reach) -> StructType:
+    """Return the type of a source's rows as read: tags, then its columns."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import LongType, StructType
+
+    columns = source.columns(reach, output)
+    if isinstance(columns, str):
+        declared = StructType.fromDDL(columns)
+    else:
+        declared = from_arrow_schema(columns, prefer_timestamp_ntz=True)
+    place = StructType().add("block", LongType()).add("row", LongType())
+    schema = StructType().add(SEQUENCE_ID, LongType()).add(POSITION, place)
+    for column in declared.fields:
+        schema.add(column.name, column.dataType)
+    return schema
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return a Spark type as Arrow has it."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    found: pa.Schema = to_arrow_schema(schema)
+    return found
+
+
+def empty_rows(session: SparkSession, source: Source, output: str, reach: Reach) -> DataFrame:
+    """Return no rows with the columns that a source's rows have as they are read."""
+    from pyspark.sql.types import StringType
+
+    return session.createDataFrame([], row_type(source, output, reach).add(SOURCE_FILE, StringType()))
+
+
+def _tagged(source: SlicedSource, member: Assigned, batch: pa.RecordBatch, schema: pa.Schema) -> Numbered:
+    """Return a batch in the types that the source declares, waiting for the number of its first row.
+
+    Raises:
+        BadInput: a column is missing, or its values do not fit.
+    """
+    import pyarrow as pa
+
+    columns = []
+    for column in schema:
+        if column.name in (SEQUENCE_ID, POSITION):
+            continue
+        try:
+            columns.append(batch.column(column.name).cast(column.type))
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise BadInput(
+                f"{member.trigger.uri}: column {column.name!r} does not fit {column.type}: {error}",
+                operator=source.name, location=source.location, trigger=member.trigger.uri,
+                remedy=f"declare another schema at {source.name!r}, or cast the column where it comes from",
+            ) from error  # fmt: skip
+
+    def numbered(first: int) -> pa.RecordBatch:
+        number = batch.num_rows
+        block, row = pa.array([0] * number, pa.int64()), pa.array(range(first, first + number), pa.int64())
+        place = pa.StructArray.from_arrays([block, row], ["block", "row"])
+        ids = pa.array([member.sequence_id] * number, pa.int64())
+        return pa.record_batch([ids, place.cast(schema.field(POSITION).type), *columns], schema=schema)
+
+    return numbered
+
+
+def _placed(batches: Iterator[Numbered]) -> Iterator[pa.RecordBatch]:
+    row = 0
+    for numbered in batches:
+        batch = numbered(row)
+        row += batch.num_rows
+        yield batch

@@ -1,0 +1,111 @@
+"""What sources reach outside of the process (`jobs.operators.sources.Reach`): files, tables, databases, buffers, lists.
+
+Addresses and credentials stand in the settings; nothing that a source keeps holds any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import InputMissing, UsageError
+from jobs.runtime.folder_slices import queue_of
+from resources.locations import S3, Folder, folder_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jobs.protocol.triggers import Trigger
+    from resources.registry import Registry
+    from resources.settings import Settings
+
+_MOST_FILES = 50_000
+_READABLE = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "deletionVectors", "invariants"})
+"""Features of a Delta table with which its added files can be read as they are; deletion vectors show in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionReach:
+    """The reach of one region's starts.
+
+    Args:
+        tables: the folder of `checkpoints/`, `state/`, `lake/` and, for files of slices, `slices/`.
+    """
+
+    region: str
+    settings: Settings
+    tables: Folder
+    registry: Registry = field(repr=False)
+
+    def path(self, path: str) -> Path:
+        return self.settings.project_root / path
+
+    def table(self, name: str) -> Folder:
+        if "://" not in name and not Path(name).is_absolute():
+            return self.tables / f"lake/{name}"
+        return folder_of(name, self.settings)
+
+    def newest_version(self, name: str) -> tuple[int, str, pa.Schema]:
+        import pyarrow as pa
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        from resources.delta_commits import open_table
+
+        folder = self.table(name)
+        try:
+            table = open_table(folder) if folder.uri.startswith(S3) else DeltaTable(folder.uri)
+        except TableNotFoundError as error:
+            remedy = "make it first: its columns are not known before"
+            raise UsageError(f"there is no Delta table {folder}", remedy=remedy) from error
+        protocol = table.protocol()
+        unknown = sorted(set(protocol.reader_features or ()) - _READABLE)
+        if unknown or protocol.min_reader_version == 2:  # 2 is column mapping
+            what = ", ".join(unknown) or "columnMapping"
+            msg = f"the table {folder} uses {what}, which a TableSource cannot read"
+            raise UsageError(msg, remedy="read a copy without it", table=folder.uri)
+        return int(table.version()), str(table.metadata().id), pa.schema(table.schema())
+
+    def database(self, name: str) -> Any:
+        url = self.settings.databases.get(name)
+        if url is None:
+            known = ", ".join(sorted(self.settings.databases)) or "none"
+            place = f'in drainmark.toml, [databases]: {name} = "URL", or DRAINMARK_DATABASES__{name.upper()}'
+            raise UsageError(f"the settings have no database {name!r}", remedy=f"{place} (known: {known})")
+        return _engine(url.replace("{home}", str(self.settings.home)))
+
+    def buffer(self, source: str) -> Path:
+        return self.settings.home.joinpath("buffers", *self.region.split("/"), source)
+
+    def queued(self, source: str, after: int, max_bytes: int | None) -> list[Trigger]:
+        return self.registry.pending(queue_of(self.region, source), _MOST_FILES, max_bytes, after=after)
+
+    def keep_list(self, source: str, number: int, text: str) -> str:
+        import pyarrow as pa
+
+        content = text.encode()
+        name = f"{self.region}/{source}/{number:012d}-{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
+        with suppress(FileExistsError):  # its name says what is in it
+            (self.tables / "slices").write(name, pa.py_buffer(content))
+        return name
+
+    def kept_list(self, name: str) -> str:
+        source = (self.tables / "slices").source(name)
+        try:
+            return Path(source).read_text() if isinstance(source, str) else source.read().decode()
+        except FileNotFoundError as error:
+            msg = f"the list of a slice's files is gone: slices/{name}"
+            raise InputMissing(msg, remedy="restore it from a backup", triggers=()) from error
+
+
+@lru_cache(maxsize=16)
+def _engine(url: str) -> Any:
+    """Return the engine of a database; its connections are not kept while nobody reads."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import NullPool
+
+    return create_engine(url, poolclass=NullPool, hide_parameters=True)

@@ -1,0 +1,206 @@
+"""`TableSource` on real Delta tables, `DatabaseSource` on a real database; no Spark (V144)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import drainmark as dm
+from jobs.errors import InputChanged, InputMissing, UsageError
+from jobs.operators.sources import Cut, Position, RowSlices, Slice
+from orchestration.assembly import Workplace
+from resources.reach import RegionReach
+from resources.settings import Settings
+
+ONE = Cut(source="s")
+TICK = Cut(source="s", is_periodic=True)
+QUERY = "select id, name from people where id > :after and id <= :upto order by id"
+
+
+@pytest.fixture
+def reach(tmp_path: Path) -> Iterator[RegionReach]:
+    settings = Settings(
+        home=tmp_path / "home", project_root=tmp_path,
+        databases={"here": f"sqlite:///{tmp_path / 'people.db'}"},
+        registry_url=f"sqlite:///{tmp_path / 'registry.db'}",
+    )  # fmt: skip
+    place = Workplace(settings)
+    yield place.reach("app/s")
+    place.registry.close()
+
+
+def slices(source: RowSlices, reach: RegionReach, after: Position | None = None, cut: Cut = ONE) -> list[Slice]:
+    found: list[Slice] = []
+    while (piece := source.next_slice(after, reach, cut)) is not None:
+        found.append(piece)
+        after = json.loads(json.dumps(piece.end))  # as the registry gives it back
+    return found
+
+
+def values(source: RowSlices, reach: RegionReach, piece: Slice, column: str) -> list[Any]:
+    return [value for batch in source.read(piece, reach) for value in batch.column(column).to_pylist()]
+
+
+# --- versions --------------------------------------------------------------------------------------------------------
+
+
+def table_of(reach: RegionReach, *parts: list[int], **options: Any) -> Path:
+    path = reach.settings.home / "lake" / "orders"
+    for numbers in parts:
+        write_deltalake(str(path), pa.table({"n": numbers, "p": ["x" if n % 2 else "y" for n in numbers]}),
+                        mode="append", **options)  # fmt: skip
+    return path
+
+
+@pytest.mark.parametrize("partitions", [None, ["p"]])
+def test_each_version_is_what_it_added(reach: RegionReach, partitions: list[str] | None) -> None:
+    path = table_of(reach, [1, 2], [3], partition_by=partitions)
+    source = dm.TableSource("orders")
+    found = slices(source, reach)
+    assert [piece.end["version"] for piece in found] == [0, 1]
+    assert [sorted(values(source, reach, piece, "n")) for piece in found] == [[1, 2], [3]]
+    assert sorted(values(source, reach, found[0], "p")) == ["x", "y"]
+    assert source.label(found[1], "s", reach) == "delta:orders#1"
+    DeltaTable(str(path)).optimize.compact()
+    assert slices(source, reach, found[1].end) == [], "compaction adds no rows"
+    table_of(reach, [4], partition_by=partitions)
+    (later,) = slices(source, reach, found[1].end)
+    assert (later.end["version"], values(source, reach, later, "n")) == (3, [4])
+    assert sorted(values(source, reach, found[0], "n")) == [1, 2], "a version is read again from its own files"
+
+
+def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(reach: RegionReach) -> None:
+    table_of(reach, [1], [2], [3])
+    source = dm.TableSource("orders", starting_version=1)
+    (everything,) = slices(source, reach, cut=TICK)
+    assert sorted(values(source, reach, everything, "n")) == [2, 3]
+    bounded = slices(source, reach, cut=Cut(source="s", is_periodic=True, max_bytes=1))
+    assert [piece.end["version"] for piece in bounded] == [1, 2]
+
+
+def test_a_version_that_rewrites_rows_halts_or_is_passed_over(reach: RegionReach) -> None:
+    path = table_of(reach, [1, 2])
+    DeltaTable(str(path)).delete("n = 1")
+    table_of(reach, [5])
+    first = dm.TableSource("orders").next_slice(None, reach, TICK)
+    assert first is not None
+    assert first.end["version"] == 0, "what comes before is taken first"
+    with pytest.raises(InputChanged) as caught:
+        dm.TableSource("orders").next_slice(first.end, reach, TICK)
+    assert "version 1" in caught.value.message
+    assert 'on_change="ignore"' in (caught.value.remedy or "")
+    lenient = dm.TableSource("orders", on_change="ignore")
+    found = slices(lenient, reach)
+    assert [piece.end["version"] for piece in found] == [0, 2]
+    assert values(lenient, reach, found[1], "n") == [5]
+
+
+def test_what_was_vacuumed_or_never_was_is_named(reach: RegionReach) -> None:
+    source = dm.TableSource("orders")
+    with pytest.raises(UsageError):
+        source.next_slice(None, reach, ONE)
+    path = table_of(reach, [1], [2])
+    first, second = slices(source, reach)
+    for file in path.glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(InputMissing):
+        list(source.read(first, reach))
+    (path / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(InputMissing) as caught:
+        list(source.read(second, reach))
+    assert "version 1" in caught.value.message
+
+
+def test_another_table_under_the_same_name_is_found(reach: RegionReach) -> None:
+    path = table_of(reach, [1])
+    source = dm.TableSource("orders")
+    (first,) = slices(source, reach)
+    shutil.rmtree(path)
+    table_of(reach, [1], [2])
+    with pytest.raises(InputChanged):
+        slices(source, reach, first.end)
+
+
+# --- queries ---------------------------------------------------------------------------------------------------------
+
+
+def people(reach: RegionReach, *ids: int) -> None:
+    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+        connection.execute("create table if not exists people (id integer, name text)")
+        connection.executemany("insert into people values (?, ?)", [(n, f"p{n}") for n in ids])
+
+
+def test_ranges_of_the_cursor_lie_one_behind_the_other(reach: RegionReach) -> None:
+    source = dm.DatabaseSource("here", QUERY, schema="id bigint, name string", rows=2)
+    people(reach)
+    assert slices(source, reach) == []
+    people(reach, 1, 2, 3, 5, 5, 5, 6)
+    found = slices(source, reach)
+    assert [piece.end["upto"] for piece in found] == [2, 5, 6]
+    assert [piece.facts["rows"] for piece in found] == [2, 4, 1], "rows of one cursor value stay together"
+    assert [values(source, reach, piece, "id") for piece in found] == [[1, 2], [3, 5, 5, 5], [6]]
+    assert source.label(found[1], "s", reach) == "query:s#2..5"
+    (whole,) = slices(source, reach, cut=TICK)
+    assert whole.end["upto"] == 6
+
+
+def test_a_range_that_has_other_rows_when_it_is_read_is_remarked(reach: RegionReach) -> None:
+    source = dm.DatabaseSource("here", QUERY, schema="id bigint, name string")
+    people(reach, 1, 3)
+    (piece,) = slices(source, reach)
+    people(reach, 2)
+    assert values(source, reach, piece, "id") == [1, 2, 3]
+    assert source.remark(piece, 2) is None
+    assert source.remark(piece, 3) == "2 rows were found, and 3 when they were read"
+
+
+def test_times_and_texts_are_cursors_too(reach: RegionReach) -> None:
+    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+        connection.execute("create table seen (at text, name text)")
+        moments = [("2026-01-01 10:00:00", "a"), ("2026-01-02 10:00:00.5", "b"), ("2026-01-03 00:00:00", "c")]
+        connection.executemany("insert into seen values (?, ?)", moments)
+    query = "select at, name from seen where at > :after and at <= :upto order by at"
+    for start in ("", "2026-01-01 12:00:00"):
+        source = dm.DatabaseSource("here", query, cursor="at", schema="at string, name string", rows=1, start=start)
+        names = [values(source, reach, piece, "name") for piece in slices(source, reach)]
+        assert names == [["a"], ["b"], ["c"]][1 if start else 0 :]
+
+
+def test_no_address_is_in_the_code_the_fingerprint_or_a_message(reach: RegionReach) -> None:
+    rules = {rule for rule, _, _ in dm.DatabaseSource("sqlite:///x", QUERY, schema="id int").problems("periodic")}
+    assert rules == {"DATABASE_URL"}
+    source = dm.DatabaseSource("there", QUERY, schema="id bigint")
+    assert str(reach.settings.project_root) not in json.dumps(source.fingerprint())
+    with pytest.raises(UsageError) as caught:
+        source.next_slice(None, reach, ONE)
+    assert "there" in caught.value.message
+    assert "people.db" not in f"{caught.value} {reach.settings!r}"
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"query": "select id from people"}, "QUERY"),
+        ({"schema": ""}, "SCHEMA_MISSING"),
+        ({"cursor": "id; drop table people"}, "CURSOR"),
+        ({"rows": 0}, "QUERY_ROWS"),
+        ({"start": 1.5}, "START"),
+    ],
+)
+def test_what_does_not_fit_a_query_is_refused(change: dict[str, Any], rule: str) -> None:
+    arguments = {"database": "here", "query": QUERY, "schema": "id bigint", **change}
+    assert rule in {found for found, _, _ in dm.DatabaseSource(**arguments).problems("periodic")}
+
+
+def test_a_time_as_start_is_a_time_again_after_the_registry() -> None:
+    source = dm.DatabaseSource("here", QUERY, schema="id bigint", start=dt.datetime.fromisoformat("2026-01-01"))
+    assert source._value({"upto": "2026-01-02 10:00:00.500000"}) == dt.datetime.fromisoformat("2026-01-02 10:00:00.5")

@@ -1,0 +1,262 @@
+"""Periodic regions: one state over all starts, a period apart; folders in them, and what is lost and found again.
+
+The clock is the test's where the period is meant (E2, E15); else the period is 0, one state of all that is there (K8).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import drainmark as dm
+from jobs.errors import Halted, InputChanged, RegistryLost, RewindRefused, UsageError
+from jobs.graph.application import Application, application, build_application
+from jobs.protocol.triggers import TriggerStatus
+from jobs.runtime.folder_slices import queue_of
+from orchestration.assembly import Workplace, open_application
+from orchestration.discovery import Tick, pace, scan_region, seconds_to_tick
+from orchestration.doctor.repairing import repair
+from orchestration.retries import Interruption, RunOptions, Watch, run_application
+from orchestration.testing.running import Result
+from orchestration.trace import Tracer
+
+pytestmark = pytest.mark.spark
+
+RunApp = Callable[..., Result]
+ROW = "k string, n bigint"
+LEFT = {"1.csv": "a,1\nb,2\n", "2.csv": "a,3\n"}
+RIGHT = {"1.csv": "a,10\n"}
+
+
+def two_folders(**parameters: Any) -> Application:
+    consistent = dm.consistent(**{"trigger": "periodic", "period": 0, **parameters})
+    with application("two_folders") as declared:
+
+        @consistent
+        @dm.source(dm.DirectoryScan(path="left", pattern="*.csv", format="csv", schema=ROW, settle=0))
+        def left(scanned: Any) -> Any:
+            return scanned
+
+        @consistent
+        @dm.source(dm.DirectoryScan(path="right", pattern="*.csv", format="csv", schema=ROW, settle=0))
+        def right(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def both(left: Any, right: Any) -> Any:
+            return dm.select(left, "k", "n", "source_file").unionByName(dm.select(right, "k", "n", "source_file"))
+
+        dm.sink(both, dm.DeltaAppend("all_rows"))
+        totals = dm.aggregate(both, keys=["k"], values={"total": dm.sum("n")}, name="totals_by_k")
+        dm.sink(totals, dm.DeltaUpsert("totals", keys=["k"]))
+    return build_application(declared)
+
+
+def totals(result: Result, at: int | None = None) -> dict[str, int]:
+    return {row["k"]: row["total"] for row in result.sink("totals", at)}
+
+
+def test_a_state_is_one_slice_over_all_starts(run_app: RunApp) -> None:
+    """V40, K8: what all starts have is one id; the next one is what came since; nothing new is no state."""
+    result = run_app(two_folders(), {"left": LEFT, "right": RIGHT})
+    (state,) = result.history
+    assert (state["trigger"], state["trigger_kind"], state["rows_in"]) == ("period:two_folders/left#1", "period", 4)
+    assert state["dropped_ticks"] == 0
+    assert totals(result) == {"a": 14, "b": 2}
+    files = {Path(row["source_file"]).name for row in result.sink("all_rows")}
+    assert files == {"1.csv", "2.csv"}
+    result.run()
+    assert len(result.history) == 1
+    result.add({"right": {"2.csv": "b,5\n"}}).run()
+    assert [state["rows_in"] for state in result.history] == [4, 1]
+    assert totals(result) == {"a": 14, "b": 7}
+    assert totals(result, at=1) == {"a": 14, "b": 2}
+    assert result.status["dropped_ticks"] == 0
+
+
+def test_a_rewind_replays_slices_as_they_were_cut(run_app: RunApp) -> None:
+    result = run_app(two_folders(), {"left": LEFT})
+    result.add({"right": RIGHT}).run()
+    before = result.sink("all_rows"), totals(result)
+    result.rewind(1)
+    assert totals(result) == {"a": 4, "b": 2}
+    result.run()
+    assert (result.sink("all_rows"), totals(result)) == before
+    assert [state["trigger"][-2:] for state in result.history] == ["#1", "#2"]
+
+
+def test_bad_rows_of_a_slice_are_quarantined_under_its_id(run_app: RunApp) -> None:
+    result = run_app(two_folders(), {"left": {"1.csv": "a,1\n"}})
+    result.add({"left": {"2.csv": "a,2\nb,x\n"}, "right": {"3.csv": "c,3\nd,y\ne,5\n"}}).run()
+    bad = result.quarantine()
+    assert [(row["_sequence_id"], row["raw"]) for row in bad] == [(2, "b,x"), (2, "d,y")]
+    assert [(state["rows_in"], state["rows_quarantined"]) for state in result.history] == [(1, 0), (5, 2)]
+
+
+def test_files_are_known_again_after_the_registry_is_lost(run_app: RunApp) -> None:
+    """H27: the lists that the states name say which files were taken; a scan finds the others."""
+    result = run_app(two_folders(), {"left": LEFT, "right": RIGHT})
+    result.add({"left": {"9.csv": "z,9\n"}}).run()
+    place, region = result.workplace, result.region
+    for file in place.home.glob("registry.db*"):
+        file.unlink()
+    place.registry.close()
+    place._registry = None
+    with pytest.raises(RegistryLost):
+        result.run()
+    repair(place)
+    assert {t.status for t in place.registry.by_order(queue_of(region.name, "left"), [1, 2, 3])} == {
+        TriggerStatus.COMMITTED
+    }
+    assert result.run().history[-1]["sequence_id"] == 2, "nothing is read twice"
+    result.add({"right": {"7.csv": "z,1\n"}}).run()
+    assert totals(result) == {"a": 14, "b": 2, "z": 10}
+
+
+def test_a_committed_file_that_changes_halts_as_anywhere(run_app: RunApp) -> None:
+    """I4: files that belong to a slice are committed files to the scan."""
+    result = run_app(two_folders(), {"left": LEFT})
+    changed = result.inbox.folders["left"] / "1.csv"
+    changed.write_text("a,100\n")
+    with pytest.raises(InputChanged):
+        result.run()
+
+
+def test_a_file_that_changes_between_scan_and_read_halts_the_region(run_app: RunApp) -> None:
+    result = run_app(two_folders(), {"left": LEFT})
+    result.add({"right": RIGHT})
+    scan_region(result.workplace, result.region)
+    (result.inbox.folders["right"] / "1.csv").unlink()
+    with pytest.raises(Halted) as caught:
+        result.run()
+    assert caught.value.facts["trigger"] == "period:two_folders/left#2"
+    assert "1.csv" in caught.value.message
+
+
+def test_a_rewind_behind_files_that_are_gone_names_the_slice(run_app: RunApp) -> None:
+    result = run_app(two_folders(), {"left": LEFT})
+    (result.inbox.folders["left"] / "2.csv").unlink()
+    with pytest.raises(RewindRefused) as caught:
+        result.rewind(0)
+    assert caught.value.facts["gone"] == ("period:two_folders/left#1",)
+
+
+def test_trace_finds_the_slice_of_a_file(run_app: RunApp) -> None:
+    result = run_app(two_folders(), {"left": LEFT})
+    result.add({"right": {"other.csv": "a,1\n"}}).run()
+    traced = Tracer.of(result.workplace, result.region.name).file("other.csv")
+    assert (traced["trigger"], traced["sequence_id"]) == ("period:two_folders/left#2", 2)
+
+
+def test_a_region_does_not_change_from_files_to_periods(run_app: RunApp) -> None:
+    def numbers() -> None:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.Beacon(rows=1, batches=2))
+        def clock(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(clock, dm.DeltaAppend("ticks"))
+
+    result = run_app(numbers)
+    result.run()
+    def periodic() -> None:
+        @dm.consistent(trigger="periodic", period=1.0)
+        @dm.source(dm.Beacon(rows=1))
+        def clock(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(clock, dm.DeltaAppend("ticks"))
+
+    with application("numbers") as declared:
+        periodic()
+    region = open_application(build_application(declared)).region()
+    with pytest.raises(UsageError):
+        scan_region(result.workplace, region)
+
+
+# --- when ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_period_counts_from_the_end_of_the_last_state_or_reset(run_app: RunApp) -> None:
+    """E2; and a tick while a slice waits asks for nothing (E15)."""
+    result = run_app(two_folders(period=10.0))
+    place, region = result.workplace, result.region
+    assert seconds_to_tick(region, place.history(region.name), 0.0) == 0.0, "the first one waits for nothing"
+    result.add({"left": {"1.csv": "a,1\n"}}).run()
+    ended = place.history(region.name).totals.last_commit
+    assert ended is not None
+    result.add({"left": {"2.csv": "a,2\n"}})
+    early = scan_region(place, region, tick=Tick.DUE, now=lambda: ended + 9.0)
+    assert (early.new, place.registry.pending_count(region.name)) == ((), 0)
+    assert scan_region(place, region, tick=Tick.DUE, now=lambda: ended + 10.0).new_count == 1
+    result.add({"left": {"3.csv": "a,3\n"}})
+    assert scan_region(place, region, tick=Tick.DUE, now=lambda: ended + 99.0).new_count == 0
+    result.run()
+    result.rewind(1)
+    history = place.history(region.name)
+    assert history.totals.last_reset is not None
+    assert seconds_to_tick(region, history, history.totals.last_reset + 4.0) == pytest.approx(6.0, abs=0.1)
+
+
+def test_a_slow_state_counts_the_ticks_that_it_made_pass(run_app: RunApp) -> None:
+    """K7: no queue of ticks, and a number of those that were dropped, in history and status."""
+    result = run_app(two_folders(period=0.001), {"left": {"1.csv": "a,1\n"}})
+    result.add({"left": {"2.csv": "a,2\n"}}).run()
+    first, second = result.history
+    assert first["dropped_ticks"] == 0
+    assert second["dropped_ticks"] >= first["drain_seconds"] / 0.001 - 1
+    assert result.status["dropped_ticks"] == second["dropped_ticks"]
+    place, region = result.workplace, result.region
+    newest = place.registry.newest(region.name)
+    assert newest is not None
+    limit, _ = pace(place, region, place.history(region.name), newest.identity)
+    assert limit is not None
+    assert limit < newest.identity["limit"], "a state that took longer than a period gets less to do"
+
+
+def test_run_takes_a_backlog_in_slices_until_nothing_is_new(run_app: RunApp, tmp_path: Path) -> None:
+    result = run_app(two_folders(period=600.0), None, settings={"slice_bytes": 16})
+    result.add({"left": {f"{n}.csv": "a,1\nb,1\n" for n in range(4)}})
+    with Interruption() as interruption:
+        (loop,) = run_application(
+            result.workplace, result.opened, result.regions, options=RunOptions(), watch=Watch(), run_id="r",
+            interruption=interruption,
+        )  # fmt: skip
+    assert loop.summary()["triggers"] >= 2
+    assert totals(result) == {"a": 4, "b": 4}
+    assert result.status["pending_triggers"] == 0
+
+
+def test_an_endless_beacon_gives_one_state_a_run(run_app: RunApp) -> None:
+    """E28: nobody can wait for its end."""
+
+    def ticking() -> None:
+        @dm.consistent(trigger="periodic", period=600.0)
+        @dm.source(dm.Beacon(rows=3))
+        def clock(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(clock, dm.DeltaAppend("ticks"))
+
+    result = run_app(ticking)
+    for expected in (3, 6):
+        with Interruption() as interruption:
+            run_application(
+                result.workplace, result.opened, result.regions, options=RunOptions(), watch=Watch(), run_id="r",
+                interruption=interruption,
+            )  # fmt: skip
+        assert sorted(row["n"] for row in result.sink("ticks")) == list(range(expected))
+
+
+def test_a_list_that_was_kept_is_kept_once(workplace: Workplace) -> None:
+    """A crash between the list and its trigger leaves a list that nobody names; the next cut writes the same."""
+    reach = workplace.reach("app/start")
+    text = json.dumps({"uri": "a"})
+    name = reach.keep_list("left", 3, text)
+    assert reach.keep_list("left", 3, text) == name
+    assert reach.keep_list("left", 3, text + " ") != name
+    assert reach.kept_list(name) == text

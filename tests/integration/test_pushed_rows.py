@@ -1,0 +1,144 @@
+"""Rows that are pushed: durable, a state a segment, purged when no replay can ask for them (V146, E27, N29)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import rows
+
+import drainmark as dm
+from jobs.errors import Halted, RewindRefused, UsageError
+from jobs.failpoints import FailPoint, arm
+from orchestration.assembly import Workplace, open_application, region_run
+from orchestration.cli.main import invoke
+from orchestration.operations import Target, plan_reset, reset
+from orchestration.pushing import push_to
+from orchestration.testing.processing import drive, scan
+from orchestration.testing.running import Result
+
+pytestmark = pytest.mark.spark
+
+RunApp = Callable[..., Result]
+
+
+def pushed(**parameters: Any) -> Callable[[], None]:
+    horizon = parameters.pop("rewind_horizon", 10_000)
+
+    def little() -> None:
+        @dm.consistent(trigger="operator-driven", rewind_horizon=horizon)
+        @dm.source(dm.ReplayableStart(schema="n bigint", seconds=0, **parameters))
+        def rows(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(rows, dm.DeltaAppend("pushed_rows"))
+
+    return little
+
+
+def give(result: Result, *numbers: int) -> Result:
+    for number in numbers:
+        push_to(result.workplace, result.region, [{"n": number}])
+    return result
+
+
+def segments(result: Result) -> list[str]:
+    folder = result.workplace.reach(result.region.name).buffer("rows")
+    return sorted(path.name[:20] for path in folder.glob("segment-*"))
+
+
+def numbers(result: Result) -> list[int]:
+    return [row["n"] for row in result.sink("pushed_rows")]
+
+
+def test_what_is_kept_to_the_horizon_is_replayed(run_app: RunApp) -> None:
+    result = give(run_app(pushed()), 1, 2, 3).run()
+    assert (numbers(result), len(segments(result))) == ([1, 2, 3], 3)
+    result.rewind(1).run()
+    assert numbers(result) == [1, 2, 3]
+    assert [state["trigger"] for state in result.history] == [f"segment:rows#{n}" for n in (1, 2, 3)]
+
+
+def test_what_no_rewind_can_ask_for_is_purged(run_app: RunApp) -> None:
+    result = run_app(pushed(rewind_horizon=1))
+    for number in (1, 2, 3):
+        give(result, number).run()
+    assert len(segments(result)) == 1, "the horizon reaches back to the state before the last"
+    assert numbers(give(result, 4).run()) == [1, 2, 3, 4]
+
+
+def test_what_is_purged_at_once_cannot_be_replayed_and_says_so(run_app: RunApp) -> None:
+    result = give(run_app(pushed(purge="checkpointed")), 1, 2).run()
+    assert segments(result) == []
+    result.rewind(1)
+    with pytest.raises(Halted) as caught:
+        result.run()
+    assert caught.value.facts["trigger"] == "segment:rows#2"
+    assert "purged" in caught.value.message
+
+
+@pytest.mark.parametrize("point", [FailPoint.PURGE_BEFORE, FailPoint.PURGE_AFTER])
+def test_a_purge_that_fails_costs_nothing_and_is_made_up(run_app: RunApp, point: FailPoint) -> None:
+    result = give(run_app(pushed(purge="checkpointed")), 1, 2)
+    arm(f"{point.value}:raise")
+    try:
+        result.run()
+    finally:
+        arm("")
+    give(result, 3).run()
+    assert numbers(result) == [1, 2, 3]
+    assert segments(result) == []
+    assert result.status["consecutive_reset_attempts"] == 0
+
+
+def test_the_command_line_pushes_lines_of_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "drainmark.toml").write_text('applications = ["little.py"]\n')
+    (tmp_path / "little.py").write_text(
+        "import drainmark as dm\n\n"
+        "@dm.consistent(trigger='operator-driven')\n"
+        "@dm.source(dm.ReplayableStart(schema='n bigint', seconds=0))\n"
+        "def rows(scanned):\n    return scanned\n\n"
+        "dm.sink(rows, dm.DeltaAppend('pushed_rows'))\n"
+    )
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text('{"n": 1}\n\n{"n": 2}\n')
+    assert invoke(["push", "little.py", str(lines), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"region": "little.py", "rows": 2, "segment": 1}
+    lines.write_text('{"n": 1}\n[2]\n')
+    assert invoke(["push", "little.py", str(lines)]) == UsageError.exit_code
+    assert "line 2" in capsys.readouterr().err
+    assert dm.push("little", [{"n": 3}]) == 2
+    with pytest.raises(UsageError):
+        dm.push("little", [{"n": 3}], start="other")
+
+
+def test_the_plan_of_a_rewind_names_the_segments_that_are_purged(workplace: Workplace, tmp_path: Path) -> None:
+    (tmp_path / "little.py").write_text(
+        "import drainmark as dm\n\n"
+        "@dm.consistent(trigger='operator-driven')\n"
+        "@dm.source(dm.ReplayableStart(schema='n bigint', seconds=0, purge='checkpointed'))\n"
+        "def rows(scanned):\n    return scanned\n\n"
+        "dm.sink(rows, dm.DeltaAppend('pushed_rows'))\n"
+    )
+    opened = open_application(str(tmp_path / "little.py"))
+    region = opened.region()
+    for number in (1, 2):
+        push_to(workplace, region, [{"n": number}])
+    scan(workplace, opened, region)
+    drive(region_run(workplace, opened, region))
+    plan = plan_reset(workplace, region.name, Target(to=1))
+    assert plan.gone == ("segment:rows#2",)
+    with pytest.raises(RewindRefused):
+        reset(workplace, plan)
+    reset(workplace, plan, accept_loss=True)
+    assert workplace.registry.pending_count(region.name) == 0
+    push_to(workplace, region, [{"n": 3}])
+    scan(workplace, opened, region)
+    drive(region_run(workplace, opened, region))
+    assert sorted(row["n"] for row in rows(workplace, region.name, "pushed_rows")) == [1, 3]

@@ -1,0 +1,106 @@
+"""The buffer of a `ReplayableStart`: durable rows, sealed segments, crashes in between (V146, E27)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.failpoints import FailPoint, InjectedFailure, arm
+from jobs.runtime.push_buffers import PUSHED_AT, PushBuffer
+
+FOR_EVER = 1e9
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    arm("")
+
+
+def numbers(buffer: PushBuffer) -> list[list[int]]:
+    segments = [buffer.segment(number) for number, _ in buffer.sealed(0)]
+    return [[json.loads(line)["n"] for line in path.read_text().splitlines()] for path in segments]
+
+
+def row(number: int) -> dict[str, int]:
+    return {"n": number}
+
+
+def test_a_segment_is_sealed_when_it_is_full_or_old(tmp_path: Path) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=3, seconds=FOR_EVER)
+    assert [buffer.push([row(n)]) for n in range(5)] == [1, 1, 1, 2, 2]
+    assert numbers(buffer) == [[0, 1, 2]]
+    PushBuffer(tmp_path / "b", rows=3, seconds=0.0).seal_if_due()
+    assert numbers(buffer) == [[0, 1, 2], [3, 4]]
+    assert buffer.push([row(n) for n in range(5, 12)]) == 3, "what is pushed together stays together"
+    assert numbers(buffer)[2:] == [[5, 6, 7, 8, 9, 10, 11]]
+    assert [number for number, _ in buffer.sealed(1)] == [2, 3]
+
+
+def test_a_row_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
+    with pytest.raises(ValueError, match="Out of range"):
+        buffer.push([row(1), {"n": float("nan")}])
+    with pytest.raises(TypeError):
+        buffer.push([row(1), 7])  # type: ignore[list-item]
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_line_that_a_crash_cut_off_is_no_row(tmp_path: Path) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=3, seconds=FOR_EVER)
+    buffer.push([row(1)])
+    (path,) = (tmp_path / "b").glob("open-*")
+    with path.open("a") as file:
+        file.write('{"n": 2, "half of')
+    buffer.push([row(3)])
+    buffer.push([row(4)])
+    assert numbers(buffer) == [[1, 3, 4]]
+    stored = json.loads(buffer.segment(1).read_text().splitlines()[0])
+    assert set(stored) == {"n", PUSHED_AT}
+
+
+@pytest.mark.parametrize("point", [FailPoint.SEAL_BEFORE, FailPoint.SEAL_AFTER])
+def test_a_failure_around_sealing_loses_and_doubles_nothing(tmp_path: Path, point: FailPoint) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=2, seconds=FOR_EVER)
+    buffer.push([row(1)])
+    arm(f"{point.value}:raise")
+    with pytest.raises(InjectedFailure):
+        buffer.push([row(2)])
+    buffer.push([row(3)])
+    buffer.push([row(4)])
+    PushBuffer(tmp_path / "b", rows=1, seconds=0.0).seal_if_due()
+    assert [n for segment in numbers(buffer) for n in segment] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("point", [None, FailPoint.PURGE_BEFORE, FailPoint.PURGE_AFTER])
+def test_numbers_go_on_when_every_segment_is_purged(tmp_path: Path, point: FailPoint | None) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
+    assert [buffer.push([row(n)]) for n in (1, 2)] == [1, 2]
+    (path,) = (tmp_path / "b").glob("open-*")
+    path.unlink()  # as after a crash between sealing and opening the next one
+    if point is not None:
+        arm(f"{point.value}:raise")
+        with pytest.raises(InjectedFailure):
+            buffer.purge(2)
+    buffer.purge(2)
+    assert numbers(buffer) == []
+    assert buffer.push([row(3)]) == 3
+
+
+def test_pushes_of_several_threads_are_all_there(tmp_path: Path) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=7, seconds=FOR_EVER)
+    threads = [
+        threading.Thread(target=lambda first=first: [buffer.push([row(n)]) for n in range(first, first + 20)])
+        for first in (0, 100, 200)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    PushBuffer(tmp_path / "b", rows=1, seconds=0.0).seal_if_due()
+    pushed = [n for segment in numbers(buffer) for n in segment]
+    assert sorted(pushed) == [n for first in (0, 100, 200) for n in range(first, first + 20)]

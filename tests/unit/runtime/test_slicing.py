@@ -1,0 +1,159 @@
+"""Cutting slices: one behind the other, or all starts at a tick; without Spark, disk or clock (V40, V43, E15, E28)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from jobs.errors import Location
+from jobs.graph.annotations import Consistent
+from jobs.graph.operator import UserFunction
+from jobs.operators.beacon import Beacon
+from jobs.operators.sources import Cut, Position, Reach, Replayable, Slice, SlicedSource
+from jobs.protocol.triggers import NewTrigger, slices_of
+from jobs.runtime.slicing import (
+    DROPPED,
+    LIMIT,
+    SMALLEST_BYTES,
+    cut_all,
+    cut_period,
+    dropped_ticks,
+    next_limit,
+    positions,
+    slice_of,
+)
+
+MB = 1024 * 1024
+REACH: Any = type("Nothing", (), {"region": "app/start"})()
+
+
+@dataclass(frozen=True)
+class Counter(Replayable):
+    """As many bytes as it has been given."""
+
+    has: int
+
+    kind = "counter"
+
+    def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
+        yield from ()
+
+    def fingerprint(self) -> Any:
+        return {}
+
+    def columns(self, reach: Reach) -> str:
+        return "n bigint"
+
+    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+        begun = after["n"] if after else 0
+        end = min(self.has, begun + (cut.max_bytes or (self.has if cut.is_periodic else 10)))
+        return Slice(start=after, end={"n": end}, size_bytes=end - begun) if end > begun else None
+
+    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+        return f"counter:{piece.end['n']}"
+
+
+def source(name: str, reads: Replayable, trigger: str = "periodic") -> SlicedSource:
+    function = UserFunction(function=lambda scanned: scanned, streams=("scanned",))
+    return SlicedSource(
+        name=name, location=Location("app.py", 1), reads=reads, function=function,
+        consistent=Consistent(trigger=trigger),
+    )  # fmt: skip
+
+
+def taken(trigger: NewTrigger | None, name: str) -> tuple[Any, Any]:
+    assert trigger is not None
+    piece = slices_of(trigger.identity)[name]
+    return piece["from"], piece["to"]
+
+
+def test_slices_of_one_start_lie_one_behind_the_other() -> None:
+    start = source("a", Counter(25), "operator-driven")
+    found = list(cut_all(start, None, REACH, 100))
+    assert [trigger.uri for trigger in found] == ["counter:10", "counter:20", "counter:25"]
+    assert [taken(trigger, "a") for trigger in found] == [
+        (None, {"n": 10}), ({"n": 10}, {"n": 20}), ({"n": 20}, {"n": 25})
+    ]  # fmt: skip
+    assert list(cut_all(start, found[-1].identity, REACH, 100)) == []
+    more = replace(start, reads=Counter(26))
+    assert [taken(trigger, "a") for trigger in cut_all(more, found[-1].identity, REACH, 100)] == [
+        ({"n": 25}, {"n": 26})
+    ]
+
+
+def test_a_period_takes_what_all_starts_have_as_one_trigger() -> None:
+    """V40: every start says its position; one without news takes part with an empty slice."""
+    first = cut_period([source("a", Counter(5)), source("b", Counter(0))], None, REACH, limit=None)
+    assert first is not None
+    assert (taken(first, "a"), taken(first, "b")) == ((None, {"n": 5}), (None, None))
+    assert slice_of(first.identity, "b") is None
+    starts = [source("a", Counter(5)), source("b", Counter(3))]
+    second = cut_period(starts, first.identity, REACH, limit=None, dropped=2)
+    assert (taken(second, "a"), taken(second, "b")) == (({"n": 5}, {"n": 5}), (None, {"n": 3}))
+    assert second is not None
+    assert (second.uri, second.size_bytes, second.identity[DROPPED]) == ("period:app/start#2", 3, 2)
+    assert cut_period(starts, second.identity, REACH, limit=None) is None
+
+
+def test_a_start_that_was_taken_out_of_the_code_keeps_its_position() -> None:
+    first = cut_period([source("a", Counter(5)), source("b", Counter(7))], None, REACH, limit=None)
+    assert first is not None
+    second = cut_period([source("a", Counter(6))], first.identity, REACH, limit=None)
+    assert second is not None
+    assert positions(second.identity) == {"a": {"n": 6}, "b": {"n": 7}}
+
+
+def test_a_backlog_is_cut_to_the_limit_shared_by_the_starts() -> None:
+    cut = cut_period([source("a", Counter(500)), source("b", Counter(20))], None, REACH, limit=100)
+    assert cut is not None
+    assert (taken(cut, "a")[1], taken(cut, "b")[1]) == ({"n": 50}, {"n": 20})
+    assert (cut.size_bytes, cut.identity[LIMIT]) == (70, 100)
+
+
+def test_endless_starts_alone_are_no_backlog() -> None:
+    """E28: a Beacon without a number of batches has something new for ever."""
+    clock = source("clock", Beacon(rows=3))
+    assert cut_period([clock], None, REACH, limit=None, with_endless=False) is None
+    first = cut_period([clock], None, REACH, limit=None)
+    assert taken(first, "clock") == (None, {"batch": 1, "n": 3})
+    other = cut_period([clock, source("a", Counter(5))], None, REACH, limit=None, with_endless=False)
+    assert taken(other, "clock")[1] == {"batch": 1, "n": 3}
+
+
+@pytest.mark.parametrize(
+    ("limit", "taken_bytes", "seconds", "expected"),
+    [
+        (32 * MB, 32 * MB, 0.5, 64 * MB),  # up to half a period: twice as much
+        (32 * MB, 32 * MB, 1.5, 32 * MB),
+        (32 * MB, 32 * MB, 2.5, 16 * MB),  # longer than a period: half
+        (32 * MB, 1 * MB, 0.1, 32 * MB),  # little was there: that says nothing of much
+        (SMALLEST_BYTES, SMALLEST_BYTES, 9.0, SMALLEST_BYTES),
+        (10, 10, 9.0, 10),
+    ],
+)
+def test_the_limit_follows_the_rate(limit: int, taken_bytes: int, seconds: float, expected: int) -> None:
+    assert next_limit(limit, taken=taken_bytes, seconds=seconds, period=2.0) == expected
+
+
+def test_ticks_during_a_state_are_counted() -> None:
+    """E15, K7: they ask for nothing; of a period of 0 there are none."""
+    assert [dropped_ticks(seconds, 2.0) for seconds in (0.0, 1.9, 2.0, 7.0)] == [0, 0, 1, 3]
+    assert dropped_ticks(7.0, 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("beacon", "trigger", "rules"),
+    [
+        (Beacon(rows=1, batches=2), "operator-driven", set()),
+        (Beacon(rows=1), "operator-driven", {"BEACON_COUNT"}),
+        (Beacon(rows=1), "periodic", set()),
+        (Beacon(rows=1, batches=2), "periodic", {"BEACON_COUNT"}),
+        (Beacon(rows=0, batches=2), "operator-driven", {"BEACON_ROWS"}),
+    ],
+)
+def test_a_beacon_has_a_count_where_nobody_else_ends_it(beacon: Beacon, trigger: str, rules: set[str]) -> None:
+    found = source("clock", beacon, trigger).violations(in_region=True)
+    assert {violation.rule for violation in found} == rules
