@@ -21,6 +21,7 @@ from jobs.operators.directory_scan import Source
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.blueprint import shares_history, state_table
 from jobs.runtime.run import GroupReport
+from orchestration.asset_roles import role_metadata, role_tags
 from orchestration.metadata import column_schema, data_version, group_metadata
 from resources.locations import Folder
 
@@ -40,6 +41,7 @@ class TableAsset:
         output: name of that op's output; never yielded, since the events come once a group.
         kinds: what the graph shows below its box: the format, and what the table is for.
         upstream: keys of the assets that it is made from.
+        operator: name of the one that writes it, "" where it is the region's.
     """
 
     table: str
@@ -49,6 +51,7 @@ class TableAsset:
     description: str
     kinds: tuple[str, ...]
     upstream: tuple[dg.AssetKey, ...]
+    operator: str = ""
 
 
 def dagster_name(region: str) -> str:
@@ -84,7 +87,8 @@ def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.Ass
             group_name=dagster_name(region.name),
             description=f"Files of {folders[source.name]}. Each is a trigger: it gets one consistent state.",
             kinds={"file", source.scan.format, "source"},
-            metadata={"dagster/uri": folders[source.name]},
+            tags=role_tags(region, source.name),
+            metadata={"dagster/uri": folders[source.name], **role_metadata(region, source.name)},
         )
         for source in _sources(region)
     ]
@@ -128,6 +132,7 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
                 _state_description(operator),
                 "state" if isinstance(operator, Aggregate) else "history",
                 upstream,
+                operator=operator.name,
             )
         for kept in operator.kept:
             yield _asset(
@@ -141,7 +146,8 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
             own = (_state_key(application, operator.name),) if has_history else upstream
             for table in operator.tables:
                 key = dg.AssetKey([application, *table.split("/")])
-                yield _asset(f"lake/{table}", key, _sink_description(operator, table), "sink", own)
+                described = _sink_description(operator, table)
+                yield _asset(f"lake/{table}", key, described, "sink", own, operator=operator.name)
 
 
 def _state_description(operator: Operator) -> str:
@@ -159,7 +165,13 @@ def _sink_description(operator: DeltaSink, table: str) -> str:
 
 
 def _asset(
-    table: str, key: dg.AssetKey, description: str, purpose: str, upstream: tuple[dg.AssetKey, ...]
+    table: str,
+    key: dg.AssetKey,
+    description: str,
+    purpose: str,
+    upstream: tuple[dg.AssetKey, ...],
+    *,
+    operator: str = "",
 ) -> TableAsset:
     return TableAsset(
         table=table,
@@ -169,6 +181,7 @@ def _asset(
         description=description,
         kinds=("delta", purpose),
         upstream=upstream,
+        operator=operator,
     )
 
 

@@ -14,6 +14,7 @@ from jobs.operators.directory_scan import Source
 from jobs.regions.plan import RegionPlan
 from orchestration.alerts import halted_sensor
 from orchestration.assembly import Opened, Workplace, open_application, source_folder
+from orchestration.asset_roles import region_metadata, role_metadata, role_tags
 from orchestration.assets import (
     CLAIM,
     HAND_OVER,
@@ -129,12 +130,20 @@ def region_assets(steps: RegionSteps, tables: tuple[TableAsset, ...], opened: Op
         internal_asset_deps={asset.output: set(asset.upstream) for asset in tables},
         group_name=dagster_name(steps.region.name),
         descriptions_by_output_name={asset.output: asset.description for asset in tables},
-        tags_by_output_name={asset.output: {f"dagster/kind/{kind}": "" for kind in asset.kinds} for asset in tables},
+        tags_by_output_name={
+            asset.output: {
+                **{f"dagster/kind/{kind}": "" for kind in asset.kinds},
+                **role_tags(steps.region, asset.operator),
+            }
+            for asset in tables
+        },
         metadata_by_output_name={
             asset.output: {
                 "dagster/uri": (steps.workplace.tables / asset.table).uri,
                 "dagster/table_name": asset.table,
                 "drainmark/region": steps.region.name,
+                **role_metadata(steps.region, asset.operator),
+                **(region_metadata(steps.region) if asset.step == HAND_OVER else {}),
             }
             for asset in tables
         },

@@ -12,11 +12,13 @@ from jobs.graph.operator import Input, Operator, Vectorises
 from jobs.regions.notes import notes
 from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan
 
-_VECTORISES = {
+VECTORISES = {
     Vectorises.YES: "many triggers at once",
     Vectorises.CHECKED: "checked at first use",
     Vectorises.NO: "one trigger at a time",
 }
+"""How people are told whether an operator vectorises."""
+
 _EDGE = {False: "-->", True: "-.->"}
 
 
@@ -197,7 +199,7 @@ def _operator_row(region: RegionPlan, operator: Operator) -> tuple[str, ...]:
         )
         if holds
     ]
-    vectorises = "" if operator in region.feeds else _VECTORISES[region.vectorisation[operator.name]]
+    vectorises = "" if operator in region.feeds else VECTORISES[region.vectorisation[operator.name]]
     return operator.name, operator.kind, vectorises, ", ".join(roles), f"← {', '.join(read)}" if read else ""
 
 
