@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +18,7 @@ from jobs.errors import RegistryLost, UnknownName, UsageError
 from jobs.graph.application import Application, load_application, nearest
 from jobs.graph.params import Params, bind_params
 from jobs.protocol.addresses import is_object
+from jobs.protocol.generations import labels_in_force
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import RowKind
 from jobs.regions.plan import ApplicationPlan, RegionPlan, compile_application
@@ -44,10 +45,9 @@ if TYPE_CHECKING:
 
 def drainmark_version() -> str:
     """Return the installed version, `0+source` from a bare checkout."""
-    try:
+    with suppress(PackageNotFoundError):
         return version("drainmark")
-    except PackageNotFoundError:
-        return "0+source"
+    return "0+source"
 
 
 @dataclass(slots=True)
@@ -269,11 +269,13 @@ def region_run(
     max_group: int | None = None,
     max_triggers: int | None = None,
     blueprint: Blueprint | None = None,
+    drop_states: Collection[str] = (),
 ) -> RegionRun:
     """Return a run of a region, analysed and not claimed yet; starts the Spark session.
 
     Args:
         blueprint: of an earlier run of the same code with the same parameters, so as not to analyse it again.
+        drop_states: operators whose state begins anew with the claim; see `upgrading.drop_states`.
 
     Raises:
         OperatorFailed, DeclarationError, SchemaMismatch: the application does not fit; nothing was claimed.
@@ -286,8 +288,13 @@ def region_run(
     require_runnable(opened.plan, region)
     settings = workplace.settings
     outside = workplace.outside(region.name, opened.application)
+    states = labels_in_force(workplace.history(region.name).generations)
+    states |= {name: uuid.uuid4().hex[:8] for name in drop_states}  # never one that a table has had already
+    if blueprint is None or blueprint.code.states != states:
+        facts = (region, opened.application.name, opened.params, outside)
+        blueprint = analyse(*facts, states=states, dropped=drop_states)
     return RegionRun(
-        blueprint=blueprint or analyse(region, opened.application.name, opened.params, outside),
+        blueprint=blueprint,
         outside=outside,
         identity=Identity(
             region=region.name,
@@ -368,8 +375,11 @@ def scan_region(
 
 
 @contextmanager
-def owning(owner: RegionOwner) -> Iterator[RegionOwner]:
+def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterator[RegionOwner]:
     """Claim a region for an operator's verb and hand it over again.
+
+    Args:
+        claim: how, where the verb has the region's code.
 
     Raises:
         Owned: a run has it that does not go when it is asked to.
@@ -378,7 +388,7 @@ def owning(owner: RegionOwner) -> Iterator[RegionOwner]:
     from jobs.protocol.history import Outcome
 
     try:
-        claim_asking(owner)
+        claim_asking(owner, claim)
         yield owner
     except Fenced:
         owner.leave()

@@ -18,8 +18,9 @@ from jobs.operators.aggregate import Aggregate
 from jobs.operators.delta_append import DeltaSink
 from jobs.operators.delta_upsert import DeltaUpsertSink
 from jobs.operators.directory_scan import Source
+from jobs.protocol.generations import first_generation, state_table
 from jobs.regions.plan import RegionPlan
-from jobs.runtime.blueprint import shares_history, state_table
+from jobs.runtime.blueprint import shares_history
 from jobs.runtime.run import GroupReport
 from orchestration.asset_roles import role_metadata, role_tags
 from orchestration.metadata import column_schema, data_version, group_metadata
@@ -141,6 +142,7 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
                 f"State of `{operator.name}`: rows for each key that a sequence id changed.",
                 "state",
                 upstream,
+                operator=operator.name,
             )
         if isinstance(operator, DeltaSink):
             own = (_state_key(application, operator.name),) if has_history else upstream
@@ -234,17 +236,19 @@ def materializations(
         row_counts: by table, rows after the group.
         schemas: by table, Spark's JSON of the columns; shown where given.
     """
+    named = {first_generation(name): name for name in (*report.rows_out, *report.versions, *(row_counts or ()))}
     for asset in table_assets(region):
+        table = named.get(asset.table, asset.table)  # a state that was dropped goes on in another one
         metadata: dict[str, Any] = {}  # shown in this order: first what is the table's own
-        if row_counts and asset.table in row_counts:
-            metadata["dagster/row_count"] = row_counts[asset.table]
-        if asset.table in report.rows_out:
-            metadata["drainmark/rows"] = report.rows_out[asset.table]
-        if asset.table in report.versions:
-            metadata["drainmark/delta_version"] = report.versions[asset.table]
-        metadata |= {**group_metadata(report), "dagster/uri": (tables / asset.table).uri}
-        if schemas and asset.table in schemas:
-            metadata["dagster/column_schema"] = column_schema(schemas[asset.table])
+        if row_counts and table in row_counts:
+            metadata["dagster/row_count"] = row_counts[table]
+        if table in report.rows_out:
+            metadata["drainmark/rows"] = report.rows_out[table]
+        if table in report.versions:
+            metadata["drainmark/delta_version"] = report.versions[table]
+        metadata |= {**group_metadata(report), "dagster/uri": (tables / table).uri}
+        if schemas and table in schemas:
+            metadata["dagster/column_schema"] = column_schema(schemas[table])
         yield dg.AssetMaterialization(asset_key=asset.key, metadata=metadata, tags=data_version(report))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import Owned
@@ -28,8 +29,13 @@ PATIENCE_SECONDS = 20.0
 _POLL_SECONDS = 0.05
 
 
-def claim_asking(owner: RegionOwner, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+def claim_asking(
+    owner: RegionOwner, claim: Callable[[], Any] | None = None, *, patience_seconds: float = PATIENCE_SECONDS
+) -> None:
     """Claim a region; where a run lingers on it, ask that one to go, and wait for it.
+
+    Args:
+        claim: how; `owner.claim` by default.
 
     Raises:
         Owned: a run has it that does not linger, or that did not go in time.
@@ -39,7 +45,7 @@ def claim_asking(owner: RegionOwner, *, patience_seconds: float = PATIENCE_SECON
     is_asked = False
     while True:
         try:
-            owner.claim()
+            (claim or owner.claim)()
             return
         except Owned as error:
             if error.facts.get("run_id") != registry.load_cursor(owner.region, LINGERS) or time.monotonic() > deadline:

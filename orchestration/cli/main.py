@@ -17,7 +17,7 @@ import typer
 
 from jobs.errors import DrainmarkError, Interrupted, UsageError
 from jobs.failpoints import arm_from_environment
-from orchestration.cli import cleaning, interventions, operating, output, project, quarantine, runs, views
+from orchestration.cli import cleaning, interventions, operating, output, planning, project, quarantine, runs, views
 
 app = typer.Typer(
     name="drainmark",
@@ -31,6 +31,7 @@ _VERBS: tuple[Callable[..., Any], ...] = (
     project.dev,
     views.apps,
     views.graph,
+    planning.plan,
     runs.run,
     runs.scan,
     views.status,
