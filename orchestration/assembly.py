@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,11 +22,11 @@ from jobs.protocol.generations import labels_in_force
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import RowKind
 from jobs.regions.plan import ApplicationPlan, RegionPlan, compile_application
+from orchestration import yielding
 from orchestration.engines import make_engine
 from orchestration.halting import teller
 from orchestration.metrics import metered
 from orchestration.overrides import overrides_of, with_inputs
-from orchestration.yielding import claim_asking
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from resources.region_store import DirectoryStore
     from resources.registry import Registry
     from resources.spark import SparkEngine
+
+
+owning = yielding.owning  # verbs find it beside the workplace that they open
 
 
 def drainmark_version() -> str:
@@ -372,29 +375,3 @@ def scan_region(
         workplace.registry, region.name, workplace.inputs, source_folder(workplace, source), source.scan,
         now=now(), was_refused=was_refused,
     )  # fmt: skip
-
-
-@contextmanager
-def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterator[RegionOwner]:
-    """Claim a region for an operator's verb and hand it over again.
-
-    Args:
-        claim: how, where the verb has the region's code.
-
-    Raises:
-        Owned: a run has it that does not go when it is asked to.
-    """
-    from jobs.errors import Fenced
-    from jobs.protocol.history import Outcome
-
-    try:
-        claim_asking(owner, claim)
-        yield owner
-    except Fenced:
-        owner.leave()
-        raise
-    except BaseException:
-        owner.release(Outcome.INTERRUPTED)
-        raise
-    else:
-        owner.release(Outcome.CLEAN)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import Owned
+from jobs.errors import Fenced, Owned
+from jobs.protocol.history import Outcome
 
 if TYPE_CHECKING:
     from jobs.runtime.owner import RegionOwner
@@ -54,6 +56,30 @@ def claim_asking(
             registry.save_cursor(owner.region, ASKED, uuid.uuid4().hex)
             is_asked = True
         time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterator[RegionOwner]:
+    """Claim a region for an operator's verb and hand it over again.
+
+    Args:
+        claim: how, where the verb has the region's code.
+
+    Raises:
+        Owned: a run has it that does not go when it is asked to.
+    """
+    try:
+        claim_asking(owner, claim)
+        yield owner
+    except Fenced:
+        owner.leave()
+        raise
+    except BaseException:
+        with suppress(Fenced):  # where the claim itself failed there is no epoch to note it under
+            owner.release(Outcome.INTERRUPTED)
+        raise
+    else:
+        owner.release(Outcome.CLEAN)
 
 
 class Requests:
