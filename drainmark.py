@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import DrainmarkError
 from jobs.graph.annotations import Autonomous, Control
 from jobs.graph.application import application, build_application, load_application
+from jobs.graph.composites import composite
 from jobs.graph.declarations import Stream, autonomous, consistent
 from jobs.graph.params import Params
 from jobs.lazy import F
@@ -44,6 +45,7 @@ from jobs.operators.replayable_start import ReplayableStart
 from jobs.operators.sliding import sliding
 from jobs.operators.sql import sql
 from jobs.operators.table_source import TableSource
+from jobs.operators.unsupported import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,12 +74,14 @@ __all__ = [
     "autonomous",
     "build_application",
     "collect_set",
+    "composite",
     "consistent",
     "count",
     "custom",
     "filter",
     "first",
     "functor",
+    "gate",
     "last",
     "load_application",
     "lookup",
@@ -93,8 +97,13 @@ __all__ = [
     "source",
     "sql",
     "sum",
+    "switch",
+    "tcp_sink",
+    "tcp_source",
     "testing",
     "tumbling",
+    "udp_sink",
+    "udp_source",
 ]
 
 

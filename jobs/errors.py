@@ -206,6 +206,20 @@ class SchemaMismatch(DrainmarkError):
     retry = Retry.PERMANENT
 
 
+class StateIncompatible(SchemaMismatch):
+    """An operator's state has other columns or keys than its code: going on would mix the two."""
+
+    id = "STATE_INCOMPATIBLE"
+    exit_code = 1
+
+
+class StatesMoved(DrainmarkError):
+    """States were dropped, or a rewind brought them back, between reading the code and claiming the region."""
+
+    id = "STATES_MOVED"
+    retry = Retry.WAIT
+
+
 class JavaMissing(DrainmarkError):
     """Spark needs a Java runtime and there is none."""
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import UnknownName, UsageError
 from jobs.graph.application import Application, load_application, nearest
 from jobs.graph.params import Params, bind_params
+from jobs.protocol.generations import labels_in_force
 from jobs.protocol.history import RegionHistory
 from jobs.regions.plan import ApplicationPlan, RegionPlan, compile_application
+from orchestration import yielding
 from orchestration.engines import make_engine
 from orchestration.halting import teller
 from orchestration.metrics import metered
 from orchestration.overrides import overrides_of, with_inputs
-from orchestration.yielding import claim_asking
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,12 +40,14 @@ if TYPE_CHECKING:
     from resources.spark import SparkEngine
 
 
+owning = yielding.owning  # verbs find it beside the workplace that they open
+
+
 def drainmark_version() -> str:
     """Return the installed version, `0+source` from a bare checkout."""
-    try:
+    with suppress(PackageNotFoundError):
         return version("drainmark")
-    except PackageNotFoundError:
-        return "0+source"
+    return "0+source"
 
 
 @dataclass(slots=True)
@@ -272,11 +275,13 @@ def region_run(
     max_group: int | None = None,
     max_triggers: int | None = None,
     blueprint: Blueprint | None = None,
+    drop_states: Collection[str] = (),
 ) -> RegionRun:
     """Return a run of a region, analysed and not claimed yet; starts the Spark session.
 
     Args:
         blueprint: of an earlier run of the same code with the same parameters, so as not to analyse it again.
+        drop_states: operators whose state begins anew with the claim; see `upgrading.drop_states`.
 
     Raises:
         OperatorFailed, DeclarationError, SchemaMismatch: the application does not fit; nothing was claimed.
@@ -289,8 +294,13 @@ def region_run(
     require_runnable(opened.plan, region)
     settings = workplace.settings
     outside = workplace.outside(region.name, opened.application)
+    states = labels_in_force(workplace.history(region.name).generations)
+    states |= {name: uuid.uuid4().hex[:8] for name in drop_states}  # never one that a table has had already
+    if blueprint is None or blueprint.code.states != states:
+        facts = (region, opened.application.name, opened.params, outside)
+        blueprint = analyse(*facts, states=states, dropped=drop_states)
     return RegionRun(
-        blueprint=blueprint or analyse(region, opened.application.name, opened.params, outside),
+        blueprint=blueprint,
         outside=outside,
         identity=Identity(
             region=region.name,
@@ -320,24 +330,3 @@ def probe_first_use(workplace: Workplace, run: RegionRun) -> None:
     probe_if_changed(run, run.outside, workplace.registry, run.region)
 
 
-@contextmanager
-def owning(owner: RegionOwner) -> Iterator[RegionOwner]:
-    """Claim a region for an operator's verb and hand it over again.
-
-    Raises:
-        Owned: a run has it that does not go when it is asked to.
-    """
-    from jobs.errors import Fenced
-    from jobs.protocol.history import Outcome
-
-    try:
-        claim_asking(owner)
-        yield owner
-    except Fenced:
-        owner.leave()
-        raise
-    except BaseException:
-        owner.release(Outcome.INTERRUPTED)
-        raise
-    else:
-        owner.release(Outcome.CLEAN)

@@ -20,9 +20,11 @@ from jobs.operators.delta_append import DeltaSink
 from jobs.operators.delta_upsert import DeltaUpsertSink
 from jobs.operators.directory_scan import DirectorySource
 from jobs.operators.sources import SlicedSource, Source
+from jobs.protocol.generations import first_generation, state_table
 from jobs.regions.plan import RegionPlan
-from jobs.runtime.blueprint import shares_history, state_table
+from jobs.runtime.blueprint import shares_history
 from jobs.runtime.run import GroupReport
+from orchestration.asset_roles import role_metadata, role_tags
 from orchestration.metadata import column_schema, data_version, group_metadata
 from resources.locations import Folder
 
@@ -42,6 +44,7 @@ class TableAsset:
         output: name of that op's output; never yielded, since the events come once a group.
         kinds: what the graph shows below its box: the format, and what the table is for.
         upstream: keys of the assets that it is made from.
+        operator: name of the one that writes it, "" where it is the region's.
     """
 
     table: str
@@ -51,6 +54,7 @@ class TableAsset:
     description: str
     kinds: tuple[str, ...]
     upstream: tuple[dg.AssetKey, ...]
+    operator: str = ""
 
 
 def dagster_name(region: str) -> str:
@@ -86,7 +90,8 @@ def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.Ass
             group_name=dagster_name(region.name),
             description=_description(region, source, folders[source.name]),
             kinds=_kinds(source),
-            metadata={"dagster/uri": folders[source.name]},
+            tags=role_tags(region, source.name),
+            metadata={"dagster/uri": folders[source.name], **role_metadata(region, source.name)},
         )
         for source in _sources(region)
     ]
@@ -143,6 +148,7 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
                 _state_description(operator),
                 "state" if isinstance(operator, Aggregate) else "history",
                 upstream,
+                operator=operator.name,
             )
         for kept in operator.kept:
             yield _asset(
@@ -151,12 +157,14 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
                 f"State of `{operator.name}`: rows for each key that a sequence id changed.",
                 "state",
                 upstream,
+                operator=operator.name,
             )
         if isinstance(operator, DeltaSink):
             own = (_state_key(application, operator.name),) if has_history else upstream
             for table in operator.tables:
                 key = dg.AssetKey([application, *table.split("/")])
-                yield _asset(f"lake/{table}", key, _sink_description(operator, table), "sink", own)
+                described = _sink_description(operator, table)
+                yield _asset(f"lake/{table}", key, described, "sink", own, operator=operator.name)
 
 
 def _state_description(operator: Operator) -> str:
@@ -174,7 +182,13 @@ def _sink_description(operator: DeltaSink, table: str) -> str:
 
 
 def _asset(
-    table: str, key: dg.AssetKey, description: str, purpose: str, upstream: tuple[dg.AssetKey, ...]
+    table: str,
+    key: dg.AssetKey,
+    description: str,
+    purpose: str,
+    upstream: tuple[dg.AssetKey, ...],
+    *,
+    operator: str = "",
 ) -> TableAsset:
     return TableAsset(
         table=table,
@@ -184,6 +198,7 @@ def _asset(
         description=description,
         kinds=("delta", purpose),
         upstream=upstream,
+        operator=operator,
     )
 
 
@@ -236,17 +251,19 @@ def materializations(
         row_counts: by table, rows after the group.
         schemas: by table, Spark's JSON of the columns; shown where given.
     """
+    named = {first_generation(name): name for name in (*report.rows_out, *report.versions, *(row_counts or ()))}
     for asset in table_assets(region):
+        table = named.get(asset.table, asset.table)  # a state that was dropped goes on in another one
         metadata: dict[str, Any] = {}  # shown in this order: first what is the table's own
-        if row_counts and asset.table in row_counts:
-            metadata["dagster/row_count"] = row_counts[asset.table]
-        if asset.table in report.rows_out:
-            metadata["drainmark/rows"] = report.rows_out[asset.table]
-        if asset.table in report.versions:
-            metadata["drainmark/delta_version"] = report.versions[asset.table]
-        metadata |= {**group_metadata(report), "dagster/uri": (tables / asset.table).uri}
-        if schemas and asset.table in schemas:
-            metadata["dagster/column_schema"] = column_schema(schemas[asset.table])
+        if row_counts and table in row_counts:
+            metadata["dagster/row_count"] = row_counts[table]
+        if table in report.rows_out:
+            metadata["drainmark/rows"] = report.rows_out[table]
+        if table in report.versions:
+            metadata["drainmark/delta_version"] = report.versions[table]
+        metadata |= {**group_metadata(report), "dagster/uri": (tables / table).uri}
+        if schemas and table in schemas:
+            metadata["dagster/column_schema"] = column_schema(schemas[table])
         yield dg.AssetMaterialization(asset_key=asset.key, metadata=metadata, tags=data_version(report))
 
 

@@ -15,6 +15,7 @@ from jobs.operators.sources import SlicedSource, Source
 from jobs.regions.plan import RegionPlan
 from orchestration.alerts import halted_sensor
 from orchestration.assembly import Opened, Workplace, open_application
+from orchestration.asset_roles import region_metadata, role_metadata, role_tags
 from orchestration.assets import (
     CLAIM,
     HAND_OVER,
@@ -131,16 +132,23 @@ def region_assets(steps: RegionSteps, tables: tuple[TableAsset, ...], opened: Op
         internal_asset_deps={asset.output: set(asset.upstream) for asset in tables},
         group_name=dagster_name(steps.region.name),
         descriptions_by_output_name={asset.output: asset.description for asset in tables},
-        tags_by_output_name={asset.output: {f"dagster/kind/{kind}": "" for kind in asset.kinds} for asset in tables},
-        metadata_by_output_name={
-            asset.output: {
-                "dagster/uri": (steps.workplace.tables / asset.table).uri,
-                "dagster/table_name": asset.table,
-                "drainmark/region": steps.region.name,
-            }
-            for asset in tables
-        },
+        tags_by_output_name={asset.output: _tags(steps.region, asset) for asset in tables},
+        metadata_by_output_name={asset.output: _metadata(steps, asset) for asset in tables},
     )
+
+
+def _tags(region: RegionPlan, asset: TableAsset) -> dict[str, str]:
+    return {**{f"dagster/kind/{kind}": "" for kind in asset.kinds}, **role_tags(region, asset.operator)}
+
+
+def _metadata(steps: RegionSteps, asset: TableAsset) -> dict[str, Any]:
+    return {
+        "dagster/uri": (steps.workplace.tables / asset.table).uri,
+        "dagster/table_name": asset.table,
+        "drainmark/region": steps.region.name,
+        **role_metadata(steps.region, asset.operator),
+        **(region_metadata(steps.region) if asset.step == HAND_OVER else {}),
+    }
 
 
 def _input_name(key: dg.AssetKey) -> str:

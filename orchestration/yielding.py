@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import Owned
+from jobs.errors import Fenced, Owned
+from jobs.protocol.history import Outcome
 
 if TYPE_CHECKING:
     from jobs.runtime.owner import RegionOwner
@@ -28,8 +31,13 @@ PATIENCE_SECONDS = 20.0
 _POLL_SECONDS = 0.05
 
 
-def claim_asking(owner: RegionOwner, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+def claim_asking(
+    owner: RegionOwner, claim: Callable[[], Any] | None = None, *, patience_seconds: float = PATIENCE_SECONDS
+) -> None:
     """Claim a region; where a run lingers on it, ask that one to go, and wait for it.
+
+    Args:
+        claim: how; `owner.claim` by default.
 
     Raises:
         Owned: a run has it that does not linger, or that did not go in time.
@@ -39,7 +47,7 @@ def claim_asking(owner: RegionOwner, *, patience_seconds: float = PATIENCE_SECON
     is_asked = False
     while True:
         try:
-            owner.claim()
+            (claim or owner.claim)()
             return
         except Owned as error:
             if error.facts.get("run_id") != registry.load_cursor(owner.region, LINGERS) or time.monotonic() > deadline:
@@ -48,6 +56,30 @@ def claim_asking(owner: RegionOwner, *, patience_seconds: float = PATIENCE_SECON
             registry.save_cursor(owner.region, ASKED, uuid.uuid4().hex)
             is_asked = True
         time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterator[RegionOwner]:
+    """Claim a region for an operator's verb and hand it over again.
+
+    Args:
+        claim: how, where the verb has the region's code.
+
+    Raises:
+        Owned: a run has it that does not go when it is asked to.
+    """
+    try:
+        claim_asking(owner, claim)
+        yield owner
+    except Fenced:
+        owner.leave()
+        raise
+    except BaseException:
+        with suppress(Fenced):  # where the claim itself failed there is no epoch to note it under
+            owner.release(Outcome.INTERRUPTED)
+        raise
+    else:
+        owner.release(Outcome.CLEAN)
 
 
 class Requests:

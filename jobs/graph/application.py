@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
 import importlib.util
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from jobs.errors import UnknownName, UsageError
+from jobs.graph.composites import CompositeInstance, expanded
 from jobs.graph.declarations import MODULE_ATTRIBUTE, Declarations, declaring
 from jobs.graph.operator import Operator
 from jobs.graph.params import Params
@@ -30,12 +32,14 @@ class Application:
         operators: in the order of declaration.
         params_class: the application's Params, or the empty base.
         origin: path of the file that declares it, "" when built by hand.
+        composites: instances, in the order in which they were complete: what is inside another one comes first.
     """
 
     name: str
     operators: tuple[Operator, ...]
     params_class: type[Params] = Params
     origin: str = ""
+    composites: tuple[CompositeInstance, ...] = ()
 
     def operator(self, name: str) -> Operator:
         """Return the operator of that name.
@@ -66,7 +70,7 @@ def application(name: str) -> Iterator[Declarations]:
 
 
 def build_application(declarations: Declarations, *, origin: str = "") -> Application:
-    """Freeze declarations into an application; its Params are those that a function asks for."""
+    """Freeze declarations into an application, composites expanded; its Params are those that a function asks for."""
     wanted = {
         params_class
         for operator in declarations.operators
@@ -78,9 +82,10 @@ def build_application(declarations: Declarations, *, origin: str = "") -> Applic
         raise UsageError(msg, remedy="derive one class from dm.Params and use it everywhere")
     return Application(
         name=declarations.name,
-        operators=tuple(declarations.operators),
+        operators=expanded(declarations.operators, declarations.composites),
         params_class=wanted.pop() if wanted else Params,
         origin=origin,
+        composites=tuple(declarations.composites),
     )
 
 
@@ -108,7 +113,7 @@ def application_of(module: ModuleType) -> Application:
         msg = f"{module.__file__ or module.__name__!r} declares no operators"
         raise UsageError(msg, remedy="declare at least a @dm.source and a dm.sink in the module")
     name = module.__name__.rpartition(".")[2].removeprefix(_FILE_MODULE)
-    return build_application(Declarations(name, declarations.operators), origin=module.__file__ or "")
+    return build_application(dataclasses.replace(declarations, name=name), origin=module.__file__ or "")
 
 
 def shipped_applications() -> tuple[str, ...]:

@@ -12,15 +12,18 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from jobs.errors import Location
 from jobs.graph.annotations import Autonomous, Consistent, Control
 from jobs.graph.operator import Input, Operator, UserFunction
 from jobs.graph.params import Params
+
+if TYPE_CHECKING:
+    from jobs.graph.composites import CompositeInstance
 
 MODULE_ATTRIBUTE = "__drainmark__"
 _LIBRARY = ("jobs.graph.", "jobs.operators.")
@@ -29,10 +32,11 @@ _FACADE = ("drainmark", "contextlib", "functools")
 
 @dataclasses.dataclass(slots=True)
 class Declarations:
-    """The operators of one application in the order in which they were declared."""
+    """The operators of one application, and the composites that they are in, in the order of declaration."""
 
     name: str
     operators: list[Operator] = dataclasses.field(default_factory=list)
+    composites: list[CompositeInstance] = dataclasses.field(default_factory=list)
 
     def add(self, operator: Operator) -> None:
         self.operators.append(operator)
@@ -49,6 +53,41 @@ class Declarations:
 _active: contextvars.ContextVar[Declarations | None] = contextvars.ContextVar("declarations", default=None)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scope:
+    """The inside of an instance of a composite, while its function runs.
+
+    Attributes:
+        path: full names of the instances, the outermost first.
+        streams: what the parameters of the composite's function are.
+    """
+
+    path: tuple[str, ...]
+    streams: Mapping[str, Stream]
+
+    @property
+    def prefix(self) -> str:
+        """What the full names of operators inside begin with."""
+        return f"{self.path[-1]}_"
+
+    def local_name(self, stream: Stream) -> str:
+        """Return what the inside calls a stream: the parameter, or the operator without the instance."""
+        for parameter, known in self.streams.items():
+            if known.port() == stream.port():
+                return parameter
+        is_inside = stream.operator.composite[: len(self.path)] == self.path
+        own = stream.name.removeprefix(self.prefix) if is_inside else stream.name
+        return f"{own}__{stream.output}" if stream.output else own
+
+
+_scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("scope", default=None)
+
+
+def scope() -> Scope | None:
+    """Return the composite whose function is running."""
+    return _scope.get()
+
+
 @contextmanager
 def declaring(declarations: Declarations) -> Iterator[Declarations]:
     """Collect all that is declared inside the block into `declarations`, whatever module declares it."""
@@ -57,6 +96,26 @@ def declaring(declarations: Declarations) -> Iterator[Declarations]:
         yield declarations
     finally:
         _active.reset(token)
+
+
+@contextmanager
+def declaring_in(frame: FrameType, inside: Scope) -> Iterator[Declarations]:
+    """Collect the inside of a composite into the declarations that hold at the frame, which instantiates it."""
+    token = _scope.set(inside)
+    try:
+        with declaring(_declarations_at(frame)) as declarations:
+            yield declarations
+    finally:
+        _scope.reset(token)
+
+
+def _declarations_at(frame: FrameType) -> Declarations:
+    """Return the active declarations, else those of the declaring module."""
+    declarations = _active.get()
+    if declarations is None:
+        namespace = frame.f_globals
+        declarations = namespace.setdefault(MODULE_ATTRIBUTE, Declarations(namespace.get("__name__", "application")))
+    return declarations
 
 
 class Stream:
@@ -95,6 +154,10 @@ class Stream:
     def __repr__(self) -> str:
         return f"<stream {Input(upstream=self.name, output=self.output).stream} of {self.operator.kind}>"
 
+    def port(self) -> Input:
+        """Return a port to this stream that no function has named yet."""
+        return Input(upstream=self.name, output=self.output)
+
     def annotated(self, **annotations: Any) -> Stream:
         """Return the same stream, its operator replaced by a copy that carries the annotations."""
         self.operator = dataclasses.replace(self.operator, **annotations)
@@ -105,12 +168,28 @@ class Stream:
 StreamLike = Stream | str
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Named(Operator):
+    """Stands for an operator of which only the name is known; declared nowhere."""
+
+    kind: ClassVar[str] = "operator"
+
+
+def named_stream(name: str, frame: FrameType) -> Stream:
+    """Return the stream of that name, which may be declared later; names count from the composite that is running."""
+    port = port_to(name)
+    stands_for = _Named(name=port.upstream, location=location_of(frame))
+    return Stream(stands_for, _declarations_at(frame), None, port.output)
+
+
 def declare(operator: Operator, frame: FrameType, function: Callable[..., Any] | None = None) -> Stream:
-    """Enter an operator into the active declarations, else into those of the declaring module."""
-    declarations = _active.get()
-    if declarations is None:
-        namespace = frame.f_globals
-        declarations = namespace.setdefault(MODULE_ATTRIBUTE, Declarations(namespace.get("__name__", "application")))
+    """Enter an operator into the active declarations, else into those of the declaring module.
+
+    Inside of a composite its name begins with that of the instance.
+    """
+    declarations, inside = _declarations_at(frame), scope()
+    if inside is not None:
+        operator = dataclasses.replace(operator, name=f"{inside.prefix}{operator.name}", composite=inside.path)
     declarations.add(operator)
     return Stream(operator, declarations, function)
 
@@ -136,24 +215,40 @@ def location_of(frame: FrameType, function: Callable[..., Any] | None = None) ->
 def port_to(
     stream: StreamLike, parameter: str = "", *, control: Control | None = None, autonomous: bool = False
 ) -> Input:
-    """Return the port that a stream, or its name (`landing__orders` for one output), is connected to."""
-    if isinstance(stream, Stream):
-        upstream, output = stream.name, stream.output
-    else:
-        upstream, _, output = stream.partition("__")
-        if not upstream:
-            upstream, output = stream, ""
-    return Input(
-        upstream=upstream, output=output, parameter=parameter or stream_name(stream), control=control is not None,
-        autonomous=autonomous, control_keys=tuple(control.keys) if control else (),
+    """Return the port that a stream, or its name (`landing__orders` for one output), is connected to.
+
+    Inside of a composite, names are those of its parameters and of its own operators.
+    """
+    return dataclasses.replace(
+        stream.port() if isinstance(stream, Stream) else _port_named(stream),
+        parameter=parameter or stream_name(stream),
+        control=control is not None,
+        autonomous=autonomous,
+        control_keys=tuple(control.keys) if control else (),
         control_schema=control.schema if control else None,
-    )  # fmt: skip
+    )
+
+
+def _port_named(name: str) -> Input:
+    upstream, _, output = name.partition("__")
+    if not upstream:
+        upstream, output = name, ""
+    inside = scope()
+    if inside is None:
+        return Input(upstream=upstream, output=output)
+    if upstream not in inside.streams:
+        return Input(upstream=f"{inside.prefix}{upstream}", output=output)
+    known = inside.streams[upstream].port()
+    return dataclasses.replace(known, output=output) if output else known
 
 
 def stream_name(stream: StreamLike) -> str:
     """Return the name under which a function or a statement knows the stream."""
     if isinstance(stream, str):
         return stream
+    inside = scope()
+    if inside is not None:
+        return inside.local_name(stream)
     return f"{stream.name}__{stream.output}" if stream.output else stream.name
 
 
@@ -214,14 +309,23 @@ def _control(hint: Any) -> Control | None:
     return Control() if mark is Control else mark
 
 
+class Annotatable(Protocol):
+    """What annotations may be put on: an operator's stream, or a composite."""
+
+    def annotated(self, **annotations: Any) -> Self: ...
+
+
+Annotated = TypeVar("Annotated", bound=Annotatable)
+
+
 def consistent(
     *,
     trigger: str,
     **parameters: Any,
-) -> Callable[[Stream], Stream]:
-    """Mark an operator as start of a consistent region (V24); see `Consistent` for the parameters.
+) -> Callable[[Annotated], Annotated]:
+    """Mark an operator as start of a consistent region (V24), or the start operators of a composite (V26).
 
-    Durations are seconds (a float) or a `datetime.timedelta`.
+    See `Consistent` for the parameters. Durations are seconds (a float) or a `datetime.timedelta`.
     """
     for name in ("period", "drain_timeout", "reset_timeout", "linger"):
         value = parameters.get(name)
@@ -229,15 +333,15 @@ def consistent(
             parameters[name] = _seconds(value)
     annotation = Consistent(trigger=trigger, **parameters)
 
-    def annotate(stream: Stream) -> Stream:
-        return stream.annotated(consistent=annotation)
+    def annotate(annotated: Annotated) -> Annotated:
+        return annotated.annotated(consistent=annotation)
 
     return annotate
 
 
-def autonomous(stream: Stream) -> Stream:
-    """Take an operator, and what it alone reaches, out of every region (V49)."""
-    return stream.annotated(autonomous=True)
+def autonomous(annotated: Annotated) -> Annotated:
+    """Take an operator, or the start operators of a composite, and what they alone reach, out of every region (V49)."""
+    return annotated.annotated(autonomous=True)
 
 
 def _seconds(value: float) -> Any:

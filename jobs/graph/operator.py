@@ -12,6 +12,7 @@ import inspect
 import textwrap
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -116,9 +117,12 @@ class Operator(ABC):
         location: where it was declared.
         consistent: set on the start of a region (V24).
         autonomous: `@autonomous` was put on it (V49).
+        composite: names of the composites that it is in, the outermost first (V18).
 
     What is true of a kind stands in class variables; `keeps_tags`: its results surely carry `_sequence_id`, or need
-    none, so that nobody has to look; `non_blocking`: its state, once frozen, is written while the flow goes on (N17).
+    none, so that nobody has to look; `non_blocking`: its state, once frozen, is written while the flow goes on (N17);
+    `is_reference`: it is read at one version a group and sends nothing, as a lookup; `refused_because`: why a kind that
+    is not `supports_consistent` is refused outside of regions, too, empty if it is welcome there; `instead`: a remedy.
     """
 
     kind: ClassVar[str]
@@ -128,6 +132,9 @@ class Operator(ABC):
     is_stateful: ClassVar[bool] = False
     may_start: ClassVar[bool] = False
     supports_consistent: ClassVar[bool] = True
+    is_reference: ClassVar[bool] = False
+    refused_because: ClassVar[str] = ""
+    instead: ClassVar[str] = ""
     vectorises: ClassVar[Vectorises] = Vectorises.YES
     guarantee: ClassVar[Guarantee | None] = None
     keeps_tags: ClassVar[bool] = False
@@ -138,6 +145,7 @@ class Operator(ABC):
     location: Location
     consistent: Consistent | None = None
     autonomous: bool = False
+    composite: tuple[str, ...] = ()
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
@@ -229,19 +237,29 @@ class UserFunction:
 
 
 def _meaning(function: Any, seen: set[str]) -> Any:
-    """Return the function's syntax tree and, recursively, what it names in its own module."""
+    """Return the function's syntax tree and, recursively, what it names in its module and in the function around it."""
     code = getattr(function, "__code__", None)
     if code is None:
         return repr(type(function))
     seen.add(function.__qualname__)
     named = []
-    for name in sorted(set(code.co_names)):
-        value = function.__globals__.get(name)
+    around = _around(function, code)
+    for name in sorted({*code.co_names, *around}):
+        value = around[name] if name in around else function.__globals__.get(name)
         if isinstance(value, str | int | float | bytes | tuple | frozenset):
             named.append((name, repr(value)))
         elif inspect.isfunction(value) and value.__module__ == function.__module__ and value.__qualname__ not in seen:
             named.append((name, _meaning(value, seen)))
     return _tree(function, code), named
+
+
+def _around(function: Any, code: Any) -> dict[str, Any]:
+    """Return what a function finds in the function around it, as far as it is set: the values that a composite has."""
+    found = {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # the cell is empty: what it names is declared further down
+            found[name] = cell.cell_contents
+    return found
 
 
 def _tree(function: Any, code: Any) -> str:

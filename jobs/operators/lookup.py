@@ -24,6 +24,7 @@ class Lookup(Operator):
     summary: ClassVar[str] = "Delta table, read at one version a group"
     keeps_tags: ClassVar[bool] = True
     is_source: ClassVar[bool] = True
+    is_reference: ClassVar[bool] = True
 
     table: str
 

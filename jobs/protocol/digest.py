@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from jobs.protocol import generations
 from jobs.protocol.history import Outcome, RegionHistory, Replacement
 from jobs.protocol.manifest import RegionTable, Replaced
 from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow
@@ -39,6 +40,8 @@ def digest_of(history: RegionHistory) -> str:
         "unpublished": [row.to_json() for row in history.unpublished],
         "tables": [table.to_json() for table in history.tables],
         "former": [table.to_json() for table in history.former],
+        "operators": history.operators,
+        "generations": history.generations,
         "versions": dict(history.versions),
         "last_claim": _row_to_json(history.last_claim),
         "last_outcome": history.last_outcome.value,
@@ -73,6 +76,8 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         unpublished=tuple(CheckpointRow.from_json(row) for row in value["unpublished"]),
         tables=tuple(RegionTable.from_json(table) for table in value["tables"]),
         former=tuple(RegionTable.from_json(table) for table in value["former"]),
+        operators=value.get("operators"),  # digests of before 0.4 have neither
+        generations=generations.from_json(value.get("generations", {})),
         versions=value["versions"],
         last_claim=_row_from_json(value["last_claim"]),
         last_outcome=Outcome(value["last_outcome"]),

@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Any
 
 from jobs.errors import RewindRefused
+from jobs.protocol.generations import Generations, begun, rewound
 from jobs.protocol.ids import INITIAL_ID
-from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile
+from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, TableRole
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.states import States
 from jobs.protocol.totals import Totals
@@ -59,6 +60,8 @@ class RegionHistory:
         unpublished: state, skip and rewind rows (the last of each group) committed and not yet noted as published.
         tables: the region's tables as the last claim or rewind knew them.
         former: tables that earlier claims knew and the last one does not: a group of then may still be unpublished.
+        operators: fingerprint by operator of the code that last claimed the region; None where no claim says.
+        generations: the tables of states that were dropped and begun anew; see `generations`.
         versions: Delta version by table of the last published note.
         replaced: states in force whose append rows a later state in force withdrew, by id.
         last_claim, last_outcome, last_error: of the newest owner.
@@ -79,6 +82,8 @@ class RegionHistory:
     unpublished: tuple[CheckpointRow, ...] = ()
     tables: tuple[RegionTable, ...] = ()
     former: tuple[RegionTable, ...] = ()
+    operators: Mapping[str, str] | None = None
+    generations: Generations = dataclasses.field(default_factory=dict)
     versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     last_claim: CheckpointRow | None = None
     last_outcome: Outcome = Outcome.NONE
@@ -112,6 +117,12 @@ class RegionHistory:
         if not open_groups:
             return self.committed_id
         return self.states.ids.at_most(min(open_groups) - 1) or INITIAL_ID
+
+    @property
+    def retired(self) -> tuple[RegionTable, ...]:
+        """Return the tables of states that were dropped, which a rewind has to reach as well."""
+        changes = (table for table in self.former if table.role is TableRole.CHANGES)
+        return tuple(table for table in changes if table.operator in self.generations)
 
     @property
     def is_rewinding(self) -> bool:
@@ -272,7 +283,11 @@ class _Fold:
         if row.detail.get("error"):
             self.facts["last_error"] = row.detail["error"]
         self._tables(row)
-        self.facts.update(last_claim=row, last_outcome=Outcome.CRASHED)
+        if row.detail.get("dropped_states"):
+            before: Generations = self.facts["generations"]
+            self.facts["generations"] = begun(before, row.detail["dropped_states"], row.sequence_id)
+        operators = row.detail.get("operators", self.facts["operators"])
+        self.facts.update(last_claim=row, last_outcome=Outcome.CRASHED, operators=operators)
 
     def _tables(self, row: CheckpointRow) -> None:
         if row.detail.get("tables"):
@@ -348,6 +363,7 @@ class _Fold:
             table: tuple(number for number in numbers if number <= to)
             for table, numbers in self.facts["images"].items()
         }
+        self.facts["generations"] = rewound(self.facts["generations"], to)
         if to == INITIAL_ID:  # nothing is left that could lack changes
             self.facts["dropped"] = {}
         replaced: Mapping[int, Replacement] = self.facts["replaced"]

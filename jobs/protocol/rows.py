@@ -4,7 +4,8 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 
 | kind | sequence_id | detail |
 |---|---|---|
-| claim | next free id | `owner`, `previous` (clean, failed, interrupted, crashed, none), `error`, `tables` |
+| claim | next free id | `owner`, `previous` (clean, failed, interrupted, crashed, none), `error`, `tables`, and of a |
+| | | run: `operators` (fingerprint by name), `dropped_states` (label of the state that begins, by operator) |
 | state | the state's id | on the last id of a group: `manifest`; where there are some: `rows_quarantined`, `reason` |
 | published | last committed id | `versions`, `through`, `outcome`, `error`, and durations (below) |
 | rewind | the rewind's own id r | `to`, `tables`, `restored`: rows that come back (`Replaced`), `images` |

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs.graph.annotations import Checkpoints, Consistent, Runs, Trigger
+from jobs.graph.composites import CompositeInstance
 from jobs.graph.operator import Input, Operator, Vectorises
 from jobs.regions.notes import notes
 from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan
 
-_VECTORISES = {
+VECTORISES = {
     Vectorises.YES: "many triggers at once",
     Vectorises.CHECKED: "checked at first use",
     Vectorises.NO: "one trigger at a time",
 }
+"""How people are told whether an operator vectorises."""
+
 _EDGE = {False: "-->", True: "-.->"}
 
 
@@ -26,6 +29,8 @@ def as_text(plan: ApplicationPlan) -> str:
         lines += ["", *_region_text(region)]
     for outside in plan.autonomous:
         lines += ["", *_autonomous_text(outside)]
+    if plan.application.composites:
+        lines += ["", "composites", *_composites_text(plan)]
     noted = notes(plan)
     if noted:
         lines += ["", "notes", *(f"  - {note}" for note in noted)]
@@ -41,14 +46,17 @@ def as_json(plan: ApplicationPlan) -> dict[str, Any]:
           which a group holds one trigger
         - `parameters`: `trigger`, `period_seconds` (null unless periodic), `drain_timeout_seconds`,
           `reset_timeout_seconds`, `max_consecutive_reset_attempts`, `runs`, `rewind_horizon`, `schedule` (or null),
-          `checkpoints`
+          `linger_seconds` (null: as the setting says), `checkpoints`
         - `operators`: in topological order, feeds among them, each with `name`, `kind`, `location` (`file:line`),
           `is_start`, `is_end`, `is_feed`, `is_stateful`, `vectorises` (`yes`, `checked`, `no`; null in a feed),
-          `outputs`, `fingerprint` (of itself alone) and `ports`: list of `index`, `port`, `parameter`, `stream`,
-          `class` (null in a feed)
+          `outputs`, `fingerprint` (of itself alone), `composite` (the innermost that it is in, or null) and `ports`:
+          list of `index`, `port`, `parameter`, `stream`, `class` (null in a feed)
         - `tables`: list of `table`, `operator`, `guarantee` (null if it promises none) and `condition`: what the
           guarantee depends on (null: on nothing)
     - `autonomous`: list of `name`, `operators`, `reads` and `feeds` (regions), `tables`
+    - `composites`: list of instances, each with `name`, `kind` (the function), `location`, `inside` (the composite
+      around it, or null), `operators`, `starts` (names of its start operators), `is_consistent`, `is_autonomous` (as
+      annotated), and `outputs`: name of the output, "" for the only one, to the stream
     """
     return {
         "application": plan.name,
@@ -66,22 +74,61 @@ def as_json(plan: ApplicationPlan) -> dict[str, Any]:
             }
             for outside in plan.autonomous
         ],
+        "composites": [_composite_json(plan, instance) for instance in plan.application.composites],
     }
 
 
 def as_mermaid(plan: ApplicationPlan) -> str:
-    """Return a Mermaid flow chart: a box a region, starts as stadiums, sinks as cylinders, control ports dotted."""
+    """Return a Mermaid flow chart: a box a region, in it one a composite; starts as stadiums, sinks as cylinders,
+    control ports dotted."""
     numbers = {operator.name: f"n{index}" for index, operator in enumerate(plan.application.operators)}
     lines = ["flowchart LR"]
     for index, region in enumerate(plan.regions):
         lines.append(f'  subgraph r{index}["{region.name}, {region.parameters.trigger}"]')
-        lines += [f"    {numbers[operator.name]}{_shape(operator)}" for operator in region.operators]
-        lines.append("  end")
-    for outside in plan.autonomous:
-        lines += [f"  {numbers[operator.name]}{_shape(operator)}:::autonomous" for operator in outside.operators]
+        shapes = [(operator, f"{numbers[operator.name]}{_shape(operator)}") for operator in region.operators]
+        lines += [*_boxes(shapes, (), f"r{index}", "    "), "  end"]
+    for index, outside in enumerate(plan.autonomous):
+        shapes = [(each, f"{numbers[each.name]}{_shape(each)}:::autonomous") for each in outside.operators]
+        lines += _boxes(shapes, (), f"a{index}", "  ")
     for operator in plan.application.operators:
         lines += [f"  {_arrow(connection, operator.name, numbers)}" for connection in operator.inputs]
     return "\n".join([*lines, "  classDef autonomous stroke-dasharray: 4 3"])
+
+
+def _boxes(shapes: Sequence[tuple[Operator, str]], around: tuple[str, ...], number: str, indent: str) -> list[str]:
+    """Return the shapes of what stands in one box, those of a composite in a box of their own."""
+    depth = len(around)
+    lines = [f"{indent}{shape}" for operator, shape in shapes if operator.composite == around]
+    inside = dict.fromkeys(operator.composite[: depth + 1] for operator, _ in shapes if operator.composite != around)
+    for index, path in enumerate(inside):
+        within = [(operator, shape) for operator, shape in shapes if operator.composite[: depth + 1] == path]
+        lines.append(f'{indent}subgraph {number}_{index}["{path[-1]}"]')
+        lines += [*_boxes(within, path, f"{number}_{index}", f"{indent}  "), f"{indent}end"]
+    return lines
+
+
+def _composites_text(plan: ApplicationPlan) -> list[str]:
+    rows = []
+    for instance in plan.application.composites:
+        annotations = ["consistent"] * (instance.consistent is not None) + ["autonomous"] * instance.autonomous
+        inside = instance.operators(plan.application.operators)
+        rows.append((instance.name, instance.kind, ", ".join(annotations), ", ".join(_names(inside))))
+    return _columns(rows, indent=4)
+
+
+def _composite_json(plan: ApplicationPlan, instance: CompositeInstance) -> dict[str, Any]:
+    operators = plan.application.operators
+    return {
+        "name": instance.name,
+        "kind": instance.kind,
+        "location": str(instance.location),
+        "inside": instance.path[-2] if len(instance.path) > 1 else None,
+        "operators": _names(instance.operators(operators)),
+        "starts": _names(instance.starts(operators)),
+        "is_consistent": instance.consistent is not None,
+        "is_autonomous": instance.autonomous,
+        "outputs": {output: stream.stream for output, stream in instance.outputs.items()},
+    }
 
 
 def _region_text(region: RegionPlan) -> list[str]:
@@ -152,7 +199,7 @@ def _operator_row(region: RegionPlan, operator: Operator) -> tuple[str, ...]:
         )
         if holds
     ]
-    vectorises = "" if operator in region.feeds else _VECTORISES[region.vectorisation[operator.name]]
+    vectorises = "" if operator in region.feeds else VECTORISES[region.vectorisation[operator.name]]
     return operator.name, operator.kind, vectorises, ", ".join(roles), f"← {', '.join(read)}" if read else ""
 
 
@@ -200,6 +247,7 @@ def _parameters_json(parameters: Consistent) -> dict[str, Any]:
         "runs": str(parameters.runs),
         "rewind_horizon": parameters.rewind_horizon,
         "schedule": parameters.schedule,
+        "linger_seconds": parameters.linger.total_seconds() if parameters.linger is not None else None,
         "checkpoints": str(parameters.checkpoints),
     }
 
@@ -217,6 +265,7 @@ def _operator_json(region: RegionPlan, operator: Operator) -> dict[str, Any]:
         "vectorises": None if operator in region.feeds else region.vectorisation[operator.name].value,
         "outputs": list(operator.outputs),
         "fingerprint": region.fingerprints[operator.name],
+        "composite": operator.composite[-1] if operator.composite else None,
         "ports": [
             {
                 "index": index,

@@ -58,6 +58,7 @@ def merged_parameters(annotations: Sequence[Consistent]) -> Consistent:
     What is no number is equal in all of them; the rules have seen to that.
     """
     periods = [annotation.period for annotation in annotations if annotation.period is not None]
+    lingers = [annotation.linger for annotation in annotations if annotation.linger is not None]
     return replace(
         annotations[0],
         period=max(periods, default=None),
@@ -65,4 +66,5 @@ def merged_parameters(annotations: Sequence[Consistent]) -> Consistent:
         reset_timeout=max(annotation.reset_timeout for annotation in annotations),
         max_consecutive_reset_attempts=max(annotation.max_consecutive_reset_attempts for annotation in annotations),
         rewind_horizon=max(annotation.rewind_horizon for annotation in annotations),
+        linger=max(lingers, default=None),
     )

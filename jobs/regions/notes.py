@@ -19,7 +19,7 @@ def notes(plan: ApplicationPlan) -> tuple[str, ...]:
 
 def _undeclared_autonomous_ports(region: RegionPlan) -> Iterator[str]:
     """V47: what comes from outside may be lost. A lookup needs no word of the author: it is read, not sent."""
-    lookups = {operator.name for operator in region.feeds if operator.is_source and not operator.may_start}
+    lookups = {operator.name for operator in region.feeds if operator.is_reference}
     for port in region.ports:
         declared = region.operator(port.operator).inputs[port.index].autonomous
         if not port.port_class.is_consistent and not declared and port.upstream not in lookups:

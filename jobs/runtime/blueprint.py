@@ -7,7 +7,7 @@ error here, when nothing has been claimed or committed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,10 @@ from jobs.operators.delta_append import DeltaSink
 from jobs.operators.delta_upsert import DeltaUpsertSink
 from jobs.operators.lookup import Lookup
 from jobs.operators.sources import Source
+from jobs.protocol.generations import state_table
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.regions.plan import RegionPlan
+from jobs.runtime.claiming import NO_CODE, Code
 from jobs.runtime.frames import GroupFrames, empty_like
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
@@ -45,6 +47,7 @@ class Blueprint:
         verdicts: by name of a checked operator, whether it vectorises and why not.
         written_by: operator name -> name of the table that it stages.
         kept: (operator name, part) -> name of the table of a state that it keeps beside its output.
+        code: what the claim keeps of the code.
         made: see `GroupFrames.once_a_run`.
     """
 
@@ -55,6 +58,7 @@ class Blueprint:
     verdicts: Mapping[str, Verdict]
     written_by: Mapping[str, str]
     kept: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    code: Code = NO_CODE
     made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -82,8 +86,20 @@ class Blueprint:
         return tuple(table for table in self.tables if table.role is TableRole.UPSERT)
 
 
-def analyse(region: RegionPlan, application: str, params: Params, outside: Outside) -> Blueprint:
+def analyse(
+    region: RegionPlan,
+    application: str,
+    params: Params,
+    outside: Outside,
+    *,
+    states: Mapping[str, str] | None = None,
+    dropped: Collection[str] = (),
+) -> Blueprint:
     """Apply every operator to empty frames, walk what the author's functions made, and name the tables.
+
+    Args:
+        states: label by operator of the states that are not in their first table; see `generations`.
+        dropped: those of them that begin anew with the next claim.
 
     Raises:
         OperatorFailed: a function does not accept its columns.
@@ -108,12 +124,12 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
             stream = f"{operator.name}[{output}]" if output else operator.name
             frames.streams[stream] = empty_like(session, seen_downstream(operator, tagged))
         if isinstance(operator, Aggregate | DeltaSink):
-            for table in _tables_of(operator, region, application, frames, tagged):
+            for table in _tables_of(operator, region, application, frames, tagged, states=states or {}):
                 if all(table.name != other.name for other in tables):
                     tables.append(table)
                 if table.role is not TableRole.UPSERT:
                     written_by[operator.name] = table.name
-    kept = _kept_tables(region, application, frames, changes, tables)
+    kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
     if any(isinstance(operator, Source) for operator in region.run_order):
         tables.append(quarantine_table(region))
     _examine_adopted(tables, outside)
@@ -125,6 +141,7 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
         verdicts=verdicts,
         written_by=written_by,
         kept=kept,
+        code=Code(operators=region.fingerprints, states=states or {}, dropped=frozenset(dropped)),
     )
 
 
@@ -175,7 +192,7 @@ def _apply(operator: Operator, frames: GroupFrames, output: str) -> tuple[DataFr
 
 def _kept_tables(
     region: RegionPlan,
-    application: str,
+    name_of: Callable[[str, str], str],
     frames: GroupFrames,
     changes: Mapping[str, dict[str, DataFrame]],
     tables: list[RegionTable],
@@ -185,7 +202,7 @@ def _kept_tables(
     for operator in region.operators:
         changed = changes[operator.name] | frames.guard(operator, partial(operator.absorb, frames))
         for kept in operator.kept:
-            name = state_table(application, operator.name, kept.part)
+            name = name_of(operator.name, kept.part)
             schema = nullable_schema(changed[kept.part].schema.json())
             names[operator.name, kept.part] = name
             tables.append(
@@ -195,12 +212,22 @@ def _kept_tables(
     return names
 
 
+def _name_of(application: str, states: Mapping[str, str], operator: str, part: str = "") -> str:
+    return state_table(application, operator, part, label=states.get(operator, ""))
+
+
 def _tables_of(
-    operator: Aggregate | DeltaSink, region: RegionPlan, application: str, frames: GroupFrames, result: DataFrame
+    operator: Aggregate | DeltaSink,
+    region: RegionPlan,
+    application: str,
+    frames: GroupFrames,
+    result: DataFrame,
+    *,
+    states: Mapping[str, str],
 ) -> list[RegionTable]:
     schema = nullable_schema(result.schema.json())
     if isinstance(operator, Aggregate):
-        name = state_table(application, operator.name)
+        name = _name_of(application, states, operator.name)
         return [
             RegionTable(name=name, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
                         keys=operator.all_keys)
@@ -214,7 +241,7 @@ def _tables_of(
     upstream = region.operator(operator.inputs[0].upstream)
     tables = []
     if isinstance(upstream, Aggregate) and shares_history(operator, region):
-        history = state_table(application, upstream.name)
+        history = _name_of(application, states, upstream.name)
         columns: tuple[str, ...] = (*upstream.emitted, SEQUENCE_ID)
         schema = nullable_schema(frames.streams[upstream.name].select(*(f"`{c}`" for c in columns)).schema.json())
     else:
@@ -238,10 +265,6 @@ def shares_history(operator: Operator, region: RegionPlan) -> bool:
         return False
     upstream = region.operator(operator.inputs[0].upstream)
     return isinstance(upstream, Aggregate) and upstream.is_history and set(upstream.all_keys) == set(operator.keys)
-
-
-def state_table(application: str, operator: str, part: str = "") -> str:
-    return f"state/{application}/{operator}-{part}" if part else f"state/{application}/{operator}"
 
 
 def nullable_schema(schema_json: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobs.errors import DrainmarkError, Fenced, Halted, RegistryLost, Retry
+from jobs.errors import DrainmarkError, Fenced, Halted, Retry
 from jobs.failpoints import FailPoint, reach
 from jobs.protocol.decisions import attempts_after
 from jobs.protocol.history import Outcome, RegionHistory
@@ -21,6 +21,7 @@ from jobs.protocol.manifest import RegionTable
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import Event, State, move
 from jobs.protocol.triggers import Trigger, kind_of
+from jobs.runtime.claiming import NO_CODE, Code, ready
 from jobs.runtime.descriptions import halted_error, trigger_columns
 from jobs.runtime.durations import Durations
 from jobs.runtime.group import StagedGroup
@@ -78,20 +79,21 @@ class RegionOwner:
 
     # --- claim ------------------------------------------------------------------------------------------------------
 
-    def claim(self, tables: Sequence[RegionTable] = ()) -> RegionHistory:
+    def claim(self, tables: Sequence[RegionTable] = (), code: Code = NO_CODE) -> RegionHistory:
         """Take the region over: lease, fence, roll forward (design.md §3.1, §3.2).
 
         Args:
             tables: the region's tables as this code knows them; those of the last claim by default.
+            code: what else the code says; nothing by default.
 
         Raises:
             Owned: somebody alive owns it.
             Fenced: somebody claimed at the same moment.
-            RegistryLost: the registry is empty beside a checkpoint table that is not, or older than that.
+            RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claiming.ready`; nothing was changed.
         """
         self.outside.lease.acquire(self.region, self.identity.run_id)
         try:
-            self._fence(tables)
+            self._fence(tables, code)
         except BaseException:
             self.outside.lease.release(clean=False)
             raise
@@ -99,19 +101,9 @@ class RegionOwner:
         collect_orphans(self)
         return self.history
 
-    def _fence(self, tables: Sequence[RegionTable]) -> None:
+    def _fence(self, tables: Sequence[RegionTable], code: Code) -> None:
         store, registry = self.outside.store, self.outside.registry
-        store.checkpoint.create()
-        self.history = store.checkpoint.history()
-        if self.history.states and registry.is_empty(self.region):
-            msg = f"the registry knows nothing of {self.region!r}, its checkpoint table does"
-            raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
-        if registry.region_info(self.region).next_id < self.history.next_id:  # ids are taken there before any commit
-            msg = f"the registry is older than the checkpoint table of {self.region!r}: was a backup restored?"
-            raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
-        known = tuple(tables) or self.history.tables
-        for table in known:
-            store.create(table)
+        self.history, known = ready(self.outside, self.region, tables, code)
         previous = self.history.last_outcome
         self.epoch = max(self.history.epoch, registry.region_info(self.region).epoch) + 1
         self._move(Event.CLAIMED_UNCLEAN if attempts_after(RegionHistory(), previous) else Event.CLAIMED_CLEAN)
@@ -121,6 +113,7 @@ class RegionOwner:
             previous=previous.value,
             error=dict(self.history.last_error) if self.history.last_error and previous is Outcome.FAILED else None,
             tables=[table.to_json() for table in known],
+            **code.to_detail(),
         )
         store.checkpoint.claim(row)
         for table in known:
@@ -236,7 +229,8 @@ class RegionOwner:
         images = images_for(self.outside.store, self.history, to)
         number = self.outside.registry.take_ids(self.region, self.epoch, 1)
         row = self._row(
-            RowKind.REWIND, number, to=to, tables=[table.to_json() for table in self.history.tables],
+            RowKind.REWIND, number, to=to,
+            tables=[table.to_json() for table in (*self.history.tables, *self.history.retired)],
             restored=[replaced.to_json() for replaced in self.history.replaced_after(to)] or None,
             images=[image.to_json() for image in images] or None,
         )  # fmt: skip

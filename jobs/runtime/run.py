@@ -112,7 +112,7 @@ class RegionRun:
         """
         parameters = self.blueprint.region.parameters
         Bounded(
-            lambda: self.owner.claim(self.blueprint.tables),
+            lambda: self.owner.claim(self.blueprint.tables, self.blueprint.code),
             parameters.reset_timeout.total_seconds(),
             self._pipeline.grace,
             late=lambda seconds: ResetTimeout(

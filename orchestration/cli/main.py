@@ -17,7 +17,18 @@ import typer
 
 from jobs.errors import DrainmarkError, Interrupted, UsageError
 from jobs.failpoints import arm_from_environment
-from orchestration.cli import cleaning, interventions, operating, output, project, pushing, quarantine, runs, views
+from orchestration.cli import (
+    cleaning,
+    interventions,
+    operating,
+    output,
+    planning,
+    project,
+    pushing,
+    quarantine,
+    runs,
+    views,
+)
 
 app = typer.Typer(
     name="drainmark",
@@ -31,6 +42,7 @@ _VERBS: tuple[Callable[..., Any], ...] = (
     project.dev,
     views.apps,
     views.graph,
+    planning.plan,
     runs.run,
     runs.scan,
     pushing.push,

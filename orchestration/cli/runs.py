@@ -12,6 +12,7 @@ import typer
 
 from orchestration.cli import output
 from orchestration.cli.options import AppName, AsJson, Home, Inputs, Settings, Yes, parameters, workplace
+from orchestration.cli.planning import DropStates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +37,7 @@ def run(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, pending and what vectorises; no commit.")] = False,
     region: Annotated[str | None, typer.Option("--region", help="Only this region.", show_default=False)] = None,
+    drop: DropStates = None,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -43,6 +45,7 @@ def run(
     """Scan, then process until nothing is pending."""
     from orchestration.assembly import open_application
     from orchestration.retries import Interruption, RunOptions, run_application
+    from orchestration.upgrading import drop_states
 
     place = workplace(home)
     opened = open_application(app, params=parameters(settings), inputs=inputs or ())
@@ -51,6 +54,7 @@ def run(
         if dry_run:
             result: Any = _rehearse(place, opened, regions)
         else:
+            drop_states(place, opened, regions, drop or ())
             options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
             with Interruption() as interruption, _progress() as watch:
                 loops = run_application(

@@ -28,6 +28,7 @@ from integration.dagster_scene import (
 from jobs.protocol.history import Outcome
 from jobs.runtime.run import GroupReport
 from orchestration.assembly import Workplace, open_application, region_run
+from orchestration.asset_roles import END_TAG, START_TAG
 from orchestration.assets import checkpoint_key
 from orchestration.checks import NOT_HALTED, build_checks
 from orchestration.metadata import IDS_TAG, NOTE_TAG, REGION_TAG
@@ -69,6 +70,20 @@ def test_loading_the_code_location_starts_nothing() -> None:
 def test_importing_the_definitions_reads_nothing(tmp_path: Path) -> None:
     code = "import orchestration.definitions"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
+
+
+def test_the_asset_graph_shows_starts_ends_ports_and_what_vectorises(repository: dg.RepositoryDefinition) -> None:
+    graph = repository.asset_graph
+    nodes = {key.to_user_string(): graph.get(key) for key in graph.get_all_asset_keys()}
+    assert {name for name, node in nodes.items() if START_TAG in node.tags} == {"little/source/rows"}
+    assert {name for name, node in nodes.items() if END_TAG in node.tags} == {
+        "little/little_numbers", "little/little_totals",
+    }  # fmt: skip
+    shown = nodes["little/state/totals"].metadata
+    assert shown["drainmark/operator_kind"] == "aggregate"
+    assert "(consistent data)" in shown["drainmark/ports"]
+    assert shown["drainmark/vectorises"]
+    assert nodes["little/checkpoints/rows"].metadata["drainmark/starts"] == "rows"
 
 
 def test_a_region_has_a_job_a_sensor_assets_and_checks(repository: dg.RepositoryDefinition) -> None:

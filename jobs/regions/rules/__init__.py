@@ -2,6 +2,12 @@
 
 Every rule judges the whole draft and yields all it finds, so that an author sees everything at once. Adding a rule is
 one function and its place in RULES.
+
+Of what Streams refuses (E6), this cannot be written here, so it has no rule: Import and Export operators, since tables
+join applications (see `import_of_own_table`); a checkpoint configuration of one operator; a missing or second Job
+Control Plane, since the controller is part of every run; parallel regions, whose copies composites write out, and then
+`second_start_in_operator_driven` judges their starts as any others. What Beacon owes (E28) it says itself, as every
+kind does of its own configuration (`operators_own`).
 """
 
 from __future__ import annotations
@@ -11,10 +17,12 @@ from collections.abc import Callable, Iterator
 from jobs.errors import Violation
 from jobs.regions.rules.annotations import (
     both_annotations,
+    composite_without_start,
     merged_parameters_differ,
     second_start_in_operator_driven,
     start_kind,
     unsupported_in_region,
+    unsupported_operator,
 )
 from jobs.regions.rules.connections import (
     autonomous_port_fed_by_region,
@@ -41,6 +49,7 @@ from jobs.regions.rules.parameters import (
     trigger_unknown,
 )
 from jobs.regions.rules.tables import (
+    import_of_own_table,
     lookup_of_own_table,
     reserved_table,
     table_inside_table,
@@ -66,8 +75,10 @@ RULES: tuple[Rule, ...] = (
     cycle_not_on_control_port,
     loop_through_start,
     both_annotations,
+    composite_without_start,
     start_kind,
     unsupported_in_region,
+    unsupported_operator,
     second_start_in_operator_driven,
     merged_parameters_differ,
     trigger_unknown,
@@ -87,6 +98,7 @@ RULES: tuple[Rule, ...] = (
     table_inside_table,
     reserved_table,
     lookup_of_own_table,
+    import_of_own_table,
 )
 
 

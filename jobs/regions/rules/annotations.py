@@ -23,29 +23,66 @@ def both_annotations(draft: Draft) -> Iterator[Violation]:
             )
 
 
-def start_kind(draft: Draft) -> Iterator[Violation]:
-    """`@consistent` is on an operator that cannot replay, so it cannot start a region (E6, E8)."""
-    for operator in draft.application.operators:
-        if operator.consistent is not None and not operator.may_start:
-            yield broken(
-                "START_KIND",
-                operator,
-                f"{operator.name!r} is a {operator.kind}, which cannot start a region: it cannot replay",
-                "put @dm.consistent on the source that feeds it",
+def composite_without_start(draft: Draft) -> Iterator[Violation]:
+    """An annotation is on a composite in which no operator is without inputs, or fed from outside only (V26, E4)."""
+    for instance in draft.application.composites:
+        is_annotated = instance.consistent is not None or instance.autonomous
+        if is_annotated and not instance.starts(draft.application.operators):
+            yield Violation(
+                rule="COMPOSITE_WITHOUT_START",
+                message=f"composite {instance.name!r} is annotated, but has no start operator to pass that on to",
+                operator=instance.name,
+                location=instance.location,
+                remedy="put the annotation on the operator or composite that it is meant for",
             )
 
 
+def start_kind(draft: Draft) -> Iterator[Violation]:
+    """`@consistent` is on an operator that cannot replay, so it cannot start a region (E6, E8).
+
+    That is every kind but the replayable sources: a Custom, a Functor or a sink handles tuples and keeps none.
+    """
+    for operator in draft.application.operators:
+        if operator.consistent is None or operator.may_start or not operator.supports_consistent:
+            continue
+        if operator.is_source:
+            why = "is read as it is now" if operator.is_reference else "cannot replay"
+            remedy = "put @dm.consistent on a source that replays, such as @dm.source(dm.DirectoryScan(...))"
+        else:
+            why = "cannot replay: it handles tuples and keeps none"
+            remedy = "put @dm.consistent on the source that feeds it"
+        yield broken(
+            "START_KIND",
+            operator,
+            f"{operator.name!r} is a {operator.kind}, which cannot start a region: it {why}",
+            remedy,
+        )
+
+
 def unsupported_in_region(draft: Draft) -> Iterator[Violation]:
-    """An operator that cannot keep the promise is in a region (V55, V60)."""
+    """An operator that cannot keep the promise is in a region (V55, V60, E8)."""
     for operator in draft.application.operators:
         region = draft.region_of(operator.name)
         if region is not None and not operator.supports_consistent:
+            why = f": {operator.refused_because}" if operator.refused_because else ""
             yield broken(
                 "UNSUPPORTED_IN_REGION",
                 operator,
                 f"{operator.name!r} is a {operator.kind}, which cannot keep the promise of the region"
-                f" that {_listed(region.starts)} starts",
-                "replace it, or take it out with @dm.autonomous",
+                f" that {_listed(region.starts)} starts{why}",
+                operator.instead or "replace it, or take it out with @dm.autonomous",
+            )
+
+
+def unsupported_operator(draft: Draft) -> Iterator[Violation]:
+    """An operator of a kind that Drainmark does not have, outside of regions; see `jobs/operators/unsupported`."""
+    for operator in draft.application.operators:
+        if operator.refused_because and draft.region_of(operator.name) is None:
+            yield broken(
+                "UNSUPPORTED_OPERATOR",
+                operator,
+                f"{operator.name!r} is a {operator.kind}, which Drainmark does not have: {operator.refused_because}",
+                operator.instead,
             )
 
 
@@ -66,13 +103,17 @@ def second_start_in_operator_driven(draft: Draft) -> Iterator[Violation]:
 
 
 def merged_parameters_differ(draft: Draft) -> Iterator[Violation]:
-    """Regions are merged, and a parameter that is no number differs: there is no maximum to take (E3)."""
+    """Regions are merged, and there is no maximum of a parameter to take (E3).
+
+    It is no number, or one says a number and the other leaves it to a setting, which a run knows first: `linger`.
+    """
     for region in draft.regions:
         (first, reference), *others = starts_of(draft.graph, region)
         for start, annotation in others:
-            for name in ("runs", "schedule", "checkpoints"):
+            for name in ("runs", "schedule", "checkpoints", "linger"):
                 ours, theirs = getattr(reference, name), getattr(annotation, name)
-                if ours != theirs:
+                have_maximum = name == "linger" and None not in (ours, theirs)
+                if ours != theirs and not have_maximum:
                     yield broken(
                         "MERGED_PARAMETERS_DIFFER",
                         start,

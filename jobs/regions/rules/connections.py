@@ -15,6 +15,7 @@ from jobs.regions.rules.draft import Draft, broken
 def unknown_upstream(draft: Draft) -> Iterator[Violation]:
     """A port reads a stream that no operator declares."""
     known = [stream for operator in draft.graph.operators.values() for stream in _streams(operator)]
+    known += [_label(made.name, output) for made in draft.application.composites for output in made.outputs]
     for operator, connection in _connections(draft):
         if connection.upstream not in draft.graph.operators:
             wanted = _label(connection.upstream, connection.output)
@@ -106,7 +107,11 @@ def mixed_port(draft: Draft) -> Iterator[Violation]:
 
 
 def control_ports_only(draft: Draft) -> Iterator[Violation]:
-    """An operator in a region that submits tuples has no data port, though tuples on control ports submit none (E6)."""
+    """An operator in a region that submits tuples has no data port, though tuples on control ports submit none (E6).
+
+    A port is a control port because its parameter is annotated `dm.Control`, and for no other reason: that its code
+    submits nothing (E7) is not looked for, since one line more would move the port to another class.
+    """
     for operator in draft.application.operators:
         in_region = draft.region_of(operator.name) is not None and operator.consistent is None
         if in_region and operator.outputs and all(connection.control for connection in operator.inputs):

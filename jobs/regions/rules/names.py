@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from jobs.errors import Violation
+from jobs.graph.composites import CompositeInstance
 from jobs.graph.operator import Operator
-from jobs.regions.rules.draft import Draft, broken
+from jobs.regions.rules.draft import Draft
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _LENGTH_MAX = 100
@@ -26,30 +27,49 @@ def bad_application_name(draft: Draft) -> Iterator[Violation]:
 
 
 def bad_name(draft: Draft) -> Iterator[Violation]:
-    """An operator's name has other characters, or `__`, which separates an output: `landing__orders`."""
-    for operator in draft.application.operators:
-        if _is_bad(operator.name):
-            why = "'__' stands between an operator and its output" if "__" in operator.name else "not a plain name"
-            yield broken(
-                "BAD_NAME",
-                operator,
-                f"{operator.name!r} is no name for an operator: {why}",
-                f"rename it or give name=: {_ALLOWED}",
+    """A name has other characters, or `__`, which separates an output: `landing__orders`.
+
+    Operators are not blamed for the name of the composite that they are in.
+    """
+    bad = {instance.name for instance in draft.application.composites if _is_bad(instance.name)}
+    for what, named in _named(draft):
+        inherited = named.path[:-1] if isinstance(named, CompositeInstance) else named.composite
+        if _is_bad(named.name) and bad.isdisjoint(inherited):
+            why = "'__' stands between an operator and its output" if "__" in named.name else "not a plain name"
+            yield Violation(
+                rule="BAD_NAME",
+                message=f"{named.name!r} is no name for {what}: {why}",
+                operator=named.name,
+                location=named.location,
+                remedy=f"rename it or give name=: {_ALLOWED}",
             )
 
 
 def duplicate_name(draft: Draft) -> Iterator[Violation]:
-    """Two operators have one name; state would not know whom to follow."""
-    first: dict[str, Operator] = {}
+    """Two operators have one name, or an operator and a composite; state would not know whom to follow."""
+    first: dict[str, Operator | CompositeInstance] = {}
+    twice: set[str] = set()
+    for what, named in _named(draft):
+        earlier = first.setdefault(named.name, named)
+        if isinstance(named, CompositeInstance):
+            twice |= {named.name} if earlier is not named else set()
+        if earlier is named or (isinstance(named, Operator) and not twice.isdisjoint(named.composite)):
+            continue
+        yield Violation(
+            rule="DUPLICATE_NAME",
+            message=f"{named.name!r} is declared twice, now as {what}, first at {earlier.location}",
+            operator=named.name,
+            location=named.location,
+            remedy="rename one of them, or give it name=",
+        )
+
+
+def _named(draft: Draft) -> Iterator[tuple[str, Operator | CompositeInstance]]:
+    """Yield what has a name: composites before the operators, the outermost first."""
+    for instance in sorted(draft.application.composites, key=lambda instance: len(instance.path)):
+        yield "a composite", instance
     for operator in draft.application.operators:
-        earlier = first.setdefault(operator.name, operator)
-        if earlier is not operator:
-            yield broken(
-                "DUPLICATE_NAME",
-                operator,
-                f"{operator.name!r} is declared twice, first at {earlier.location}",
-                "rename one of them, or give it name=",
-            )
+        yield "an operator", operator
 
 
 def _is_bad(name: str) -> bool:

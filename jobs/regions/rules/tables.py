@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jobs.errors import Violation
 from jobs.graph.operator import Operator
+from jobs.regions.merging import Membership
+from jobs.regions.reachability import reachable
 from jobs.regions.rules.draft import Draft, broken
 
 
@@ -57,17 +59,49 @@ def reserved_table(draft: Draft) -> Iterator[Violation]:
 def lookup_of_own_table(draft: Draft) -> Iterator[Violation]:
     """A region looks up what it writes itself: a loop through a table, in which the grouping decides what is read."""
     for operator in draft.application.operators:
-        readers = [draft.region_of(name) for name in draft.graph.downstream.get(operator.name, ())]
-        for table in operator.tables_read:
-            for writer, written in _tables(draft):
-                region = draft.region_of(writer.name)
-                if region is not None and region in readers and written.casefold() == table.casefold():
-                    yield broken(
-                        "LOOKUP_OF_OWN_TABLE",
-                        operator,
-                        f"{operator.name!r} looks up {table!r}, which {writer.name!r} of the same region writes",
-                        "keep what is needed as state: dm.aggregate; or look it up in another region",
-                    )
+        if draft.region_of(operator.name) is None:
+            for table, writer in _own_tables_read(draft, operator, _readers(draft, operator)):
+                yield broken(
+                    "LOOKUP_OF_OWN_TABLE",
+                    operator,
+                    f"{operator.name!r} looks up {table!r}, which {writer.name!r} of the same region writes",
+                    "keep what is needed as state: dm.aggregate; or look it up in another region",
+                )
+
+
+def import_of_own_table(draft: Draft) -> Iterator[Violation]:
+    """An operator of a region takes in a table that the same region writes: a loop through its start (E6).
+
+    Streams forbids Import in a region and Export from one, for they join jobs that nobody coordinates. Here tables join
+    regions and applications: a sink exports exactly once, whoever reads; `dm.lookup` imports through an autonomous
+    port; a source of tables imports as the start of a region. What is left to forbid is the loop.
+    """
+    for operator in draft.application.operators:
+        region = draft.region_of(operator.name)
+        if region is not None:
+            for table, writer in _own_tables_read(draft, operator, [region]):
+                yield broken(
+                    "IMPORT_OF_OWN_TABLE",
+                    operator,
+                    f"{operator.name!r} takes in {table!r}, which {writer.name!r} of the same region writes",
+                    "write to another table, or close the loop on a control port behind the start",
+                )
+
+
+def _readers(draft: Draft, operator: Operator) -> list[Membership]:
+    """Return the regions that an autonomous operator feeds, directly or through other autonomous ones."""
+    consistent = frozenset().union(*(region.members for region in draft.regions))
+    outside = reachable([operator.name], draft.graph.downstream, consistent)
+    fed = {name for autonomous in outside for name in draft.graph.downstream[autonomous]}
+    return [region for region in draft.regions if not region.members.isdisjoint(fed)]
+
+
+def _own_tables_read(draft: Draft, operator: Operator, readers: Sequence[Membership]) -> Iterator[tuple[str, Operator]]:
+    """Yield the tables that an operator reads and one of these regions writes, with the writer."""
+    for table in operator.tables_read:
+        for writer, written in _tables(draft):
+            if draft.region_of(writer.name) in readers and written.casefold() == table.casefold():
+                yield table, writer
 
 
 def _tables(draft: Draft) -> Iterator[tuple[Operator, str]]:

@@ -32,6 +32,15 @@ class Model:
         self.rows.append(claim(self.next_id, self.epoch, self.outcome))
         self.outcome = "crashed"
 
+    def drop(self, number: int) -> None:
+        """A claim of code, with which a state begins anew."""
+        self.claim(0)
+        dropped = {f"op{number % 2}": f"{self.epoch:08x}"}
+        self.rows[-1] = claim(
+            self.next_id, self.epoch, self.rows[-1].detail["previous"],
+            operators={"op0": f"{number}", "op1": "x"}, dropped_states=dropped,
+        )  # fmt: skip
+
     def group(self, fresh: int, **detail: Any) -> None:
         again = sorted(self.withdrawn)[: fresh + 1]
         taken = again or list(range(self.seen + 1, self.seen + 2 + fresh))
@@ -90,7 +99,7 @@ class Model:
         self.rows.append(published(self.next_id - 1, self.epoch, commit_seconds=seconds, versions={"lake/a": 1}))
 
 
-VERBS = ["claim", "group", "group", "image", "skip", "refuse", "rewind", "note", "end", "halt", "resume"]
+VERBS = ["claim", "drop", "group", "group", "image", "skip", "refuse", "rewind", "note", "end", "halt", "resume"]
 STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 4)), max_size=25)
 
 

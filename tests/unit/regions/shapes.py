@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from jobs.errors import Location, Violation
 from jobs.graph.annotations import Consistent
 from jobs.graph.application import Application
+from jobs.graph.composites import CompositeInstance
 from jobs.graph.operator import Guarantee, Input, Operator, Vectorises
 
 PERIODIC = Consistent(trigger="periodic", period=dt.timedelta(seconds=10))
@@ -60,12 +61,33 @@ class Dimension(Operator):
 
     kind: ClassVar[str] = "dimension"
     is_source: ClassVar[bool] = True
+    is_reference: ClassVar[bool] = True
 
     table: str = ""
 
     @property
     def tables_read(self) -> tuple[str, ...]:
         return (self.table,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSource(Dimension):
+    """A source of a table's versions, which can start a region."""
+
+    kind: ClassVar[str] = "table-source"
+    is_reference: ClassVar[bool] = False
+    may_start: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Socket(Operator):
+    """A source that does not replay and that Drainmark does not have."""
+
+    kind: ClassVar[str] = "socket"
+    is_source: ClassVar[bool] = True
+    supports_consistent: ClassVar[bool] = False
+    refused_because: ClassVar[str] = "it cannot replay"
+    instead: ClassVar[str] = "read files"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +148,12 @@ def outside(text: str) -> Input:
     return Input(upstream=plain.upstream, output=plain.output, parameter=plain.parameter, autonomous=True)
 
 
-def app(*operators: Operator, name: str = "app") -> Application:
-    return Application(name=name, operators=operators)
+def app(*operators: Operator, name: str = "app", composites: tuple[CompositeInstance, ...] = ()) -> Application:
+    return Application(name=name, operators=operators, composites=composites)
+
+
+def instance(name: str, **facts: Any) -> CompositeInstance:
+    return CompositeInstance(name=name, kind="pair", path=(name,), location=Location("figures.py", 9), **facts)
 
 
 def figure_1a() -> Application:

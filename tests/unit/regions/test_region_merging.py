@@ -19,10 +19,13 @@ def members(region: RegionPlan) -> set[str]:
 @pytest.mark.seed("E3", "V30")
 def test_merged_regions_take_the_maximum_of_each_number() -> None:
     seconds = dt.timedelta(seconds=1)
-    left = replace(PERIODIC, period=5 * seconds, drain_timeout=7 * seconds, max_consecutive_reset_attempts=9)
-    right = replace(
-        PERIODIC, period=6 * seconds, drain_timeout=3 * seconds, reset_timeout=999 * seconds, rewind_horizon=20_000
+    left = replace(
+        PERIODIC, period=5 * seconds, drain_timeout=7 * seconds, max_consecutive_reset_attempts=9, linger=4 * seconds
     )
+    right = replace(
+        PERIODIC, period=6 * seconds, drain_timeout=3 * seconds, reset_timeout=999 * seconds, rewind_horizon=20_000,
+        linger=8 * seconds,
+    )  # fmt: skip
     plan = compile_application(
         app(made(Beacon, "b", consistent=left), made(Beacon, "a", consistent=right), made(Functor, "f", "a", "b"))
     )
@@ -34,6 +37,7 @@ def test_merged_regions_take_the_maximum_of_each_number() -> None:
         reset_timeout=999 * seconds,
         max_consecutive_reset_attempts=9,
         rewind_horizon=20_000,
+        linger=8 * seconds,
     )
 
 

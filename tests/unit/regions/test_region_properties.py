@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -79,6 +79,43 @@ def test_regions_are_what_the_starts_reach_less_the_carve_outs(drawn: Drawn) -> 
             assert not foreign or name in drawn.starts
         needed = {parent for name in region.run_order for parent in drawn.parents[name.name]} - set(consistent)
         assert needed <= {operator.name for operator in region.feeds} <= set(outside)
+
+
+@pytest.mark.seed("V30", "E4")
+@settings(max_examples=100, deadline=None)
+@given(acyclic())
+def test_regions_share_nothing_and_merging_them_once_more_changes_nothing(drawn: Drawn) -> None:
+    plan = compile_application(drawn.application)
+    regions = [{operator.name for operator in region.operators} for region in plan.regions]
+    for index, members in enumerate(regions):
+        assert all(members.isdisjoint(other) for other in regions[index + 1 :])
+    for region, members in zip(plan.regions, regions, strict=True):
+        inside = [
+            replace(operator, inputs=tuple(port for port in operator.inputs if port.upstream in members))
+            for operator in drawn.application.operators
+            if operator.name in members
+        ]
+        (again,) = compile_application(app(*inside)).regions
+        assert {operator.name for operator in again.operators} == members
+        assert (again.name, again.parameters) == (region.name, region.parameters)
+
+
+@pytest.mark.seed("V24", "V30")
+@settings(max_examples=100, deadline=None)
+@given(acyclic(), st.permutations(range(12)))
+def test_operators_of_other_names_are_in_the_same_regions(drawn: Drawn, numbers: list[int]) -> None:
+    other = {f"op{index}": f"named{number}" for index, number in enumerate(numbers)}
+    renamed = [
+        replace(operator, name=other[operator.name],
+                inputs=tuple(replace(port, upstream=other[port.upstream]) for port in operator.inputs))
+        for operator in drawn.application.operators
+    ]  # fmt: skip
+    plan, again = compile_application(drawn.application), compile_application(app(*renamed))
+    for one, same in zip(plan.regions, again.regions, strict=True):
+        for part in ("operators", "starts", "ends", "feeds"):
+            assert {other[operator.name] for operator in getattr(one, part)} == {
+                operator.name for operator in getattr(same, part)
+            }
 
 
 @settings(max_examples=100, deadline=None)

@@ -17,18 +17,25 @@ from shapes import (
     FileSink,
     Functor,
     Gate,
+    Socket,
+    TableSource,
     app,
     control,
     figure_1c,
+    instance,
     made,
     outside,
 )
 
-from jobs.errors import DeclarationError, Violation
+import drainmark as dm
+from jobs.errors import DeclarationError, Location, Violation
 from jobs.graph.application import Application
-from jobs.graph.operator import Input
+from jobs.graph.operator import Input, Operator
+from jobs.operators import catalogue
 from jobs.regions.plan import compile_application
 from jobs.regions.rules import RULES
+from jobs.regions.rules.annotations import start_kind, unsupported_in_region
+from jobs.regions.rules.draft import draft_of
 
 
 def start(name: str = "start", **fields: Any) -> Any:
@@ -42,6 +49,13 @@ def declared(**parameters: Any) -> Application:
 
 def periodic(**parameters: Any) -> Application:
     return app(start(consistent=replace(PERIODIC, **parameters)))
+
+
+def dm_declared(declare: Any, *streams: str) -> Operator:
+    """Return what a function of the facade declares."""
+    with dm.application("app") as declarations:
+        declare(*streams, address="localhost:1")
+    return declarations.operators[0]
 
 
 def violations_of(application: Application) -> tuple[Violation, ...]:
@@ -99,8 +113,25 @@ BROKEN = {
     "SCHEDULE_FORBIDDEN": [periodic(schedule="@daily")],
     "SCHEDULE_MALFORMED": [declared(schedule="daily"), declared(schedule="* * * *")],
     "BOTH_ANNOTATIONS": [app(start(autonomous=True))],
-    "START_KIND": [app(start(), made(Functor, "f", "start", consistent=OPERATOR_DRIVEN))],
-    "UNSUPPORTED_IN_REGION": [app(start(), made(Gate, "g", "start"))],
+    "COMPOSITE_WITHOUT_START": [app(start(), composites=(instance("pair", autonomous=True),))],
+    "START_KIND": [
+        app(start(), made(Functor, "f", "start", consistent=OPERATOR_DRIVEN)),
+        app(start(), made(Custom, "s", "start", consistent=OPERATOR_DRIVEN)),
+        app(made(Dimension, "d", consistent=OPERATOR_DRIVEN)),
+    ],
+    "UNSUPPORTED_IN_REGION": [
+        app(start(), made(Gate, "g", "start")),
+        app(made(Gate, "g", "d", consistent=OPERATOR_DRIVEN), made(Dimension, "d")),
+        app(made(Socket, "s", consistent=OPERATOR_DRIVEN)),
+        app(start(), dm_declared(dm.udp_sink, "start")),
+        app(start(), dm_declared(dm.switch, "start")),
+    ],
+    "UNSUPPORTED_OPERATOR": [
+        app(start(), made(Socket, "s"), made(Functor, "f", "start", "s")),
+        *(app(start(), dm_declared(declare)) for declare in (dm.tcp_source, dm.udp_source)),
+        *(app(made(Beacon, "b"), dm_declared(declare, "b")) for declare in (dm.gate, dm.switch)),
+        *(app(made(Beacon, "b"), dm_declared(declare, "b")) for declare in (dm.tcp_sink, dm.udp_sink)),
+    ],
     "SECOND_START_IN_OPERATOR_DRIVEN": [
         app(start("a"), start("b"), made(Functor, "f", "a", "b")),
         app(start("a", consistent=PERIODIC), start("b"), made(Functor, "f", "a", "b")),
@@ -108,8 +139,13 @@ BROKEN = {
     "MERGED_PARAMETERS_DIFFER": [
         app(
             start("a", consistent=PERIODIC),
-            start("b", consistent=replace(PERIODIC, runs="per_trigger")),
+            start("b", consistent=replace(PERIODIC, **differing)),
             made(Functor, "f", "a", "b"),
+        )
+        for differing in (
+            {"runs": "per_trigger"},
+            {"checkpoints": "blocking"},
+            {"linger": dt.timedelta(seconds=5)},  # the other leaves it to the setting, which a run knows first
         )
     ],
     "TWO_WRITERS_OF_A_TABLE": [
@@ -126,6 +162,19 @@ BROKEN = {
             made(Dimension, "known", table="seen"),
             made(Functor, "f", "start", "known"),
             made(Custom, "a", "f", table="Seen"),
+        ),
+        app(
+            start(),
+            made(Dimension, "known", table="seen"),
+            made(Functor, "clean", "known"),
+            made(Functor, "f", "start", "clean"),
+            made(Custom, "a", "f", table="seen"),
+        ),
+    ],
+    "IMPORT_OF_OWN_TABLE": [
+        app(
+            made(TableSource, "orders", table="Orders", consistent=OPERATOR_DRIVEN),
+            made(Custom, "a", "orders", table="orders"),
         )
     ],
 }
@@ -191,6 +240,49 @@ def test_operator_is_asked_about_itself_and_told_whether_it_is_in_a_region() -> 
 @pytest.mark.seed("V55", "V44")
 def test_operator_that_cannot_keep_the_promise_is_welcome_outside() -> None:
     compile_application(app(start(), made(Gate, "g", "start", autonomous=True), made(Custom, "s", "g")))
+
+
+def bare(cls: type[Operator]) -> Operator:
+    """Return an operator of a kind with what every kind has, annotated as a start."""
+    operator = object.__new__(cls)
+    facts = {"name": "it", "inputs": (), "location": Location("any.py", 1), "consistent": OPERATOR_DRIVEN}
+    for name, value in {**facts, "autonomous": False, "composite": ()}.items():
+        object.__setattr__(operator, name, value)
+    return operator
+
+
+@pytest.mark.seed("E6", "E8", "V55", "V60")
+@pytest.mark.parametrize("cls", catalogue.kinds(), ids=lambda cls: cls.kind)
+def test_every_kind_of_the_library_starts_a_region_or_says_why_not(cls: type[Operator]) -> None:
+    draft = draft_of(app(bare(cls)))
+    found = [violation.rule for rule in (start_kind, unsupported_in_region) for violation in rule(draft)]
+    expected = [] if cls.may_start else ["START_KIND"] if cls.supports_consistent else ["UNSUPPORTED_IN_REGION"]
+    assert found == expected
+    assert bool(cls.refused_because) == bool(cls.instead) == (not cls.supports_consistent)
+
+
+@pytest.mark.seed("V60", "E8")
+@pytest.mark.parametrize("name", ["gate", "switch", "tcp_source", "udp_source", "tcp_sink", "udp_sink"])
+def test_what_is_unsupported_on_purpose_says_why_and_what_to_do(name: str) -> None:
+    (violation,) = violations_of(app(start(), dm_declared(getattr(dm, name), *(["start"] * ("source" not in name)))))
+    assert violation.operator == name
+    assert violation.location is not None
+    assert violation.location.file == __file__
+    assert violation.remedy
+
+
+@pytest.mark.seed("E6", "V48")
+def test_one_region_takes_in_what_another_writes() -> None:
+    """Tables join regions: the one exports exactly once, the other imports as a start or through a lookup."""
+    compile_application(
+        app(
+            start(),
+            made(Custom, "writes", "start", table="orders"),
+            made(TableSource, "orders", table="orders", consistent=OPERATOR_DRIVEN),
+            made(Dimension, "known", table="orders"),
+            made(Custom, "reads", "orders", "known", table="seen"),
+        )
+    )
 
 
 @pytest.mark.seed("V49", "V51")

@@ -1,0 +1,209 @@
+"""Composites: subgraphs with a name, expanded before any rule sees them (V18).
+
+A call of a composite declares the operators of its function under the name of the instance. Names are identity,
+folders, Python parameters and Dagster's names at once, and `_` is what all of them allow: operator `parse` of instance
+`left` is `left_parse`. Should that be somebody else's name as well, DUPLICATE_NAME says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from jobs.errors import Location, UsageError
+from jobs.graph.annotations import Consistent
+from jobs.graph.declarations import Scope, Stream, caller, declaring_in, location_of, named_stream, scope
+from jobs.graph.operator import Input, Operator
+
+Returned = TypeVar("Returned")
+_NAME = "name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompositeInstance:
+    """One instantiation of a composite.
+
+    Attributes:
+        name: of the instance, with those of the composites around it; the operators' names begin with it and `_`.
+        kind: name of the composite's function.
+        path: names of the composites that it is in, the outermost first, itself last.
+        location: where it was instantiated.
+        outputs: what it returned: name of the output, "" for the only one, to the stream inside.
+        consistent, autonomous: annotations of the composite; see `expanded`.
+    """
+
+    name: str
+    kind: str
+    path: tuple[str, ...]
+    location: Location
+    outputs: Mapping[str, Input] = field(default_factory=dict)
+    consistent: Consistent | None = None
+    autonomous: bool = False
+
+    def operators(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
+        """Return those that are in this composite, in one inside it or not."""
+        return tuple(operator for operator in operators if operator.composite[: len(self.path)] == self.path)
+
+    def starts(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
+        """Return its start operators: no inputs, or all of them from outside (V26, E4).
+
+        What is only read, a lookup, sends nothing that a region could begin with, and is none.
+        """
+        own = self.operators(operators)
+        names = {operator.name for operator in own}
+        return tuple(
+            operator
+            for operator in own
+            if not operator.is_reference and names.isdisjoint(port.upstream for port in operator.inputs)
+        )
+
+
+class Composite(Generic[Returned]):
+    """A function that declares a subgraph; a call of it is an instance.
+
+    `@dm.consistent(...)` or `@dm.autonomous` on it makes a copy that annotates the start operators of its instances, so
+    that one instance can be annotated as well: `dm.autonomous(enriched)(orders, name="enriched_again")`.
+    """
+
+    def __init__(
+        self, function: Callable[..., Returned], consistent: Consistent | None = None, autonomous: bool = False
+    ) -> None:
+        self.function = function
+        self.consistent = consistent
+        self.autonomous = autonomous
+        self.signature = inspect.signature(function)
+        self.__doc__ = function.__doc__
+        if _NAME in self.signature.parameters:
+            msg = f"composite {function.__name__!r} has a parameter {_NAME!r}, which names the instance"
+            raise UsageError(msg, location=location_of(caller(), function), remedy="call the parameter otherwise")
+
+    def annotated(self, **annotations: Any) -> Composite[Returned]:
+        """Return a copy that carries the annotations."""
+        facts = {"consistent": self.consistent, "autonomous": self.autonomous, **annotations}
+        return Composite(self.function, **facts)
+
+    def __call__(self, *args: Any, name: str | None = None, **kwargs: Any) -> Returned:
+        """Declare an instance.
+
+        Args:
+            name: of the instance; the function's by default.
+            args, kwargs: as the function takes them; what it annotates `dm.Stream` may be a stream's name, too.
+
+        Raises:
+            UsageError: the function returns something else than streams.
+        """
+        frame, outer = caller(), scope()
+        path = (*(outer.path if outer else ()), f"{outer.prefix if outer else ''}{name or self.function.__name__}")
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        for parameter, value in bound.arguments.items():
+            if isinstance(value, str) and self._takes_stream(parameter):
+                bound.arguments[parameter] = named_stream(value, frame)
+        streams = {name: value for name, value in bound.arguments.items() if isinstance(value, Stream)}
+        with declaring_in(frame, Scope(path, streams)) as declarations:
+            returned = self.function(*bound.args, **bound.kwargs)
+        declarations.composites.append(
+            CompositeInstance(
+                name=path[-1],
+                kind=self.function.__name__,
+                path=path,
+                location=location_of(frame),
+                outputs={output: stream.port() for output, stream in self._outputs(returned)},
+                consistent=self.consistent,
+                autonomous=self.autonomous,
+            )
+        )
+        return returned
+
+    def __repr__(self) -> str:
+        return f"<composite {self.function.__name__}>"
+
+    def _takes_stream(self, parameter: str) -> bool:
+        annotation = self.signature.parameters[parameter].annotation
+        wanted = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+        return wanted.rpartition(".")[2] in ("Stream", "StreamLike")
+
+    def _outputs(self, returned: Any) -> Iterator[tuple[str, Stream]]:
+        named = returned._asdict() if hasattr(returned, "_asdict") else returned
+        named = {} if named is None else {"": named} if isinstance(named, Stream) else named
+        if not isinstance(named, Mapping) or not all(isinstance(stream, Stream) for stream in named.values()):
+            found = type(returned).__name__
+            msg = f"composite {self.function.__name__!r} returns {found}, and not a stream or several by name"
+            raise UsageError(
+                msg,
+                location=location_of(caller(), self.function),
+                remedy='return a stream, {"name": stream}, or nothing',
+            )
+        yield from named.items()
+
+
+def composite(function: Callable[..., Returned]) -> Composite[Returned]:
+    """Declare a composite: a function that declares operators, to be used as often as needed (V18).
+
+    Inside, a parameter of an operator's function names an operator of the composite or a parameter of the composite;
+    what is outside comes in through parameters. Outside, the instance's name stands for what it returned: `left`, or
+    `left__orders` for one of several.
+
+        @dm.composite
+        def counted(lines: dm.Stream, least: int = 1) -> dm.Stream:
+            @dm.functor
+            def words(lines):
+                return dm.select(lines, F.explode(F.split("value", " ")).alias("word"))
+
+            return dm.aggregate(words, keys=["word"], values={"count": dm.count()}, name="totals")
+
+        left = counted(landing["left"], name="left")      # operators left_words and left_totals
+
+    State follows the operators' names, hence the instance's. Annotations: see `Composite`; an operator's own, or those
+    of a composite further in, are stronger (E5). Annotate the composite, not what it returns.
+
+    Raises:
+        UsageError: the function has a parameter `name`.
+    """
+    return Composite(function)
+
+
+def expanded(operators: Sequence[Operator], composites: Sequence[CompositeInstance]) -> tuple[Operator, ...]:
+    """Return the operators with the names of instances resolved to streams, and annotations passed on.
+
+    An annotated composite annotates its start operators (V26) unless they carry an annotation of their own, or one of a
+    composite further in (E5).
+    """
+    names = {operator.name for operator in operators}
+    returned = {
+        (instance.name, output): stream for instance in composites for output, stream in instance.outputs.items()
+    }
+    connected = tuple(_connected(operator, returned, names) for operator in operators)
+    annotated = {operator.name for operator in connected if operator.consistent is not None or operator.autonomous}
+    annotations: dict[str, CompositeInstance] = {}
+    for instance in sorted(composites, key=lambda instance: -len(instance.path)):
+        if instance.consistent is None and not instance.autonomous:
+            continue
+        for start in instance.starts(connected):
+            if start.name not in annotated:
+                annotations.setdefault(start.name, instance)
+    return tuple(_annotated(operator, annotations.get(operator.name)) for operator in connected)
+
+
+def _annotated(operator: Operator, instance: CompositeInstance | None) -> Operator:
+    if instance is None:
+        return operator
+    return dataclasses.replace(operator, consistent=instance.consistent, autonomous=instance.autonomous)
+
+
+def _connected(operator: Operator, returned: Mapping[tuple[str, str], Input], names: set[str]) -> Operator:
+    inputs = tuple(_resolved(port, returned, names) for port in operator.inputs)
+    return operator if inputs == operator.inputs else dataclasses.replace(operator, inputs=inputs)
+
+
+def _resolved(port: Input, returned: Mapping[tuple[str, str], Input], names: set[str]) -> Input:
+    """Return the port connected to what an instance's output stands for; an instance may return another's."""
+    seen: set[tuple[str, str]] = set()
+    where = (port.upstream, port.output)
+    while where[0] not in names and where in returned and where not in seen:
+        seen.add(where)
+        where = (returned[where].upstream, returned[where].output)
+    return dataclasses.replace(port, upstream=where[0], output=where[1])

@@ -1,0 +1,110 @@
+"""What people who come from IBM Streams look for and do not find, each with the reason and what to use instead.
+
+They can be declared so that the compiler can say why they are refused: in a region by V55, V60 and E8, and outside of
+one since this version has none of them. Streams lets a UDPSink into a region; here it is refused like a TCPSink: what
+was sent cannot be withdrawn, so neither a rewind nor a replay would leave one copy of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
+from jobs.graph.operator import Operator
+
+__all__ = ["gate", "switch", "tcp_sink", "tcp_source", "udp_sink", "udp_source"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unsupported(Operator):
+    """Refused by the rules UNSUPPORTED_IN_REGION and UNSUPPORTED_OPERATOR; never applied."""
+
+    supports_consistent: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate(_Unsupported):
+    kind: ClassVar[str] = "gate"
+    summary: ClassVar[str] = "unsupported: blocks while it handles a tuple"
+    refused_because: ClassVar[str] = "it blocks while it handles a tuple, so the region could never drain"
+    instead: ClassVar[str] = "limit what a group holds: --max-group, or the setting max_group_triggers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switch(_Unsupported):
+    kind: ClassVar[str] = "switch"
+    summary: ClassVar[str] = "unsupported: blocks while it is off"
+    refused_because: ClassVar[str] = "it blocks its input while it is off, so the region could never drain"
+    instead: ClassVar[str] = "drop rows with dm.filter, or hold the whole region: drainmark halt REGION --reason TEXT"
+
+
+_NO_REPLAY = "what came through a socket cannot be read again after a failure"
+_LAND_FILES = "let a collector write files, and read them with @dm.source(dm.DirectoryScan(...))"
+_NO_WITHDRAWAL = "what was sent through a socket cannot be withdrawn by a reset or a rewind"
+_READ_TABLE = "write dm.sink(..., dm.DeltaAppend(...)) and send from that table, by _sequence_id"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TcpSource(_Unsupported):
+    kind: ClassVar[str] = "tcp-source"
+    summary: ClassVar[str] = "unsupported: a socket cannot replay"
+    is_source: ClassVar[bool] = True
+    refused_because: ClassVar[str] = _NO_REPLAY
+    instead: ClassVar[str] = _LAND_FILES
+
+
+@dataclass(frozen=True, kw_only=True)
+class UdpSource(TcpSource):
+    kind: ClassVar[str] = "udp-source"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TcpSink(_Unsupported):
+    kind: ClassVar[str] = "tcp-sink"
+    summary: ClassVar[str] = "unsupported: what was sent cannot be withdrawn"
+    is_sink: ClassVar[bool] = True
+    refused_because: ClassVar[str] = _NO_WITHDRAWAL
+    instead: ClassVar[str] = _READ_TABLE
+
+
+@dataclass(frozen=True, kw_only=True)
+class UdpSink(TcpSink):
+    kind: ClassVar[str] = "udp-sink"
+
+
+def gate(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
+    """Refused when the application is compiled: a gate blocks while it handles a tuple (V60, E8)."""
+    return _declared(Gate, "gate", streams, name)
+
+
+def switch(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
+    """Refused when the application is compiled: a switch blocks while it is off (V60, E8)."""
+    return _declared(Switch, "switch", streams, name)
+
+
+def tcp_source(*, name: str | None = None, **configuration: Any) -> Stream:
+    """Refused when the application is compiled: a socket cannot replay (V55, V60)."""
+    return _declared(TcpSource, "tcp_source", (), name)
+
+
+def udp_source(*, name: str | None = None, **configuration: Any) -> Stream:
+    """Refused when the application is compiled: a socket cannot replay (V55, V60)."""
+    return _declared(UdpSource, "udp_source", (), name)
+
+
+def tcp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
+    """Refused when the application is compiled: what was sent cannot be withdrawn (V60, E8)."""
+    return _declared(TcpSink, "tcp_sink", streams, name)
+
+
+def udp_sink(*streams: StreamLike, name: str | None = None, **configuration: Any) -> Stream:
+    """Refused when the application is compiled: what was sent cannot be withdrawn (V60)."""
+    return _declared(UdpSink, "udp_sink", streams, name)
+
+
+def _declared(cls: type[_Unsupported], default: str, streams: tuple[StreamLike, ...], name: str | None) -> Stream:
+    """Enter the operator; how it is configured does not matter any more."""
+    frame = caller()
+    operator = cls(name=name or default, inputs=tuple(map(port_to, streams)), location=location_of(frame))
+    return declare(operator, frame)

@@ -1,0 +1,95 @@
+"""What is looked at before a region is claimed: may this owner, with this code, go on from what is there?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.errors import RegistryLost, StateIncompatible, StatesMoved
+from jobs.protocol.generations import labels_in_force
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.manifest import RegionTable
+from jobs.protocol.table_changes import is_state, misfit
+from jobs.runtime.ports import Outside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """What the code of a run says of its region; a verb has none.
+
+    Attributes:
+        operators: fingerprint by name; kept in the claim's row, so that other code can be compared with it.
+        states: label by operator, of the states that are not their first generation, as the code was analysed.
+        dropped: operators whose state begins anew with the claim, under the label in `states`.
+    """
+
+    operators: Mapping[str, str] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
+
+    def to_detail(self) -> dict[str, Any]:
+        """Return the fields of the claim's row; None where there is nothing to say."""
+        dropped = {name: self.states[name] for name in sorted(self.dropped)}
+        return {"operators": dict(self.operators) or None, "dropped_states": dropped or None}
+
+
+NO_CODE = Code()
+
+
+def ready(
+    outside: Outside, region: str, tables: Sequence[RegionTable], code: Code
+) -> tuple[RegionHistory, tuple[RegionTable, ...]]:
+    """Read the region's facts, and see to it that its tables are there; to be called under the lease.
+
+    Returns:
+        the facts, and the tables that the claim is to name: those of the last one where none are given.
+
+    Raises:
+        RegistryLost: the registry is empty beside a checkpoint table that is not, or older than that.
+        StateIncompatible, SchemaMismatch, ForeignTable, AdoptionRefused: the code does not fit the tables.
+        StatesMoved: a state was dropped, or its drop undone, since the code was analysed.
+    """
+    store, registry = outside.store, outside.registry
+    store.checkpoint.create()
+    history = store.checkpoint.history()
+    if history.states and registry.is_empty(region):
+        msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
+        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+    if registry.region_info(region).next_id < history.next_id:  # ids are taken there before any commit
+        msg = f"the registry is older than the checkpoint table of {region!r}: was a backup restored?"
+        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+    if code.operators:
+        _require_same_states(history, region, code)
+    known = tuple(tables) or history.tables
+    require_compatible(history, region, known)
+    for table in known:
+        store.create(table)
+    return history, known
+
+
+def require_compatible(history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:
+    """Refuse code whose states cannot go on from those that are there.
+
+    Raises:
+        StateIncompatible: blames the operator, and says how to begin its state anew.
+    """
+    before = {table.name: table for table in (*history.former, *history.tables)}
+    for table in tables:
+        why = misfit(before[table.name], table) if table.name in before and is_state(table, tables) else ""
+        if why:
+            msg = f"the state of {table.operator!r} in {region!r} cannot go on: {why}"
+            remedy = (
+                f"look: drainmark plan APP; begin it anew: drainmark run APP --drop-state {table.operator};"
+                " or keep it, and give what is new another name"
+            )
+            raise StateIncompatible(msg, operator=table.operator, remedy=remedy, table=table.name)
+
+
+def _require_same_states(history: RegionHistory, region: str, code: Code) -> None:
+    ours = {name: label for name, label in code.states.items() if name not in code.dropped}
+    theirs = {name: label for name, label in labels_in_force(history.generations).items() if name not in code.dropped}
+    if ours != theirs:
+        names = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+        msg = f"states of {region!r} were dropped or brought back since its code was read: {', '.join(names)}"
+        raise StatesMoved(msg, remedy="start it again: no attempt was counted")

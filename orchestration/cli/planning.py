@@ -1,0 +1,70 @@
+"""The verb that compares: plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestration.cli import output
+from orchestration.cli.options import AppName, AsJson, Home, Settings, Yes, parameters, workplace
+
+if TYPE_CHECKING:
+    from orchestration.upgrading import UpgradePlan
+
+DropStates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop-state", metavar="OP", help="Let this operator's state begin anew from the next id.", show_default=False
+    ),
+]
+
+
+def plan(
+    *,
+    app: AppName,
+    drop: DropStates = None,
+    settings: Settings = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Compare an application with what ran last: operators, states, tables. Exits 1 where no run could go on.
+
+    With --drop-state and --yes the state is dropped; without --yes it is only shown what that would give.
+    """
+    from orchestration.assembly import open_application
+    from orchestration.upgrading import drop_states, plan_upgrade
+
+    place = workplace(home)
+    opened = open_application(app, params=parameters(settings))
+    regions, names = opened.plan.regions, drop or ()
+    with output.result_only(as_json):
+        found = plan_upgrade(place, opened, regions, drop=names)
+        is_done = bool(names) and yes and found.is_compatible
+        if is_done:
+            drop_states(place, opened, regions, names)
+    if as_json:
+        output.emit({**found.to_json(), "dropped": list(names) if is_done else []})
+    else:
+        _show(found, app)
+        if names:
+            said = "begin anew with the next id" if is_done else "were not dropped: repeat it with --yes"
+            output.say(f"states of {', '.join(names)} {said}")
+    if not found.is_compatible:
+        raise typer.Exit(1)
+
+
+def _show(found: UpgradePlan, app: str) -> None:
+    for region in found.regions:
+        ran = "has not run yet" if region.committed_id is None else f"committed {region.committed_id}"
+        output.say(f"{region.region}: {ran}")
+        rows = [(each.operator, each.kind, each.change, each.state) for each in region.operators]
+        output.table(("operator", "kind", "code", "state"), rows)
+        output.table(("table", "by", "change", ""), [(t.table, t.operator, t.change, t.why) for t in region.tables])
+        for table in region.tables:
+            if table.change == "incompatible":
+                remedy = f"drainmark plan {app} --drop-state {table.operator}, or the code as it was"
+                output.say(f"{table.table} cannot go on: {table.why}; {remedy}")
+    for name in found.left:
+        output.say(f"{name} is not declared any more; its tables stay as they are")

@@ -1,0 +1,257 @@
+"""`drainmark plan` and `--drop-state`: what new code means for a region that ran, and a state that begins anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import run_once, settle
+
+import drainmark as dm
+from drainmark import F
+from jobs.errors import StateIncompatible, StatesMoved, UnknownName, UsageError
+from jobs.failpoints import InjectedFailure, arm
+from jobs.graph.params import Params
+from jobs.regions.plan import compile_application
+from orchestration.assembly import Opened, Workplace, region_run
+from orchestration.cli.main import invoke
+from orchestration.operations import Target, plan_reset, reset
+from orchestration.testing.processing import drive
+from orchestration.upgrading import UpgradePlan, drop_states, plan_upgrade
+
+pytestmark = pytest.mark.spark
+
+REGION = "growing/lines"
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    return folder
+
+
+def declare(
+    inbox: Path, *values: str, keys: Sequence[str] = ("k",), sink: str = "append", factor: int = 1, extra: bool = False
+) -> Opened:
+    """Totals of a column by key, behind a function; `values` are more of them."""
+    with dm.application("growing") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint", settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def shaped(lines: Any) -> Any:
+            return dm.select(lines, "k", (F.col("n") * factor).alias("n"))
+
+        more = {name: dm.max("n") for name in values}
+        totals = dm.aggregate(shaped, keys=keys, values={"total": dm.sum("n"), **more}, name="totals")
+        seen = dm.functor(lambda totals: dm.select(totals, "k", "total"), name="seen", inputs=[totals])
+        if sink == "append":
+            dm.sink(seen, dm.DeltaAppend("seen"))
+        elif sink == "shared":
+            dm.sink(totals, dm.DeltaUpsert("shown", ["k"]))
+        if extra:
+            dm.aggregate(shaped, keys=["k"], values={"count": dm.count()}, name="extra")
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+
+
+def write(inbox: Path, *files: str) -> None:
+    for text in files:
+        (inbox / f"{len(list(inbox.iterdir()))}.csv").write_text(text)
+    settle(inbox)
+
+
+def planned(workplace: Workplace, opened: Opened, *drop: str) -> UpgradePlan:
+    return plan_upgrade(workplace, opened, opened.plan.regions, drop=drop)
+
+
+def shown(plan: UpgradePlan, part: str) -> dict[str, tuple[Any, ...]]:
+    (region,) = plan.to_json()["regions"]
+    keys = {"operators": ("operator", "change", "state"), "tables": ("table", "change")}[part]
+    return {entry[keys[0]]: tuple(str(entry[key]) for key in keys[1:]) for entry in region[part]}
+
+
+def seen(workplace: Workplace) -> list[tuple[int, str, int]]:
+    rows = workplace.store(REGION).table("lake/seen").read().to_pylist()
+    return sorted((row["_sequence_id"], row["k"], row["total"]) for row in rows)
+
+
+def rewind(workplace: Workplace, to: int) -> None:
+    reset(workplace, plan_reset(workplace, REGION, Target(to=to)))
+
+
+def test_a_plan_tells_what_is_new_kept_changed_and_dropped(workplace: Workplace, inbox: Path) -> None:
+    first = declare(inbox)
+    assert set(shown(planned(workplace, first), "operators").values()) == {("new", "None"), ("new", "new")}
+    assert not workplace.store(REGION).checkpoint.exists()
+    write(inbox, "a,1\n")
+    run_once(workplace, first)
+    same = planned(workplace, declare(inbox))
+    assert same.is_compatible
+    assert shown(same, "operators")["totals"] == ("kept", "goes on")
+    assert {change for (change,) in shown(same, "tables").values()} == {"kept"}
+    other = planned(workplace, declare(inbox, sink="none", factor=2, extra=True))
+    assert other.is_compatible
+    assert shown(other, "operators") == {
+        "lines": ("kept", "None"),
+        "shaped": ("changed", "None"),
+        "totals": ("kept", "goes on"),
+        "extra": ("new", "new"),
+        "seen": ("kept", "None"),
+        "seen_sink": ("dropped", "None"),
+    }
+    assert shown(other, "tables")["lake/seen"] == ("dropped",)
+    assert shown(other, "tables")["state/growing/extra"] == ("new",)
+
+
+def test_code_that_cannot_go_on_from_a_state_is_refused_before_anything_changes(
+    workplace: Workplace, inbox: Path
+) -> None:
+    write(inbox, "a,1\n")
+    run_once(workplace, declare(inbox))
+    epoch = workplace.history(REGION).epoch
+    wider = declare(inbox, "most")
+    plan = planned(workplace, wider)
+    assert not plan.is_compatible
+    assert shown(plan, "operators")["totals"] == ("changed", "incompatible")
+    with pytest.raises(StateIncompatible) as refused:
+        run_once(workplace, wider)
+    assert refused.value.operator == "totals"
+    assert "--drop-state totals" in (refused.value.remedy or "")
+    assert "most" in refused.value.message
+    assert workplace.history(REGION).epoch == epoch
+
+
+def test_a_dropped_state_begins_anew_and_a_rewind_returns_to_the_old_one(workplace: Workplace, inbox: Path) -> None:
+    narrow, wide = declare(inbox), declare(inbox, "most")
+    write(inbox, "a,1\n", "a,10\n")
+    run_once(workplace, narrow)
+    assert planned(workplace, wide, "totals").is_compatible
+    assert shown(planned(workplace, wide, "totals"), "operators")["totals"] == ("changed", "begins anew")
+    drop_states(workplace, wide, wide.plan.regions, ["totals"])
+    assert planned(workplace, wide).is_compatible
+    write(inbox, "a,100\n", "a,1000\n")
+    run_once(workplace, wide, max_group=1)
+    assert seen(workplace) == [(1, "a", 1), (2, "a", 11), (3, "a", 100), (4, "a", 1100)]
+
+    rewind(workplace, 3)  # behind the drop: the state of then is the new one
+    run_once(workplace, wide, scan=False)
+    assert seen(workplace)[-1][1:] == ("a", 1100)
+
+    rewind(workplace, 1)  # before it: the old state, at 1
+    with pytest.raises(StateIncompatible):
+        run_once(workplace, wide, scan=False)
+    run_once(workplace, narrow, scan=False)
+    assert [row[1:] for row in seen(workplace)] == [("a", 1), ("a", 11), ("a", 111), ("a", 1111)]
+
+
+def test_a_state_can_be_dropped_twice_and_again_after_a_rewind(workplace: Workplace, inbox: Path) -> None:
+    code = declare(inbox)
+    write(inbox, "a,1\n")
+    run_once(workplace, code)
+    for _ in range(2):
+        drop_states(workplace, code, code.plan.regions, ["totals"])
+    write(inbox, "a,10\n")
+    run_once(workplace, code)
+    assert seen(workplace) == [(1, "a", 1), (2, "a", 10)]
+    rewind(workplace, 1)
+    drop_states(workplace, code, code.plan.regions, ["totals"])
+    run_once(workplace, code, scan=False)
+    assert [row[1:] for row in seen(workplace)] == [("a", 1), ("a", 10)]
+
+
+@pytest.mark.parametrize(("point", "total"), [("claim.before_commit", 11), ("claim.after_commit", 10)])
+def test_a_state_is_dropped_with_the_claims_commit_or_not_at_all(
+    workplace: Workplace, inbox: Path, point: str, total: int
+) -> None:
+    """A commit whose reply was lost is found to have landed."""
+    code = declare(inbox)
+    write(inbox, "a,1\n")
+    run_once(workplace, code)
+    arm(f"{point}:raise")
+    try:
+        with suppress(InjectedFailure):
+            drop_states(workplace, code, code.plan.regions, ["totals"])
+    finally:
+        arm("")
+    write(inbox, "a,10\n")
+    run_once(workplace, code)
+    assert seen(workplace)[-1][2] == total
+
+
+def test_a_run_whose_code_was_read_before_a_drop_does_not_claim(workplace: Workplace, inbox: Path) -> None:
+    code = declare(inbox)
+    write(inbox, "a,1\n")
+    run_once(workplace, code)
+    late = region_run(workplace, code, code.region())
+    drop_states(workplace, code, code.plan.regions, ["totals"])
+    epoch = workplace.history(REGION).epoch
+    with pytest.raises(StatesMoved):
+        drive(late)
+    assert workplace.history(REGION).epoch == epoch
+    again = region_run(workplace, code, code.region(), blueprint=late.blueprint)
+    assert again.blueprint.tables != late.blueprint.tables
+    drive(again)
+
+
+def test_what_keeps_no_state_or_is_shown_by_a_table_is_not_dropped(workplace: Workplace, inbox: Path) -> None:
+    code = declare(inbox, sink="shared")
+    write(inbox, "a,1\n")
+    run_once(workplace, code)
+    for name, error in (("total", UnknownName), ("shaped", UsageError), ("totals", UsageError)):
+        with pytest.raises(error):
+            drop_states(workplace, code, code.plan.regions, [name])
+    rewind(workplace, 0)
+    drop_states(workplace, code, code.plan.regions, ["totals"])  # an empty table has no rows of the old state
+    run_once(workplace, code, scan=False)
+    rows = workplace.store(REGION).table("lake/shown").read().to_pylist()
+    assert [(row["k"], row["total"]) for row in rows] == [("a", 1)]
+
+
+APP = """\
+import drainmark as dm
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", format="csv", schema="k string, n bigint", settle=0))
+def lines(scanned):
+    return scanned
+
+totals = dm.aggregate(lines, keys=["k"], values={"total": dm.sum("n")}, name="totals")
+seen = dm.functor(lambda totals: dm.select(totals, "k", "total"), name="seen", inputs=[totals])
+dm.sink(seen, dm.DeltaAppend("seen"))
+"""
+
+
+@pytest.mark.slow
+def test_the_verb_shows_and_drops(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "drainmark.toml").touch()
+    (tmp_path / "inbox").mkdir()
+    app = tmp_path / "app.py"
+    app.write_text(APP)
+    write(tmp_path / "inbox", "a,1\n")
+    assert invoke(["run", "app.py"]) == 0
+    assert invoke(["plan", "app.py"]) == 0
+    app.write_text(APP.replace('dm.sum("n")', 'dm.sum("n"), "most": dm.max("n")'))
+    write(tmp_path / "inbox", "a,10\n")
+    capsys.readouterr()
+    assert invoke(["plan", "app.py", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["is_compatible"] is False
+    assert invoke(["plan", "app.py"]) == 1
+    assert "plan app.py --drop-state totals" in capsys.readouterr().out
+    assert invoke(["run", "app.py"]) == 1
+    assert "--drop-state totals" in capsys.readouterr().err
+    assert invoke(["plan", "app.py", "--drop-state", "totals"]) == 0
+    assert invoke(["plan", "app.py"]) == 1
+    assert invoke(["run", "app.py", "--drop-state", "totals", "--json"]) == 0
+    assert invoke(["plan", "app.py", "--drop-state", "nothing"]) == 2
+    assert invoke(["show", "seen", "--json"]) == 0
+    assert [row["total"] for row in json.loads(capsys.readouterr().out.splitlines()[-1])] == [1, 10]

@@ -1,0 +1,98 @@
+"""States that begin anew: which table one is in, at which id, and after which rewind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from checkpoint_rows import claim, group, rewind
+
+from jobs.protocol.digest import digest_of
+from jobs.protocol.generations import first_generation, labels_in_force, state_table
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.manifest import RegionTable, TableRole
+from jobs.protocol.table_changes import TableChange, change_of, is_state, misfit
+
+
+def described(name: str, *columns: str, **facts: object) -> RegionTable:
+    """A table; a column is `name:type`."""
+    fields = [{"name": c.partition(":")[0], "type": c.partition(":")[2] or "long"} for c in columns]
+    given = {"role": TableRole.CHANGES, "operator": name.rpartition("/")[2].partition(".")[0], **facts}
+    return RegionTable(name=name, schema_json=json.dumps({"type": "struct", "fields": fields}), **given)  # type: ignore[arg-type]
+
+
+STATE = described("state/app/totals", "k:string", "n", keys=("k",))
+
+
+def claimed(next_id: int, epoch: int, label: str = "") -> object:
+    table = dataclasses.replace(STATE, name=state_table("app", "totals", label=label))
+    dropped = {"dropped_states": {"totals": label}} if label else {}
+    return claim(next_id, epoch, "clean", tables=[table.to_json()], operators={"totals": str(epoch)}, **dropped)
+
+
+def test_a_state_is_in_a_table_of_its_own_after_it_was_dropped() -> None:
+    assert state_table("app", "totals", label="0a1b") == "state/app/totals.0a1b"
+    assert state_table("app", "totals", "port", label="0a1b") == "state/app/totals-port.0a1b"
+    assert first_generation("state/app/totals-port.0a1b") == "state/app/totals-port"
+    assert first_generation("lake/my-table") == "lake/my-table"
+
+
+@pytest.mark.seed("N27")
+def test_a_rewind_to_before_a_drop_returns_to_the_state_of_then() -> None:
+    rows = [claimed(1, 1), *group(1, [1, 2]), claimed(3, 2, "a"), *group(3, [3]), claimed(4, 3, "b"), *group(4, [4])]
+    history = RegionHistory.from_rows(rows)
+    assert labels_in_force(history.generations) == {"totals": "b"}
+    assert {table.name for table in history.retired} == {"state/app/totals", "state/app/totals.a"}
+    for to, expected in ((4, {"totals": "b"}), (3, {"totals": "a"}), (2, {}), (0, {})):
+        assert labels_in_force(history.with_rows([rewind(5, to, 3)]).generations) == expected
+
+
+def test_a_drop_that_was_undone_is_not_in_force_again_after_further_ids() -> None:
+    rows = [claimed(1, 1), *group(1, [1]), claimed(2, 2, "a"), rewind(2, 1, 2), *group(3, [2])]
+    assert labels_in_force(RegionHistory.from_rows(rows).generations) == {}
+
+
+def test_verbs_that_have_no_code_keep_what_the_last_code_said() -> None:
+    history = RegionHistory.from_rows([claimed(1, 1, "a"), claim(1, 2, "clean")])
+    assert history.operators == {"totals": "1"}
+    assert labels_in_force(history.generations) == {"totals": "a"}
+    assert RegionHistory.from_rows([claim(1, 1)]).operators is None
+
+
+def test_a_digest_of_before_knows_no_code_and_no_drops() -> None:
+    from jobs.protocol.digest import history_from
+    from jobs.protocol.states import Archive
+
+    value = json.loads(digest_of(RegionHistory.from_rows([claimed(1, 1, "a")])))
+    del value["operators"], value["generations"]
+    archive: Archive = None  # type: ignore[assignment]  # nothing is read from it
+    history = history_from(json.dumps(value), archive)
+    assert history is not None
+    assert (history.operators, history.generations) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("after", "change"),
+    [
+        (STATE, TableChange.KEPT),
+        (described(STATE.name, "k:string", "n", "m", keys=("k",)), TableChange.INCOMPATIBLE),
+        (described(STATE.name, "k:string", "n", "m", keys=("k",), evolves=True), TableChange.WIDENED),
+        (described(STATE.name, "k:string", keys=("k",), evolves=True), TableChange.INCOMPATIBLE),
+        (described(STATE.name, "k:string", "n:string", keys=("k",), evolves=True), TableChange.INCOMPATIBLE),
+        (described(STATE.name, "n", "k:string", keys=("k",)), TableChange.INCOMPATIBLE),
+        (described(STATE.name, "k:string", "n", keys=("k", "n")), TableChange.INCOMPATIBLE),
+        (described(STATE.name, "other", keys=("k",), adopted=True), TableChange.KEPT),
+    ],
+)
+def test_only_columns_that_come_to_what_evolves_are_compatible(after: RegionTable, change: TableChange) -> None:
+    assert change_of(STATE, after) is change
+    assert bool(misfit(STATE, after)) == (change is TableChange.INCOMPATIBLE)
+    assert change_of(None, after) is TableChange.NEW
+
+
+def test_the_history_of_a_sink_is_no_state() -> None:
+    history = described("state/app/sink", "k:string", keys=("k",))
+    visible = described("lake/t", "k:string", role=TableRole.UPSERT, operator="sink", history=history.name)
+    assert not is_state(history, [history, visible])
+    assert is_state(STATE, [STATE, dataclasses.replace(visible, history=STATE.name)])
