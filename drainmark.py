@@ -29,13 +29,16 @@ from jobs.operators.aggregate import (
     tumbling,
 )
 from jobs.operators.custom import custom
+from jobs.operators.database_sinks import DatabaseAppend, DatabaseUpsert
 from jobs.operators.delta_append import DeltaAppend
-from jobs.operators.delta_upsert import DeltaUpsert, sink
+from jobs.operators.delta_overwrite import DeltaOverwrite
+from jobs.operators.delta_upsert import DeltaUpsert
 from jobs.operators.directory_scan import DirectoryScan, source
 from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
 from jobs.operators.lookup import lookup
 from jobs.operators.per_trigger import per_trigger
+from jobs.operators.sink import sink
 from jobs.operators.sliding import sliding
 from jobs.operators.sql import sql
 
@@ -48,7 +51,10 @@ __all__ = [
     "Aggregation",
     "Autonomous",
     "Control",
+    "DatabaseAppend",
+    "DatabaseUpsert",
     "DeltaAppend",
+    "DeltaOverwrite",
     "DeltaUpsert",
     "DirectoryScan",
     "DrainmarkError",

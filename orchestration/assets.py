@@ -15,9 +15,8 @@ import dagster as dg
 
 from jobs.graph.operator import Operator
 from jobs.operators.aggregate import Aggregate
-from jobs.operators.delta_append import DeltaSink
-from jobs.operators.delta_upsert import DeltaUpsertSink
 from jobs.operators.directory_scan import Source
+from jobs.operators.sink import Sink
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.blueprint import shares_history, state_table
 from jobs.runtime.run import GroupReport
@@ -120,7 +119,7 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
     application = _application(region)
     for operator in region.operators:
         upstream = _state_keys(region, operator.name) or sources
-        has_history = isinstance(operator, DeltaUpsertSink) and not shares_history(operator, region)
+        has_history = isinstance(operator, Sink) and operator.has_history and not shares_history(operator, region)
         if isinstance(operator, Aggregate) or has_history:
             yield _asset(
                 state_table(application, operator.name),
@@ -137,29 +136,35 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
                 "state",
                 upstream,
             )
-        if isinstance(operator, DeltaSink):
+        if isinstance(operator, Sink):
             own = (_state_key(application, operator.name),) if has_history else upstream
-            for table in operator.tables:
-                key = dg.AssetKey([application, *table.split("/")])
-                yield _asset(f"lake/{table}", key, _sink_description(operator, table), "sink", own)
+            for table, name in zip(operator.tables, operator.published, strict=True):
+                key = dg.AssetKey([application, *re.split(r"[/.]", table)])
+                about = _sink_description(operator, table)
+                yield _asset(name, key, about, "sink", own, format_=operator.format)
 
 
 def _state_description(operator: Operator) -> str:
     what = f"State of the aggregate `{operator.name}`"
-    if isinstance(operator, DeltaSink):
-        what = f"History of table `{operator.table}`, from which it is rewound"
+    if isinstance(operator, Sink):
+        what = f"History of `{operator.tables[0]}`, from which it is rewound"
+    if isinstance(operator, Sink) and not operator.keys:
+        return f"{what}: every row of the stream."
     return f"{what}: a row for each key that a sequence id changed."
 
 
-def _sink_description(operator: DeltaSink, table: str) -> str:
-    rows = "Every row of the stream, once."
-    if isinstance(operator, DeltaUpsertSink):
-        rows = f"One row for each value of {', '.join(f'`{key}`' for key in operator.keys)}: the last one."
-    return f"{rows} `drainmark show {table}` prints it, with `--at N` as it was at sequence id N."
+def _sink_description(operator: Sink, table: str) -> str:
+    return f"{operator.described()} `drainmark show {table}` prints it, with `--at N` as it was at sequence id N."
 
 
 def _asset(
-    table: str, key: dg.AssetKey, description: str, purpose: str, upstream: tuple[dg.AssetKey, ...]
+    table: str,
+    key: dg.AssetKey,
+    description: str,
+    purpose: str,
+    upstream: tuple[dg.AssetKey, ...],
+    *,
+    format_: str = "delta",
 ) -> TableAsset:
     return TableAsset(
         table=table,
@@ -167,7 +172,7 @@ def _asset(
         step=PROCESS,
         output=re.sub(r"[^A-Za-z0-9_]", "_", table),
         description=description,
-        kinds=("delta", purpose),
+        kinds=(format_, purpose),
         upstream=upstream,
     )
 
@@ -227,9 +232,12 @@ def materializations(
             metadata["dagster/row_count"] = row_counts[asset.table]
         if asset.table in report.rows_out:
             metadata["drainmark/rows"] = report.rows_out[asset.table]
-        if asset.table in report.versions:
+        is_delta = "delta" in asset.kinds
+        if asset.table in report.versions and is_delta:
             metadata["drainmark/delta_version"] = report.versions[asset.table]
-        metadata |= {**group_metadata(report), "dagster/uri": (tables / asset.table).uri}
+        metadata |= group_metadata(report)
+        if is_delta:
+            metadata["dagster/uri"] = (tables / asset.table).uri
         if schemas and asset.table in schemas:
             metadata["dagster/column_schema"] = column_schema(schemas[asset.table])
         yield dg.AssetMaterialization(asset_key=asset.key, metadata=metadata, tags=data_version(report))

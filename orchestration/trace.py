@@ -264,11 +264,11 @@ class Tracer:
         import pyarrow as pa
 
         store = self.workplace.store(self.region)
-        if table.adopted:
-            return store.adopted(table.name).read(table.column_names, where)
+        if not table.is_managed:
+            return store.open(table).read(table.column_names, where)
         managed = store.table(table.name)
         found = managed.read(None, where)
-        if table.role is TableRole.UPSERT or not self.history.unpublished:
+        if table.is_derived or not self.history.unpublished:
             return found
         live = {file.path for file in managed.live_files()}
         manifests = (manifest_of(row) for row in self.history.unpublished if row.kind is RowKind.STATE)

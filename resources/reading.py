@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from resources.region_store import DirectoryStore
     from resources.settings import Settings
 
+OUTSIDE = ("database/", "files/")
+"""How the names of sinks outside Delta begin."""
+
 _SEQUENCE_ID = "_sequence_id"
 _POSITION = "_position"
 
@@ -37,7 +40,8 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
 
     Returns:
         append tables: the rows with `_sequence_id` up to `at`, in id order; upsert tables: the last row of each key
-        up to `at`, in the order of the keys.
+        up to `at`, in the order of the keys; overwrite tables: the rows of the last id up to `at` that has any. What a
+        sink outside Delta shows is read from its history.
 
     Raises:
         UnknownName: no such region or table.
@@ -74,19 +78,25 @@ class RegionReader:
         number = self.history.committed_id if at is None else _checked(self.history, at)
         if wanted.adopted and wanted.role is TableRole.APPEND:
             return _adopted_rows(self.store, self.history, wanted, number).sort_by(_SEQUENCE_ID)
-        if wanted.role is not TableRole.UPSERT:
-            return _rows(self.store, self.history, wanted.name, number).sort_by(_SEQUENCE_ID)
-        from jobs.state.keyed_rows import last_per_key
+        rows = _rows(self.store, self.history, wanted.history or wanted.name, number)
+        if wanted.role is TableRole.UPSERT:
+            from jobs.state.keyed_rows import last_per_key
 
-        changes = _rows(self.store, self.history, wanted.history or wanted.name, number)
-        rows = last_per_key(changes, wanted.keys).select(list(wanted.columns) or changes.column_names)
-        return in_order(rows, wanted)
+            last = last_per_key(rows, wanted.keys)
+            return in_order(last.select(list(wanted.columns) or rows.column_names), wanted)
+        return _of_last_id(rows) if wanted.role is TableRole.OVERWRITE else rows.sort_by(_SEQUENCE_ID)
 
     def visible(self, table: str) -> pa.Table:
         """Return what `read_visible` does."""
         wanted = _table_of(self.history, table, self.store.region)
         rows = self.store.open(wanted).read()
         return in_order(rows, wanted) if wanted.role is TableRole.UPSERT else rows.sort_by(_SEQUENCE_ID)
+
+
+def _of_last_id(rows: pa.Table) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return rows.filter(pc.equal(rows.column(_SEQUENCE_ID), pc.max(rows.column(_SEQUENCE_ID)))) if len(rows) else rows
 
 
 def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
@@ -110,7 +120,7 @@ def owner_of(settings: Settings, table: str) -> str:
     for region in regions_of(tables):
         history = DirectoryStore(settings.home, region, tables).checkpoint.history()
         names = [found.name for found in history.tables]
-        if table in names or f"lake/{table}" in names:
+        if any(is_called(name, table) for name in names):
             return region
         known += [name.removeprefix("lake/") for name in names]
     raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, known))
@@ -118,21 +128,27 @@ def owner_of(settings: Settings, table: str) -> str:
 
 def _store_of(settings: Settings, name: str) -> DirectoryStore:
     """Return the tables of a region, named in full or by its application."""
+    from resources.external_sinks import Externals
     from resources.region_store import DirectoryStore, regions_of
 
     tables = tables_folder(settings)
     known = regions_of(tables)
     below = [name] if name in known else [region for region in known if region.partition("/")[0] == name]
     if len(below) == 1:
-        return DirectoryStore(settings.home, below[0], tables)
+        return DirectoryStore(settings.home, below[0], tables, externals=Externals(settings))
     if below:
         raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
     raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known)))
 
 
+def is_called(table: str, name: str) -> bool:
+    """Say whether a name means a table: as it is, less `lake/`, or the end of what a sink outside Delta is called."""
+    return table in (name, f"lake/{name}") or (table.startswith(OUTSIDE) and table.endswith(f"/{name}"))
+
+
 def _table_of(history: RegionHistory, name: str, region: str) -> RegionTable:
     for table in history.tables:
-        if table.name in (name, f"lake/{name}"):
+        if is_called(table.name, name):
             return table
     known = [table.name.removeprefix("lake/") for table in history.tables]
     raise UnknownName(f"region {region!r} has no table {name!r}", remedy=nearest(name, known))

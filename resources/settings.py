@@ -116,6 +116,10 @@ class Settings(BaseSettings):
     """Where `checkpoints/`, `state/` and `lake/` are: `s3://bucket/prefix`, or a folder. Default: home. All else of
     home stays where it is. Not to be changed while there are tables: a region would start anew at the other place."""
 
+    databases: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Databases that applications name, as SQLAlchemy URLs: `[databases]` in drainmark.toml, or a variable each,
+    DRAINMARK_DATABASES__NAME. `{home}` stands for home. Default: none. Not shown: a URL may hold a password."""
+
     s3_endpoint_url: str | None = None
     """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials (Z5)."""
 
@@ -286,7 +290,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _read_environment() -> dict[str, Any]:
     try:
-        return EnvSettingsSource(Settings, env_prefix="DRAINMARK_")()
+        return EnvSettingsSource(Settings, env_prefix="DRAINMARK_", env_nested_delimiter="__")()
     except SettingsError as error:
         raise UsageError(str(error), remedy="lists and tables in DRAINMARK_* variables are JSON") from error
 

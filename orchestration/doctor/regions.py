@@ -106,7 +106,7 @@ def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterat
     from resources.inspection import facts_of
 
     store = workplace.store(region)
-    managed = [table for table in history.tables if not table.adopted]
+    managed = [table for table in history.tables if table.is_managed]
     folders = {table.name: store.tables / table.name for table in managed}
     folders[f"checkpoints/{region}"] = store.checkpoint.folder
     sound = True
