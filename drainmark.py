@@ -34,6 +34,7 @@ from jobs.operators.delta_append import DeltaAppend
 from jobs.operators.delta_overwrite import DeltaOverwrite
 from jobs.operators.delta_upsert import DeltaUpsert
 from jobs.operators.directory_scan import DirectoryScan, source
+from jobs.operators.file_sink import FileSink
 from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
 from jobs.operators.lookup import lookup
@@ -59,6 +60,7 @@ __all__ = [
     "DirectoryScan",
     "DrainmarkError",
     "F",
+    "FileSink",
     "Params",
     "Stream",
     "aggregate",

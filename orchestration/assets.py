@@ -139,7 +139,7 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
         if isinstance(operator, Sink):
             own = (_state_key(application, operator.name),) if has_history else upstream
             for table, name in zip(operator.tables, operator.published, strict=True):
-                key = dg.AssetKey([application, *re.split(r"[/.]", table)])
+                key = dg.AssetKey([application, *filter(None, re.split(r"[/.]", table))])
                 about = _sink_description(operator, table)
                 yield _asset(name, key, about, "sink", own, format_=operator.format)
 

@@ -45,4 +45,8 @@ class Externals:
             from resources.database_tables import DatabaseTable
 
             return DatabaseTable(self._settings, table, region, identity, faults=faults)
+        if table.external == "file":
+            from resources.file_tables import FileTable
+
+            return FileTable(self._settings, table, region, identity, epoch=epoch, faults=faults)
         raise UsageError(f"{table.name} needs an adapter {table.external!r}", remedy="install a newer Drainmark")

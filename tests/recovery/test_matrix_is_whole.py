@@ -13,7 +13,9 @@ from test_golden_matrix import matrix
 from jobs.failpoints import FailPoint
 from orchestration.testing.matrix import actions
 
-COMMITTING = ("checkpoint_table", "delta_tables", "delta_commits")
+COMMITTING = (
+    "checkpoint_table", "delta_tables", "delta_commits", "overwritten_tables", "database_tables", "file_tables"
+)  # fmt: skip
 """The modules of `resources` whose commits pass through the one guarded function."""
 
 
