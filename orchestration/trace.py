@@ -24,6 +24,7 @@ from orchestration.assembly import Workplace
 from orchestration.declared import existing_registry
 from orchestration.operations import names_file
 from orchestration.status import commit_times, iso
+from resources.reading import called
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -159,9 +160,9 @@ class Tracer:
         return set(mine.column(_SEQUENCE_ID).to_pylist())
 
     def _table(self, name: str) -> RegionTable:
-        for table in self.history.tables:
-            if table.name in (name, f"lake/{name}"):
-                return table
+        found = called(self.history.tables, name)
+        if found is not None:
+            return found
         known = [table.name.removeprefix("lake/") for table in self.history.tables]
         raise UnknownName(f"region {self.region!r} has no table {name!r}", remedy=nearest(name, known))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from jobs.errors import CommitOutcomeUnknown, DrainmarkError, ForeignTable, Interrupted, SplitBrain
+from jobs.errors import DrainmarkError, ForeignTable, Interrupted, SplitBrain, TableRefused
 from jobs.failpoints import InjectedFailure
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.protocol.ids import INITIAL_ID, split_txn_version
@@ -72,13 +72,13 @@ class DatabaseTable:
     ) -> None:
         self.region = region
         self._described = table
-        self._engine = engine_of(url_of(settings, table.options["url_setting"]))
+        self._engine = engine_of(url_of(settings, table.options["database"]))
         self._identity = identity
         self._pass = faults or (lambda _: None)
         schema, _, name = table.options["table"].rpartition(".")
         columns = columns_of(table.schema_json, table.columns)
         self._table = sa.Table(name, sa.MetaData(), *columns, schema=schema or None)
-        self._where = f"the table {self._table.fullname} in the database {table.options['url_setting']!r}"
+        self._where = f"the table {self._table.fullname} in the database {table.options['database']!r}"
         self._mine = sa.and_(
             _applied.c.region == region,
             _applied.c.operator == table.operator,
@@ -144,35 +144,32 @@ class DatabaseTable:
 
         Raises:
             SchemaMismatch, ForeignTable: as `examine`.
+            TableRefused: the database does not let us.
         """
-        with contextlib.suppress(CommitOutcomeUnknown):  # another process created it at the same moment
+        self.examine(schema_json)
+        try:
+            self._create()
+        except TableRefused:  # another process may have created it at the same moment: then there is nothing to do
             self._create()
         self.examine(schema_json)
-        with self._reading() as connection:
-            if self._row(connection) is None:
-                raise CommitOutcomeUnknown(f"{APPLIED} has no row for {self._where}, which was just created")
 
     def _create(self) -> None:
         with self._reading() as connection:
             if self._is_there(connection) and self._row(connection) is not None:
                 return
         with self._answering(), self._engine.begin() as connection:
-            try:
-                _applied.create(connection, checkfirst=True)
-                if not self._is_there(connection):
-                    self._table.create(connection)
-                    for index in self._indexes():
-                        index.create(connection)
-                if self._row(connection) is None:
-                    self._require_mine(connection, None)
-                    now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
-                    values = {"region": self.region, "operator": self._described.operator, "version": 0}
-                    connection.execute(_applied.insert().values(
-                        **values, target=self._table.fullname, checkpoints=self._identity() or "", sequence_id=0,
-                        applied_at=now,
-                    ))  # fmt: skip
-            except (sa.exc.IntegrityError, sa.exc.ProgrammingError) as error:
-                raise CommitOutcomeUnknown(f"{self._where} could not be created: {error.orig}") from None
+            _applied.create(connection, checkfirst=True)
+            if not self._is_there(connection):
+                self._table.create(connection)
+                for index in self._indexes():
+                    index.create(connection)
+            if self._row(connection) is None:
+                self._require_mine(connection, None)
+                now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
+                connection.execute(_applied.insert().values(
+                    region=self.region, operator=self._described.operator, target=self._table.fullname,
+                    checkpoints=self._identity() or "", version=0, sequence_id=INITIAL_ID, applied_at=now,
+                ))  # fmt: skip
 
     def _require_mine(self, connection: sa.Connection, row: Any) -> None:
         """Refuse a table with rows of another sink, or of another home's region of the same name."""
@@ -223,7 +220,7 @@ class DatabaseTable:
 
         Raises:
             TableRefused: the table does not take them.
-            CommitOutcomeUnknown, SplitBrain: as for Delta tables.
+            SplitBrain: the sink's row of `drainmark_applied` is gone.
         """
         return self._commit("publish", version, lambda given: database_writes.insert(given, self._table, rows))
 
@@ -236,7 +233,7 @@ class DatabaseTable:
 
         Raises:
             AccountingError: two rows of one key.
-            TableRefused, CommitOutcomeUnknown, SplitBrain: as `copy`.
+            TableRefused, SplitBrain: as `copy`.
         """
         require_unique(rows, keys, self._where)
         return self._commit("publish", version, lambda given: database_writes.merge(given, self._table, rows, keys))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from jobs.graph.operator import SEQUENCE_ID
 from resources.databases import is_passing, said_by
 
 if TYPE_CHECKING:
@@ -57,28 +58,43 @@ def first_refused(
 ) -> tuple[dict[str, Any], str] | None:
     """Return the first row that the table does not take, and what the database says of it; to be rolled back.
 
-    Rows that a later one of their key replaces within the group are tried as well: in groups of one they would come in.
+    Rows that a later one of their key replaces within the group are tried as well: a rewind may bring them in.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
     for batch in batches(rows, [column.name for column in table.columns]):
-        found = _first_refused(connection, table, batch, keys)
-        if found is not None:
-            return found
+        for tried in _one_a_key(batch, keys) if keys else [batch]:
+            found = _first_refused(connection, table, tried, keys)
+            if found is not None:
+                return found
     return None
+
+
+def _one_a_key(rows: pa.Table, keys: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the first row of each key by id, then the second, and so on."""
+    import numpy as np
+    import pyarrow as pa
+
+    from jobs.state.keyed_rows import key_codes
+
+    codes = key_codes([rows], keys)[0]
+    ids = rows.column(SEQUENCE_ID).to_numpy()
+    by_key = np.lexsort((ids, codes))
+    starts = np.flatnonzero(np.append(True, codes[by_key][1:] != codes[by_key][:-1]))
+    places = np.arange(len(codes)) - np.repeat(starts, np.diff(np.append(starts, len(codes))))
+    for place in range(int(places.max(initial=-1)) + 1):
+        yield rows.take(pa.array(np.sort(by_key[places == place])))
 
 
 def _first_refused(
     connection: sa.Connection, table: sa.Table, rows: pa.Table, keys: Sequence[str]
 ) -> tuple[dict[str, Any], str] | None:
     """Halve rows that are refused together until one is left; those before it stay in."""
-    from jobs.state.keyed_rows import last_per_key
-
     dbapi: Any = connection.dialect.dbapi
     trial = connection.begin_nested()
     try:
         if keys:
-            merge(connection, table, last_per_key(rows, keys), keys)
+            merge(connection, table, rows, keys)
         else:
             insert(connection, table, [rows])
     except (sa.exc.DBAPIError, dbapi.Error) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,8 @@ def engine_of(url: URL) -> Engine:
 
 
 def _sqlite_engine(url: URL) -> Engine:
+    with suppress(OSError):  # what is wrong with the folder is told by the first connection
+        Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS}, hide_parameters=True)
 
     def configure(connection: Any, _record: Any) -> None:
@@ -114,8 +116,8 @@ def answering(engine: Engine, what: str) -> Iterator[None]:
         if is_passing(engine, error):
             remedy = "a new attempt starts by itself; look at the database if it stays so"
             raise StoreUnavailable(f"{what} does not answer: {said}", remedy=remedy) from None
-        remedy = "mend the table, or what holds its rows back, then: drainmark resume REGION"
-        raise TableRefused(f"{what} does not take rows that are committed: {said}", remedy=remedy) from None
+        remedy = "mend the table, or what is in the way of its rows, then: drainmark resume REGION"
+        raise TableRefused(f"{what} refuses: {said}", remedy=remedy) from None
 
 
 def is_passing(engine: Engine, error: Any) -> bool:

@@ -64,7 +64,7 @@ class FileTable:
         faults: Faults | None = None,
     ) -> None:
         options = table.options
-        self.folder = settings.project_root / options["path"].replace("{home}", str(settings.home))
+        self.folder = folder_of(settings, options["path"])
         self.region = region
         self._described = table
         self._identity = identity
@@ -325,6 +325,13 @@ class FileTable:
         if identity is not None and found["checkpoints"] != identity:
             msg = f"{self.folder} was filled by another home's region {self.region!r}, up to {found['sequence_id']}"
             raise ForeignTable(msg, remedy="run there, or choose another path; to begin anew, empty the folder")
+
+
+def folder_of(settings: Settings, path: str) -> Path:
+    """Return the folder of a sink by its path as declared."""
+    if settings.files_root:
+        return Path(settings.files_root.replace("{home}", str(settings.home)), path.replace("{home}", "").lstrip("/"))
+    return settings.project_root / path.replace("{home}", str(settings.home))
 
 
 _ENDINGS = {"csv": "csv", "json": "json", "parquet": "parquet", "text": "txt"}

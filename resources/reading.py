@@ -146,10 +146,16 @@ def is_called(table: str, name: str) -> bool:
     return table in (name, f"lake/{name}") or (table.startswith(OUTSIDE) and table.endswith(f"/{name}"))
 
 
+def called(tables: Sequence[RegionTable], name: str) -> RegionTable | None:
+    """Return the table that a name means, one of just that name before others."""
+    found = [table for table in tables if is_called(table.name, name)]
+    return min(found, key=lambda table: table.name not in (name, f"lake/{name}"), default=None)
+
+
 def _table_of(history: RegionHistory, name: str, region: str) -> RegionTable:
-    for table in history.tables:
-        if is_called(table.name, name):
-            return table
+    found = called(history.tables, name)
+    if found is not None:
+        return found
     known = [table.name.removeprefix("lake/") for table in history.tables]
     raise UnknownName(f"region {region!r} has no table {name!r}", remedy=nearest(name, known))
 

@@ -22,6 +22,11 @@ _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*")
 
 
+def _label(database: str, table: str) -> str:
+    """Return what names a sink; a URL in the place of a database's name, which is refused, is not repeated there."""
+    return f"{database}_{table}" if _SETTING.fullmatch(database) else table
+
+
 @dataclass(frozen=True)
 class DatabaseAppend:
     """A table of a PostgreSQL or SQLite database that gets every row of a stream, with its `_sequence_id`.
@@ -35,21 +40,21 @@ class DatabaseAppend:
     halts the region, named. The rows are kept in the sink's history as well: `dm.read(at=N)` reads that.
 
     Attributes:
-        url_setting: name of the database among the setting `databases`, which has its SQLAlchemy URL, credentials
+        database: name of the database among the setting `databases`, which has its SQLAlchemy URL, credentials
             and all: nothing of it is in the code, in checkpoint rows, or in messages.
         table: name in the database, or `schema.name`.
     """
 
-    url_setting: str
+    database: str
     table: str
 
     @property
     def label(self) -> str:
-        return f"{self.url_setting}_{self.table}"
+        return _label(self.database, self.table)
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DatabaseAppendSink:
         return DatabaseAppendSink(
-            name=name, inputs=inputs, location=location, url_setting=self.url_setting, table=self.table
+            name=name, inputs=inputs, location=location, database=self.database, table=self.table
         )
 
 
@@ -62,21 +67,21 @@ class DatabaseUpsert:
     values; a row of others whose key the stream has becomes the region's.
 
     Attributes:
-        url_setting, table: as for `DatabaseAppend`.
+        database, table: as for `DatabaseAppend`.
         keys: key columns.
     """
 
-    url_setting: str
+    database: str
     table: str
     keys: Sequence[str]
 
     @property
     def label(self) -> str:
-        return f"{self.url_setting}_{self.table}"
+        return _label(self.database, self.table)
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DatabaseUpsertSink:
         return DatabaseUpsertSink(
-            name=name, inputs=inputs, location=location, url_setting=self.url_setting, table=self.table,
+            name=name, inputs=inputs, location=location, database=self.database, table=self.table,
             keys=tuple(self.keys),
         )  # fmt: skip
 
@@ -87,12 +92,12 @@ class DatabaseSink(Sink):
 
     role: ClassVar[TableRole]
 
-    url_setting: str
+    database: str
     table: str
 
     @property
     def tables(self) -> tuple[str, ...]:
-        return (f"database/{self.url_setting}/{self.table}",)
+        return (f"database/{self.database if _SETTING.fullmatch(self.database) else '?'}/{self.table}",)
 
     @property
     def format(self) -> str:
@@ -106,14 +111,14 @@ class DatabaseSink(Sink):
         return RegionTable(
             name=self.tables[0], role=self.role, operator=self.name, schema_json=schema_json, keys=self.keys,
             history=history, columns=columns, external="database",
-            options={"url_setting": self.url_setting, "table": self.table},
+            options={"database": self.database, "table": self.table},
         )  # fmt: skip
 
     def fingerprint(self) -> Any:
-        return {**super().fingerprint(), "url_setting": self.url_setting, "table": self.table}
+        return {**super().fingerprint(), "database": self.database, "table": self.table}
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        if "://" in self.url_setting or not _SETTING.fullmatch(self.url_setting):
+        if "://" in self.database or not _SETTING.fullmatch(self.database):
             message = "the first argument is no name of a database"  # not shown: it may be a URL with a password
             yield "DATABASE_NAME", message, "name one of the setting `databases`: lower case letters, digits, _"
         if not _TABLE.fullmatch(self.table):

@@ -59,7 +59,7 @@ def described(name: str, *, keys: tuple[str, ...] = (), schema: str = ORDERS, op
     return RegionTable(
         name=f"database/shop/{name}", role=TableRole.UPSERT if keys else TableRole.COPY, operator=operator,
         schema_json=schema, keys=keys, history="state/shop/sink", columns=columns, external="database",
-        options={"url_setting": "shop", "table": name},
+        options={"database": "shop", "table": name},
     )  # fmt: skip
 
 
@@ -281,6 +281,10 @@ def test_a_row_that_breaks_a_constraint_is_named_before_it_is_committed(
         assert found is not None
         assert (found.first_id, found.rows) == (4, 1)
         assert str(bad[3]) in found.condition
+    replaced = rows((5, "ann", 1, 20), (4, "ann", 9, 21), (6, "ann", 1, 22))
+    found = sink.breach([replaced])
+    assert found is not None, "a rewind to 4 would bring it in"
+    assert found.first_id == 4
     assert database.orders() == []
     sink.copy(txn_version(1, 2), range(1, 3), fine)
     assert sink.breach([rows((3, "cy", 1, 6))]) is not None, "rows that are there count"
@@ -421,7 +425,7 @@ def test_no_message_has_the_password(tmp_path: Path) -> None:
     assert "hunter2" not in repr(settings)
     for name in urls:
         table = described("orders")
-        table = RegionTable.from_json({**table.to_json(), "options": {"url_setting": name, "table": "orders"}})
+        table = RegionTable.from_json({**table.to_json(), "options": {"database": name, "table": "orders"}})
         with pytest.raises((UsageError, StoreUnavailable)) as caught:
             DatabaseTable(settings, table, REGION, lambda: "mine").examine(ORDERS)
         assert "hunter2" not in json.dumps(caught.value.to_json())

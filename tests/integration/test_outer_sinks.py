@@ -22,9 +22,10 @@ from jobs.regions.explain import as_json, as_text
 from jobs.regions.plan import compile_application
 from orchestration.assembly import Opened, Workplace, owning
 from orchestration.checks import judgements
+from orchestration.doctor.examining import examine
 from orchestration.operations import Target, plan_reset, reset
 from orchestration.testing.processing import compact
-from orchestration.trace import trace
+from orchestration.trace import Tracer
 from resources.reading import owner_of, read_at, read_visible
 from resources.settings import Settings
 from resources.spark import SparkEngine
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.spark
 REGION = "outer/lines"
 FILES = ("a,1\nb,2\na,3\n", "", "a,4\nc,5\n", "b,6\n")
 PLACES = {"all": "database/shop/all_rows", "newest": "database/shop/newest", "total": "database/shop/totals",
-          "last": "lake/last_file", "files": "files/out"}  # fmt: skip
+          "last": "lake/last_file", "files": "files/home/out"}  # fmt: skip
 
 
 @pytest.fixture
@@ -81,6 +82,7 @@ def declare(inbox: Path, *targets: Any, schema: str = "k string, n bigint") -> O
             totals = dm.aggregate(pairs, keys=["k"], values={"n": dm.sum("n")}, name="totals")
             dm.sink(totals, dm.DatabaseUpsert("shop", "totals", keys=["k"]))
             dm.sink(pairs, dm.DeltaOverwrite("last_file"))
+            dm.sink(pairs, dm.FileSink("{home}/out"))
     plan = compile_application(dm.build_application(declared))
     return Opened(reference="outer", plan=plan, params=Params(), overrides={})
 
@@ -104,6 +106,7 @@ def expected(files: tuple[str, ...], ids: list[int]) -> dict[str, list[tuple[Any
         "newest": sorted({k: (k, n, number) for k, n, number in rows}.values()),
         "total": sorted(totals.values()),
         "last": sorted(row for row in rows if row[2] == last),
+        "files": sorted(rows),
     }
 
 
@@ -119,12 +122,16 @@ def seen(place: Workplace) -> dict[str, list[tuple[Any, ...]]]:
             table = PLACES[kind].rpartition("/")[2]
             found[kind] = sorted(database.execute(f"SELECT k, n, _sequence_id FROM {table}").fetchall())  # noqa: S608
     last = place.engine.session.read.format("delta").load(str(place.home / PLACES["last"]))
+    found["files"] = sorted(
+        (row["k"], int(row["n"]), int(path.stem.removeprefix("part-")))
+        for path in (place.home / "out").glob("*.csv")
+        for row in csv.DictReader(path.open())
+    )
     return {**found, "last": sorted((row["k"], row["n"], row["_sequence_id"]) for row in last.collect())}
 
 
 def at(place: Workplace, number: int | None) -> dict[str, list[tuple[Any, ...]]]:
-    kinds = ("all", "newest", "total", "last")
-    return {kind: as_rows(read_at(REGION, PLACES[kind], at=number, home=str(place.home))) for kind in kinds}
+    return {kind: as_rows(read_at(REGION, name, at=number, home=str(place.home))) for kind, name in PLACES.items()}
 
 
 @pytest.mark.seed("V148", "V124", "X6")
@@ -141,7 +148,7 @@ def test_every_sink_is_as_plain_python_says_at_every_id(workplace: Workplace, in
 
     plan = plan_reset(workplace, REGION, Target(to=3))
     assert {name: plan.rows[name] for name in PLACES.values() if name in plan.rows} == {
-        PLACES["all"]: 1, PLACES["newest"]: 1, PLACES["total"]: 1, PLACES["last"]: 1
+        PLACES["all"]: 1, PLACES["newest"]: 1, PLACES["total"]: 1, PLACES["last"]: 1, PLACES["files"]: 1
     }  # fmt: skip
     reset(workplace, plan)
     assert seen(workplace) == expected(FILES[:3], [1, 2, 3])
@@ -165,19 +172,19 @@ def test_compaction_and_the_checks_know_them(workplace: Workplace, inbox: Path) 
     same = next(found for found in judgements(workplace, opened.region(None)) if found.name == "sinks_at_same_id")
     assert same.passed
     assert {same.metadata[f"newest id in {name}"] for name in (PLACES["all"], PLACES["last"])} == {4}
-    (entry,) = trace(workplace, REGION, sequence_id=3)
+    entry = Tracer.of(workplace, REGION).sequence(3)
     changed = {sink["table"]: (sink["rows"], sink["changed"], sink["version"]) for sink in entry["sinks"]}
-    assert changed[PLACES["all"]] == (2, None, 4)
+    assert changed[PLACES["all"]] == (2, None, 3)
     assert changed[PLACES["newest"]][1] == 2
     reset(workplace, plan_reset(workplace, REGION, Target(to=1)))
     assert seen(workplace) == expected(FILES[:1], [1])
 
 
-@pytest.mark.parametrize("table", range(1, 9))
+@pytest.mark.parametrize("table", range(1, 11))
 def test_a_publish_that_stops_anywhere_is_rolled_forward_without_the_application(
     workplace: Workplace, inbox: Path, table: int
 ) -> None:
-    """Three histories, a state and four visible things: the next owner is any verb, e.g. `resume`."""
+    """Four histories, a state and five visible things: the next owner is any verb, e.g. `resume`."""
     write(inbox, *FILES)
     arm(f"publish.after_commit:raise:{table},publish.before_commit:raise:{table}")
     opened = declare(inbox)
@@ -195,6 +202,28 @@ def with_errors(action: Callable[[], Any]) -> None:
         action()
 
 
+@pytest.mark.seed("V4", "H10")
+def test_the_kit_shows_them_exactly_once_without_touching_what_they_name(tmp_path: Path) -> None:
+    def outer_kit() -> None:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="in", format="csv", schema="k string, n bigint", settle=0))
+        def lines(scanned: Any) -> Any:
+            return dm.select(scanned, "k", "n")
+
+        dm.sink(lines, dm.DatabaseAppend("shop", "all_rows"))
+        dm.sink(lines, dm.DatabaseUpsert("shop", "newest", keys=["k"]))
+        dm.sink(lines, dm.FileSink(str(tmp_path / "real"), format="json", layout="folder", empty=True))
+        dm.sink(lines, dm.DeltaOverwrite("last_file"))
+
+    files = {f"{number}.csv": text for number, text in enumerate(FILES)}
+    (proof,) = dm.testing.assert_exactly_once(
+        outer_kit, files, groupings=(2,), actions=("raise", "lost_reply"),
+        fail_points=["publish.before_commit", "publish.after_commit", "rewind_table.after_commit"],
+    )  # fmt: skip
+    assert len(proof.failures) == 5
+    assert not (tmp_path / "real").exists()
+
+
 def test_a_row_that_the_database_refuses_halts_before_the_commit(workplace: Workplace, inbox: Path) -> None:
     with sqlite3.connect(workplace.home / "shop.db") as database:
         database.execute("CREATE TABLE all_rows (k TEXT, n INTEGER CHECK (n < 10), _sequence_id BIGINT)")
@@ -203,7 +232,8 @@ def test_a_row_that_the_database_refuses_halts_before_the_commit(workplace: Work
     with pytest.raises(Halted):
         run_once(workplace, opened)
     history = workplace.history(REGION)
-    assert (history.committed_id, history.unpublished) == (1, ())
+    assert [row.trigger_uri for row in history.states.values()] == [str(inbox / "0.csv")]
+    assert not history.unpublished
     halt = history.halt.detail if history.halt else {}
     assert halt["error"]["id"] == "CONSTRAINT_VIOLATED"
     assert halt["trigger"].endswith("1.csv")
@@ -215,20 +245,21 @@ def test_a_constraint_that_came_between_halts_at_the_publish_and_resume_goes_on(
 ) -> None:
     opened = declare(inbox, dm.DatabaseAppend("shop", "all_rows"))
     write(inbox, "a,1\n")
-    arm("publish.before_commit:raise:2")
-    with_errors(lambda: run_once(workplace, opened))
-    arm("")
+    run_once(workplace, opened)
+    write(inbox, "b,2\n")
     with sqlite3.connect(workplace.home / "shop.db") as database:
         database.execute("CREATE TRIGGER no BEFORE INSERT ON all_rows BEGIN SELECT RAISE(ABORT, 'not today'); END")
     with pytest.raises(Halted):
         run_once(workplace, opened)
-    assert (workplace.history(REGION).halt.detail["error"]["id"]) == "TABLE_REFUSED"  # type: ignore[union-attr]
+    assert workplace.history(REGION).halt.detail["error"]["id"] == "TABLE_REFUSED"  # type: ignore[union-attr]
+    assert [row.sequence_id for row in workplace.history(REGION).unpublished] == [2]
+    assert as_rows(read_at(REGION, "all_rows", home=str(workplace.home))) == [("a", 1, 1), ("b", 2, 2)]
     with sqlite3.connect(workplace.home / "shop.db") as database:
         database.execute("DROP TRIGGER no")
     with owning(workplace.owner(REGION)) as owner:
         owner.resume("mended")
     assert not workplace.history(REGION).unpublished
-    assert as_rows(read_visible(workplace.settings, REGION, "all_rows")) == [("a", 1, 1)]
+    assert as_rows(read_visible(workplace.settings, REGION, "all_rows")) == [("a", 1, 1), ("b", 2, 2)]
 
 
 def test_a_database_that_is_away_costs_no_attempt(workplace: Workplace, inbox: Path) -> None:
@@ -248,6 +279,24 @@ def test_a_database_that_is_away_costs_no_attempt(workplace: Workplace, inbox: P
     assert history.attempts == 0
     assert history.last_outcome is Outcome.CLEAN
     assert as_rows(read_visible(workplace.settings, REGION, "all_rows")) == [("a", 1, 1), ("b", 2, 2)]
+
+
+def test_a_database_restored_from_a_backup_is_found_and_a_reset_brings_it_up(workplace: Workplace, inbox: Path) -> None:
+    opened = declare(inbox)
+    write(inbox, *FILES[:3])
+    run_once(workplace, opened, max_group=1)
+    backup = (workplace.home / "shop.db").read_bytes()
+    write(inbox, FILES[3])
+    run_once(workplace, opened)
+    assert not [found for found in examine(workplace)["checks"] if found["verdict"] == "fail"]
+    (workplace.home / "shop.db").write_bytes(backup)
+    (failed,) = [found for found in examine(workplace)["checks"] if found["verdict"] == "fail"]
+    assert failed["check"] == "outside"
+    assert failed["remedy"] == f"drainmark reset {REGION} --to 3"
+    reset(workplace, plan_reset(workplace, REGION, Target(to=3)))
+    run_once(workplace, opened, scan=False)
+    assert seen(workplace) == expected(FILES, sorted(workplace.history(REGION).states))
+    assert not [found for found in examine(workplace)["checks"] if found["verdict"] == "fail"]
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_claimed(workplace: Workplace, inbox: Path) -> None:
@@ -275,6 +324,7 @@ def test_the_graph_says_what_is_promised(inbox: Path) -> None:
     assert "drainmark_applied" in tables["database/shop/all_rows"]["condition"]
     assert tables["last_file"]["condition"] is None
     assert "database/shop/newest" in as_text(opened.plan)
+    assert "POSIX" in tables["files/home/out"]["condition"]
 
 
 @pytest.mark.parametrize(
@@ -284,6 +334,9 @@ def test_the_graph_says_what_is_promised(inbox: Path) -> None:
         (dm.DatabaseAppend("shop", "t; drop table t"), "TABLE_NAME"),
         (dm.DatabaseUpsert("shop", "t", keys=[]), "NO_KEYS"),
         (dm.DeltaOverwrite("../out"), "TABLE_NAME"),
+        (dm.FileSink("s3://bucket/out"), "FILE_PATH"),
+        (dm.FileSink("out", name="part"), "FILE_NAME"),
+        (dm.FileSink("out", format="xml"), "FILE_FORMAT"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_declaration_names_its_rule(inbox: Path, target: Any, rule: str) -> None:
