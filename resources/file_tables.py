@@ -280,7 +280,10 @@ class FileTable:
         try:
             yield
         except OSError as error:
-            raise no_space(error) or error from error
+            full = no_space(error)
+            if full is None:
+                raise
+            raise full from error
 
     # --- how -------------------------------------------------------------------------------------------------------
 

@@ -78,25 +78,21 @@ class RegionReader:
         number = self.history.committed_id if at is None else _checked(self.history, at)
         if wanted.adopted and wanted.role is TableRole.APPEND:
             return _adopted_rows(self.store, self.history, wanted, number).sort_by(_SEQUENCE_ID)
+        if wanted.role is TableRole.OVERWRITE:
+            return _newest_rows(self.store, self.history, wanted, number)
         rows = _rows(self.store, self.history, wanted.history or wanted.name, number)
         if wanted.role is TableRole.UPSERT:
             from jobs.state.keyed_rows import last_per_key
 
             last = last_per_key(rows, wanted.keys)
             return in_order(last.select(list(wanted.columns) or rows.column_names), wanted)
-        return _of_last_id(rows) if wanted.role is TableRole.OVERWRITE else rows.sort_by(_SEQUENCE_ID)
+        return rows.sort_by(_SEQUENCE_ID)
 
     def visible(self, table: str) -> pa.Table:
         """Return what `read_visible` does."""
         wanted = _table_of(self.history, table, self.store.region)
         rows = self.store.open(wanted).read()
         return in_order(rows, wanted) if wanted.role is TableRole.UPSERT else rows.sort_by(_SEQUENCE_ID)
-
-
-def _of_last_id(rows: pa.Table) -> pa.Table:
-    import pyarrow.compute as pc
-
-    return rows.filter(pc.equal(rows.column(_SEQUENCE_ID), pc.max(rows.column(_SEQUENCE_ID)))) if len(rows) else rows
 
 
 def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
@@ -217,6 +213,16 @@ def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> 
             raise RewindRefused(msg, remedy=f"{first} or a later id", nearest=first)
         parts.append(table.read_staged([file.path for file in files], of_ids(replaced.ids)))
     return pa.concat_tables(parts)
+
+
+def _newest_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
+    """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
+    from jobs.runtime.publishing import newest_rows
+
+    table = store.table(wanted.history or "")
+    files = {file.path: file for file in (*table.live_files(), *_unpublished_files(history, wanted.history or ""))}
+    found = newest_rows(table, list(files.values()), at)
+    return table.read_staged([]) if found is None else found
 
 
 def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]:
