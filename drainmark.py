@@ -32,16 +32,20 @@ from jobs.operators.aggregate import (
 )
 from jobs.operators.beacon import Beacon
 from jobs.operators.custom import custom
+from jobs.operators.database_sinks import DatabaseAppend, DatabaseUpsert
 from jobs.operators.database_source import DatabaseSource
 from jobs.operators.delta_append import DeltaAppend
-from jobs.operators.delta_upsert import DeltaUpsert, sink
+from jobs.operators.delta_overwrite import DeltaOverwrite
+from jobs.operators.delta_upsert import DeltaUpsert
 from jobs.operators.directory_scan import DirectoryScan, source
+from jobs.operators.file_sink import FileSink
 from jobs.operators.file_source import FileSource
 from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
 from jobs.operators.lookup import lookup
 from jobs.operators.per_trigger import per_trigger
 from jobs.operators.replayable_start import ReplayableStart
+from jobs.operators.sink import sink
 from jobs.operators.sliding import sliding
 from jobs.operators.sql import sql
 from jobs.operators.table_source import TableSource
@@ -57,12 +61,16 @@ __all__ = [
     "Autonomous",
     "Beacon",
     "Control",
+    "DatabaseAppend",
     "DatabaseSource",
+    "DatabaseUpsert",
     "DeltaAppend",
+    "DeltaOverwrite",
     "DeltaUpsert",
     "DirectoryScan",
     "DrainmarkError",
     "F",
+    "FileSink",
     "FileSource",
     "Params",
     "ReplayableStart",

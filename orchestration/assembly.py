@@ -108,9 +108,10 @@ class Workplace:
         self._engine = engine
 
     def store(self, region: str) -> DirectoryStore:
+        from resources.external_sinks import Externals
         from resources.region_store import DirectoryStore
 
-        return DirectoryStore(self.home, region, self.tables, lambda: self.engine)
+        return DirectoryStore(self.home, region, self.tables, lambda: self.engine, Externals(self.settings))
 
     def history(self, region: str) -> RegionHistory:
         """Return a region's facts from its checkpoint table; empty facts where there is none."""

@@ -16,9 +16,8 @@ import dagster as dg
 from jobs.graph.annotations import Trigger
 from jobs.graph.operator import Operator
 from jobs.operators.aggregate import Aggregate
-from jobs.operators.delta_append import DeltaSink
-from jobs.operators.delta_upsert import DeltaUpsertSink
 from jobs.operators.directory_scan import DirectorySource
+from jobs.operators.sink import Sink
 from jobs.operators.sources import SlicedSource, Source
 from jobs.protocol.generations import first_generation, state_table
 from jobs.regions.plan import RegionPlan
@@ -140,7 +139,7 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
     application = _application(region)
     for operator in region.operators:
         upstream = _state_keys(region, operator.name) or sources
-        has_history = isinstance(operator, DeltaUpsertSink) and not shares_history(operator, region)
+        has_history = isinstance(operator, Sink) and operator.has_history and not shares_history(operator, region)
         if isinstance(operator, Aggregate) or has_history:
             yield _asset(
                 state_table(application, operator.name),
@@ -159,26 +158,25 @@ def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[Ta
                 upstream,
                 operator=operator.name,
             )
-        if isinstance(operator, DeltaSink):
+        if isinstance(operator, Sink):
             own = (_state_key(application, operator.name),) if has_history else upstream
-            for table in operator.tables:
-                key = dg.AssetKey([application, *table.split("/")])
-                described = _sink_description(operator, table)
-                yield _asset(f"lake/{table}", key, described, "sink", own, operator=operator.name)
+            for table, name in zip(operator.tables, operator.published, strict=True):
+                key = dg.AssetKey([application, *filter(None, re.split(r"[/.]", table))])
+                about = _sink_description(operator, table)
+                yield _asset(name, key, about, "sink", own, operator=operator.name, format_=operator.format)
 
 
 def _state_description(operator: Operator) -> str:
     what = f"State of the aggregate `{operator.name}`"
-    if isinstance(operator, DeltaSink):
-        what = f"History of table `{operator.table}`, from which it is rewound"
+    if isinstance(operator, Sink):
+        what = f"History of `{operator.tables[0]}`, from which it is rewound"
+    if isinstance(operator, Sink) and not operator.keys:
+        return f"{what}: every row of the stream."
     return f"{what}: a row for each key that a sequence id changed."
 
 
-def _sink_description(operator: DeltaSink, table: str) -> str:
-    rows = "Every row of the stream, once."
-    if isinstance(operator, DeltaUpsertSink):
-        rows = f"One row for each value of {', '.join(f'`{key}`' for key in operator.keys)}: the last one."
-    return f"{rows} `drainmark show {table}` prints it, with `--at N` as it was at sequence id N."
+def _sink_description(operator: Sink, table: str) -> str:
+    return f"{operator.described()} `drainmark show {table}` prints it, with `--at N` as it was at sequence id N."
 
 
 def _asset(
@@ -189,6 +187,7 @@ def _asset(
     upstream: tuple[dg.AssetKey, ...],
     *,
     operator: str = "",
+    format_: str = "delta",
 ) -> TableAsset:
     return TableAsset(
         table=table,
@@ -196,7 +195,7 @@ def _asset(
         step=PROCESS,
         output=re.sub(r"[^A-Za-z0-9_]", "_", table),
         description=description,
-        kinds=("delta", purpose),
+        kinds=(format_, purpose),
         upstream=upstream,
         operator=operator,
     )
@@ -259,9 +258,12 @@ def materializations(
             metadata["dagster/row_count"] = row_counts[table]
         if table in report.rows_out:
             metadata["drainmark/rows"] = report.rows_out[table]
-        if table in report.versions:
+        is_delta = "delta" in asset.kinds
+        if table in report.versions and is_delta:
             metadata["drainmark/delta_version"] = report.versions[table]
-        metadata |= {**group_metadata(report), "dagster/uri": (tables / table).uri}
+        metadata |= group_metadata(report)
+        if is_delta:
+            metadata["dagster/uri"] = (tables / table).uri
         if schemas and table in schemas:
             metadata["dagster/column_schema"] = column_schema(schemas[table])
         yield dg.AssetMaterialization(asset_key=asset.key, metadata=metadata, tags=data_version(report))

@@ -255,7 +255,7 @@ class RegionSteps:
         tables, is_first = run.blueprint.tables, report is slot_of(context).reports[0]
         try:
             store = run.outside.store
-            counts = {table.name: store.open(table).row_count() for table in tables}
+            counts = {table.name: count for table in tables if (count := store.open(table).row_count()) is not None}
             schemas = {table.name: table.schema_json for table in tables} if is_first else None
             place = self.workplace.tables
             made = materializations(report, self.region, tables=place, row_counts=counts, schemas=schemas)

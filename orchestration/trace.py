@@ -25,6 +25,7 @@ from orchestration.declared import existing_registry
 from orchestration.operations import names_file
 from orchestration.slice_files import files_behind
 from orchestration.status import commit_times, iso
+from resources.reading import called
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -170,9 +171,9 @@ class Tracer:
         return set(mine.column(_SEQUENCE_ID).to_pylist())
 
     def _table(self, name: str) -> RegionTable:
-        for table in self.history.tables:
-            if table.name in (name, f"lake/{name}"):
-                return table
+        found = called(self.history.tables, name)
+        if found is not None:
+            return found
         known = [table.name.removeprefix("lake/") for table in self.history.tables]
         raise UnknownName(f"region {self.region!r} has no table {name!r}", remedy=nearest(name, known))
 
@@ -275,11 +276,11 @@ class Tracer:
         import pyarrow as pa
 
         store = self.workplace.store(self.region)
-        if table.adopted:
-            return store.adopted(table.name).read(table.column_names, where)
+        if not table.is_managed:
+            return store.open(table).read(table.column_names, where)
         managed = store.table(table.name)
         found = managed.read(None, where)
-        if table.role is TableRole.UPSERT or not self.history.unpublished:
+        if table.is_derived or not self.history.unpublished:
             return found
         live = {file.path for file in managed.live_files()}
         manifests = (manifest_of(row) for row in self.history.unpublished if row.kind is RowKind.STATE)

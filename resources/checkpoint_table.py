@@ -99,6 +99,10 @@ class CheckpointTable:
         """
         delta_commits.create_table(self.folder, self.region, schema_json())
 
+    def identity(self) -> str | None:
+        """Return what no other checkpoint table has, even of a region of that name; None without a table."""
+        return str(delta_commits.open_table(self.folder).metadata().id) if self.exists() else None
+
     def txn(self) -> tuple[int, int]:
         """Return the (epoch, id) of the newest commit, (0, 0) before the first claim."""
         return self._newest(delta_commits.open_table(self.folder))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import SchemaMismatch
 from jobs.protocol.ids import INITIAL_ID, txn_version
 from jobs.protocol.manifest import StagedFile
 from jobs.runtime.ports import RowsOf
@@ -18,7 +17,16 @@ from resources import delta_commits, log_keeping
 from resources.compaction import runs_to_compact
 from resources.delta_commits import Act, Faults, Published
 from resources.evolution import added_columns, widen
-from resources.keyed_merges import KEEP_COLUMN, arrow_schema, of_ids, quoted, require_unique, rows_to_restore, up_to
+from resources.keyed_merges import (
+    KEEP_COLUMN,
+    arrow_schema,
+    as_table,
+    of_ids,
+    quoted,
+    require_unique,
+    rows_to_restore,
+    up_to,
+)
 from resources.locations import Folder, folder_at
 from resources.staging import SEQUENCE_COLUMN, Staging, verify
 
@@ -180,7 +188,7 @@ class ManagedTable:
         """
 
         def prepare(table: Any) -> Act:
-            source = _as_table(rows, arrow_schema(table), self.folder)
+            source = as_table(rows, arrow_schema(table), self.folder)
             require_unique(source, keys, self.folder)
             return lambda: self._upsert(table, version, source, keys)
 
@@ -370,23 +378,6 @@ class ManagedTable:
 def read_at(table: ManagedTable, to: int, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of a table of rows as they were at the consistent state `to`."""
     return table.read(columns, up_to(to))
-
-
-# --- rows ----------------------------------------------------------------------------------------------------------
-
-
-def _as_table(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
-    import pyarrow as pa
-
-    if set(rows.column_names) != set(schema.names) or len(rows.column_names) != len(schema.names):
-        differing = sorted(set(rows.column_names) ^ set(schema.names))
-        msg = f"rows for {table} have the columns {rows.column_names}, expected {schema.names}"
-        raise SchemaMismatch(msg, columns=tuple(differing))
-    try:
-        return rows.select(schema.names).cast(schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        msg = f"rows for {table} do not fit its columns: {error}"
-        raise SchemaMismatch(msg, columns=tuple(schema.names)) from error
 
 
 def _values(columns: Iterable[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import AccountingError
+from jobs.errors import AccountingError, SchemaMismatch
 from jobs.state.keyed_rows import key_codes, last_per_key
 from resources import delta_commits
 from resources.locations import Folder
@@ -50,7 +50,7 @@ def rows_to_restore(
     )
 
 
-def require_unique(rows: pa.Table, keys: Sequence[str], table: Folder) -> None:
+def require_unique(rows: pa.Table, keys: Sequence[str], table: object) -> None:
     """Check that no two rows have one key: Delta would insert both.
 
     Raises:
@@ -96,3 +96,22 @@ def quoted(column: str) -> str:
     """Return a column's name as SQL takes it."""
     escaped = column.replace("`", "``")
     return f"`{escaped}`"
+
+
+def as_table(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
+    """Return rows in the columns and types of a table.
+
+    Raises:
+        SchemaMismatch: a column is missing, unknown, or of another type.
+    """
+    import pyarrow as pa
+
+    if set(rows.column_names) != set(schema.names) or len(rows.column_names) != len(schema.names):
+        differing = sorted(set(rows.column_names) ^ set(schema.names))
+        msg = f"rows for {table} have the columns {rows.column_names}, expected {schema.names}"
+        raise SchemaMismatch(msg, columns=tuple(differing))
+    try:
+        return rows.select(schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        msg = f"rows for {table} do not fit its columns: {error}"
+        raise SchemaMismatch(msg, columns=tuple(schema.names)) from error

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from resources.region_store import DirectoryStore
     from resources.settings import Settings
 
+OUTSIDE = ("database/", "files/")
+"""How the names of sinks outside Delta begin."""
+
 _SEQUENCE_ID = "_sequence_id"
 _POSITION = "_position"
 
@@ -37,7 +40,8 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
 
     Returns:
         append tables: the rows with `_sequence_id` up to `at`, in id order; upsert tables: the last row of each key
-        up to `at`, in the order of the keys.
+        up to `at`, in the order of the keys; overwrite tables: the rows of the last id up to `at` that has any. What a
+        sink outside Delta shows is read from its history.
 
     Raises:
         UnknownName: no such region or table.
@@ -74,13 +78,15 @@ class RegionReader:
         number = self.history.committed_id if at is None else _checked(self.history, at)
         if wanted.adopted and wanted.role is TableRole.APPEND:
             return _adopted_rows(self.store, self.history, wanted, number).sort_by(_SEQUENCE_ID)
-        if wanted.role is not TableRole.UPSERT:
-            return _rows(self.store, self.history, wanted.name, number).sort_by(_SEQUENCE_ID)
-        from jobs.state.keyed_rows import last_per_key
+        if wanted.role is TableRole.OVERWRITE:
+            return _newest_rows(self.store, self.history, wanted, number)
+        rows = _rows(self.store, self.history, wanted.history or wanted.name, number)
+        if wanted.role is TableRole.UPSERT:
+            from jobs.state.keyed_rows import last_per_key
 
-        changes = _rows(self.store, self.history, wanted.history or wanted.name, number)
-        rows = last_per_key(changes, wanted.keys).select(list(wanted.columns) or changes.column_names)
-        return in_order(rows, wanted)
+            last = last_per_key(rows, wanted.keys)
+            return in_order(last.select(list(wanted.columns) or rows.column_names), wanted)
+        return rows.sort_by(_SEQUENCE_ID)
 
     def visible(self, table: str) -> pa.Table:
         """Return what `read_visible` does."""
@@ -110,7 +116,7 @@ def owner_of(settings: Settings, table: str) -> str:
     for region in regions_of(tables):
         history = DirectoryStore(settings.home, region, tables).checkpoint.history()
         names = [found.name for found in history.tables]
-        if table in names or f"lake/{table}" in names:
+        if any(is_called(name, table) for name in names):
             return region
         known += [name.removeprefix("lake/") for name in names]
     raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, known))
@@ -118,22 +124,34 @@ def owner_of(settings: Settings, table: str) -> str:
 
 def _store_of(settings: Settings, name: str) -> DirectoryStore:
     """Return the tables of a region, named in full or by its application."""
+    from resources.external_sinks import Externals
     from resources.region_store import DirectoryStore, regions_of
 
     tables = tables_folder(settings)
     known = regions_of(tables)
     below = [name] if name in known else [region for region in known if region.partition("/")[0] == name]
     if len(below) == 1:
-        return DirectoryStore(settings.home, below[0], tables)
+        return DirectoryStore(settings.home, below[0], tables, externals=Externals(settings))
     if below:
         raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
     raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known)))
 
 
+def is_called(table: str, name: str) -> bool:
+    """Say whether a name means a table: as it is, less `lake/`, or the end of what a sink outside Delta is called."""
+    return table in (name, f"lake/{name}") or (table.startswith(OUTSIDE) and table.endswith(f"/{name}"))
+
+
+def called(tables: Sequence[RegionTable], name: str) -> RegionTable | None:
+    """Return the table that a name means, one of just that name before others."""
+    found = [table for table in tables if is_called(table.name, name)]
+    return min(found, key=lambda table: table.name not in (name, f"lake/{name}"), default=None)
+
+
 def _table_of(history: RegionHistory, name: str, region: str) -> RegionTable:
-    for table in history.tables:
-        if table.name in (name, f"lake/{name}"):
-            return table
+    found = called(history.tables, name)
+    if found is not None:
+        return found
     known = [table.name.removeprefix("lake/") for table in history.tables]
     raise UnknownName(f"region {region!r} has no table {name!r}", remedy=nearest(name, known))
 
@@ -195,6 +213,16 @@ def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> 
             raise RewindRefused(msg, remedy=f"{first} or a later id", nearest=first)
         parts.append(table.read_staged([file.path for file in files], of_ids(replaced.ids)))
     return pa.concat_tables(parts)
+
+
+def _newest_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
+    """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
+    from jobs.runtime.publishing import newest_rows
+
+    table = store.table(wanted.history or "")
+    files = {file.path: file for file in (*table.live_files(), *_unpublished_files(history, wanted.history or ""))}
+    found = newest_rows(table, list(files.values()), at)
+    return table.read_staged([]) if found is None else found
 
 
 def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]:

@@ -7,18 +7,21 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
+from typing import Any
 
 from jobs.errors import SchemaMismatch, UsageError
 from jobs.failpoints import reach
 from jobs.protocol.manifest import RegionTable, StagedFile
-from jobs.runtime.ports import Engine
+from jobs.runtime.ports import Engine, External
 from resources.adopted_tables import AdoptedTable
 from resources.checkpoint_table import CheckpointTable
 from resources.delta_commits import is_table
 from resources.delta_tables import ManagedTable
+from resources.external_sinks import Externals
 from resources.garbage import Garbage, garbage_of
 from resources.locations import Folder, LocalFolder
 from resources.log_keeping import KEPT_SECONDS, removed_since
+from resources.overwritten_tables import OverwrittenTable
 from resources.staging import STAGING_FOLDER, Staging, verify
 
 CHECKPOINTS = "checkpoints"
@@ -38,10 +41,16 @@ class DirectoryStore:
         region: `APP/START`.
         tables: the folder of `checkpoints/`, `state/` and `lake/`; home by default.
         engine: gives the session that publishes to adopted tables; called for the first time when one is needed.
+        externals: opens sinks outside Delta; without it there are none.
     """
 
     def __init__(
-        self, home: Path, region: str, tables: Folder | None = None, engine: Callable[[], Engine] | None = None
+        self,
+        home: Path,
+        region: str,
+        tables: Folder | None = None,
+        engine: Callable[[], Engine] | None = None,
+        externals: Externals | None = None,
     ) -> None:
         self.home = home
         self.region = region
@@ -50,6 +59,7 @@ class DirectoryStore:
         self.checkpoint = CheckpointTable(self.tables / CHECKPOINTS / region, region, faults=reach_step)
         self._tables: dict[str, ManagedTable] = {}
         self._engine = engine or _only_reads
+        self._externals = externals
 
     def table(self, name: str) -> ManagedTable:
         if name not in self._tables:
@@ -59,17 +69,30 @@ class DirectoryStore:
     def adopted(self, name: str) -> AdoptedTable:
         return AdoptedTable(self.tables / name, self.region, self._engine, faults=reach_step)
 
-    def open(self, table: RegionTable) -> ManagedTable | AdoptedTable:
-        """Return a table as its region knows it."""
+    def overwritten(self, name: str) -> OverwrittenTable:
+        return OverwrittenTable(self.tables / name, self.region, faults=reach_step)
+
+    def external(self, table: RegionTable, epoch: int = 0) -> External:
+        """Return a sink outside Delta; for an owner, open under its epoch."""
+        if self._externals is None:
+            raise UsageError(f"this process has no settings by which it could open {table.name}")
+        return self._externals.open(table, self.region, self.checkpoint.identity, epoch, reach_step)
+
+    def open(self, table: RegionTable) -> Any:
+        """Return a table as its region knows it: a `ManagedTable`, an `AdoptedTable`, or a sink outside Delta."""
+        if table.external:
+            return self.external(table)
         return self.adopted(table.name) if table.adopted else self.table(table.name)
 
     def create(self, table: RegionTable) -> None:
-        """Create a managed table, adopt an adopted one; one that is as it should be stays so.
+        """Create a managed table, adopt an adopted one, prepare a sink outside; one that is as it should be stays so.
 
         Raises:
             ForeignTable, AdoptionRefused, SchemaMismatch: what is there cannot be the region's, or has other columns.
         """
-        if table.adopted:
+        if table.external:
+            self.external(table).create(table.schema_json)
+        elif table.adopted:
             self.adopted(table.name).create(table.schema_json)
         else:
             self._create_managed(table)

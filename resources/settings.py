@@ -124,6 +124,10 @@ class Settings(BaseSettings):
     """Databases that applications name, as SQLAlchemy URLs: `[databases]` in drainmark.toml, or a variable each,
     DRAINMARK_DATABASES__NAME. `{home}` stands for home. Default: none. Not shown: a URL may hold a password."""
 
+    files_root: str = ""
+    """Folder below which all `FileSink` paths are put, absolute ones too; `{home}` stands for home. Default: paths are
+    taken as they are, relative ones from the project's root. For trying an application without its real folders."""
+
     s3_endpoint_url: str | None = None
     """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials (Z5)."""
 

@@ -1,19 +1,15 @@
-"""`sink(stream, DeltaAppend(table))` and the sinks' common part: every row of the stream, once, with its id (V147)."""
+"""`sink(stream, DeltaAppend(table))` and the Delta sinks' common part: every row of the stream, once, with its id."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from jobs.errors import Violation
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Guarantee, Operator
-from jobs.protocol.manifest import TableRole
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from jobs.runtime.frames import GroupFrames
+from jobs.errors import Location
+from jobs.graph.operator import Input
+from jobs.operators.sink import Sink, is_table_name
+from jobs.protocol.manifest import RegionTable, TableRole
 
 __all__ = ["DeltaAppend"]
 
@@ -42,14 +38,21 @@ class DeltaAppend:
     adopt: bool = False
     on_schema_change: OnSchemaChange = "fail"
 
+    @property
+    def label(self) -> str:
+        return self.table
+
+    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaAppendSink:
+        return DeltaAppendSink(
+            name=name, inputs=inputs, location=location,
+            table=self.table, adopt=self.adopt, on_schema_change=self.on_schema_change,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaSink(Operator):
+class DeltaSink(Sink):
     """What the Delta sinks share."""
 
-    keeps_tags: ClassVar[bool] = True
-    is_sink: ClassVar[bool] = True
-    guarantee: ClassVar[Guarantee | None] = Guarantee.EXACTLY_ONCE
     role: ClassVar[TableRole]
 
     table: str
@@ -61,27 +64,36 @@ class DeltaSink(Operator):
         return (self.table,)
 
     @property
+    def published(self) -> tuple[str, ...]:
+        return (f"lake/{self.table}",)
+
+    @property
+    def evolves(self) -> bool:
+        return self.on_schema_change == "evolve"
+
+    @property
     def condition(self) -> str | None:
         return _ADOPTED if self.adopt else None
+
+    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
+        return RegionTable(
+            name=self.published[0], role=self.role, operator=self.name, schema_json=schema_json, keys=self.keys,
+            history=history, columns=columns, adopted=self.adopt, evolves=self.evolves,
+        )  # fmt: skip
 
     def fingerprint(self) -> Any:
         adopted = {"adopt": True} if self.adopt else {}
         return {**super().fingerprint(), "table": self.table, **adopted}
 
-    def violations(self, in_region: bool) -> Iterator[Violation]:
+    def problems(self) -> Iterator[tuple[str, str, str]]:
         if self.on_schema_change not in ("fail", "evolve"):
-            message = f"on_schema_change is {self.on_schema_change!r}"
-            yield self._wrong("ON_SCHEMA_CHANGE", message, 'write "fail" or "evolve"')
+            yield "ON_SCHEMA_CHANGE", f"on_schema_change is {self.on_schema_change!r}", 'write "fail" or "evolve"'
         elif self.adopt and self.on_schema_change == "evolve":
             message = f"{self.table!r} is adopted, and its columns are its maker's: it cannot evolve"
-            yield self._wrong("ADOPTED_EVOLVES", message, "add the columns by ALTER TABLE, or leave adopt=True out")
-        parts = self.table.split("/")
-        if not all(part.replace("_", "a").replace("-", "a").isalnum() and not part.startswith("_") for part in parts):
+            yield "ADOPTED_EVOLVES", message, "add the columns by ALTER TABLE, or leave adopt=True out"
+        if not is_table_name(self.table):
             message = f"{self.table!r} is no table name below the lake"
-            yield self._wrong("TABLE_NAME", message, "letters, digits, _ and -, with / between folders")
-
-    def _wrong(self, rule: str, message: str, remedy: str) -> Violation:
-        return Violation(rule=rule, message=message, operator=self.name, location=self.location, remedy=remedy)
+            yield "TABLE_NAME", message, "letters, digits, _ and -, with / between folders"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +103,4 @@ class DeltaAppendSink(DeltaSink):
     kind: ClassVar[str] = "delta-append"
     summary: ClassVar[str] = "Delta table of all rows"
     role: ClassVar[TableRole] = TableRole.APPEND
-
-    def apply(self, frames: GroupFrames) -> DataFrame:
-        rows = frames.input(self.inputs[0])
-        return rows.selectExpr(SEQUENCE_ID, *visible_columns(rows.columns))
-
-
-def visible_columns(columns: Sequence[str]) -> list[str]:
-    """Return the columns of a stream that a table shows, without the tags and the parts of aggregates."""
-    return [f"`{name}`" for name in columns if name not in (SEQUENCE_ID, POSITION)]
+    has_history: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +19,8 @@ class TableRole(StrEnum):
     APPEND = "append"  # a sink of rows: files are added
     CHANGES = "changes"  # state or history: one row a changed key and id; files are added
     UPSERT = "upsert"  # visible table of one row a key: merged from the staged rows of its history
+    OVERWRITE = "overwrite"  # visible table of the last id's rows: replaced from the staged rows of its history
+    COPY = "copy"  # visible rows outside Delta: copied from the staged rows of its history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,8 @@ class StagedFile:
         return cls(**value)
 
 
-_FLAGS = frozenset({"adopted", "evolves"})
+_FLAGS = frozenset({"adopted", "evolves", "external", "options"})
+_DERIVED = frozenset({TableRole.UPSERT, TableRole.OVERWRITE, TableRole.COPY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +62,19 @@ class RegionTable:
     """One table of a region, as its claim rows describe it.
 
     Attributes:
-        name: path below DRAINMARK_HOME, e.g. `lake/word_counts` or `state/word_count/words_by_word`.
+        name: path below DRAINMARK_HOME, e.g. `lake/word_counts` or `state/word_count/words_by_word`; of a sink outside
+            Delta what it is called everywhere, e.g. `database/warehouse/orders`.
         role: see `TableRole`.
         operator: who writes it.
         schema_json: Spark's (and Delta's) JSON of the schema, all nullable (H17).
         keys: key columns (CHANGES and UPSERT).
-        history: for UPSERT: name of the CHANGES table it is merged from.
-        columns: for UPSERT: the columns of the history that are visible, keys first, `_sequence_id` last.
+        history: of a derived table: name of the CHANGES or APPEND table it is brought up from.
+        columns: of a derived table: the columns of the history that are visible; of an UPSERT table keys first,
+            `_sequence_id` last.
         adopted: others made the table and may write to it; published through delta-spark.
         evolves: columns that the code adds are added to the table (I19).
+        external: which adapter writes it (`database`, `file`), "" for a Delta table.
+        options: what the adapter needs to know, without credentials.
     """
 
     name: str
@@ -79,6 +86,18 @@ class RegionTable:
     columns: tuple[str, ...] = ()
     adopted: bool = False
     evolves: bool = False
+    external: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_derived(self) -> bool:
+        """Is it brought up from a history, so that nothing is staged for it?"""
+        return self.role in _DERIVED
+
+    @property
+    def is_managed(self) -> bool:
+        """Is it a Delta table that nobody else writes to?"""
+        return not self.adopted and not self.external
 
     @property
     def column_names(self) -> list[str]:
@@ -153,7 +172,7 @@ class Manifest:
 
     Attributes:
         files: CHANGES and APPEND tables with their staged files, possibly none.
-        upserts: names of the UPSERT tables to be merged from their history's files.
+        upserts: names of the derived tables (UPSERT, OVERWRITE, COPY) to be brought up from their history's files.
         images: states written whole with this group.
         lookups: Delta version read, by autonomous lookup table.
         replaced: what the group withdraws, None in nearly all.

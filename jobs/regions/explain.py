@@ -295,8 +295,9 @@ def _columns(rows: Sequence[Sequence[str]], *, indent: int) -> list[str]:
 
 def _shape(operator: Operator) -> str:
     if operator.is_sink:
-        adopted = f"<br/>adopted: {operator.guarantee} on condition" if operator.condition else ""
-        return f'[("{operator.name}{adopted}")]'
+        adopted = "adopted: " if getattr(operator, "adopt", False) else ""
+        promised = f"<br/>{adopted}{operator.guarantee} on condition" if operator.condition else ""
+        return f'[("{operator.name}{promised}")]'
     return f'(["{operator.name}"])' if operator.consistent is not None else f'["{operator.name}"]'
 
 

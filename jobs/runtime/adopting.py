@@ -1,7 +1,7 @@
 """Rows for tables that others made are judged before they are committed: afterwards they have to be published.
 
-delta-spark would refuse them at publishing (a constraint, NOT NULL), which is behind the commit point: the region could
-neither go on nor back.
+delta-spark, or a database, would refuse them at publishing (a constraint, NOT NULL), which is behind the commit point:
+the region could neither go on nor back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def require_accepted(
     region: RegionPlan, tables: Sequence[RegionTable], staged: Mapping[str, StagedTable], group: Group, outside: Outside
 ) -> None:
-    """Refuse a group with rows that an adopted table would not take; free where the region has none.
+    """Refuse a group with rows that an adopted table or a sink outside would not take; free where there is none.
 
     Every row that is to be merged is judged, also one that a later row of its key replaces within the group: in groups
     of one it would be visible.
@@ -34,10 +34,11 @@ def require_accepted(
         ConstraintViolated: names the constraint, the sink and the first file with such a row.
         OperatorFailed: a constraint or a generated column cannot be evaluated on the rows.
     """
-    for table in (table for table in tables if table.adopted):
+    for table in (table for table in tables if not table.is_managed):
         operator = region.operator(table.operator)
         try:
-            breach = _breach(table, staged[table.history or table.name], outside)
+            rows = staged[table.history or table.name]
+            breach = _breach_outside(table, rows, outside) if table.external else _breach(table, rows, outside)
         except DrainmarkError:
             raise
         except Exception as error:
@@ -54,6 +55,15 @@ def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach
         return None
     visible = frame.select(*(f"`{name}`" for name in table.columns)) if table.columns else frame
     return outside.store.adopted(table.name).breach(visible)
+
+
+def _breach_outside(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach | None:
+    """Ask a sink outside Delta, which needs no Spark."""
+    columns = list(table.columns)
+    if staged.rows is not None:
+        return outside.store.external(table).breach([staged.rows.select(columns)])
+    files = sorted(staged.files, key=lambda file: (file.first_id or 0, file.path))
+    return outside.store.external(table).breach(outside.store.table(table.history or "").read_each(files, columns))
 
 
 def _violation(breach: Breach, table: RegionTable, operator: Operator, group: Group) -> ConstraintViolated:

@@ -16,9 +16,8 @@ from jobs.errors import DeclarationError, SchemaMismatch, Violation
 from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result, Vectorises
 from jobs.graph.params import Params
 from jobs.operators.aggregate import Aggregate
-from jobs.operators.delta_append import DeltaSink
-from jobs.operators.delta_upsert import DeltaUpsertSink
 from jobs.operators.lookup import Lookup
+from jobs.operators.sink import Sink
 from jobs.operators.sources import Source
 from jobs.protocol.generations import state_table
 from jobs.protocol.manifest import RegionTable, TableRole
@@ -83,7 +82,8 @@ class Blueprint:
         return found
 
     def upserts(self) -> tuple[RegionTable, ...]:
-        return tuple(table for table in self.tables if table.role is TableRole.UPSERT)
+        """Return the tables and sinks outside Delta that are brought up from a history."""
+        return tuple(table for table in self.tables if table.is_derived)
 
 
 def analyse(
@@ -123,16 +123,16 @@ def analyse(
             _check_types(application, operator, tagged)
             stream = f"{operator.name}[{output}]" if output else operator.name
             frames.streams[stream] = empty_like(session, seen_downstream(operator, tagged))
-        if isinstance(operator, Aggregate | DeltaSink):
+        if isinstance(operator, Aggregate | Sink):
             for table in _tables_of(operator, region, application, frames, tagged, states=states or {}):
                 if all(table.name != other.name for other in tables):
                     tables.append(table)
-                if table.role is not TableRole.UPSERT:
+                if not table.is_derived:
                     written_by[operator.name] = table.name
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
     if any(isinstance(operator, Source) for operator in region.run_order):
         tables.append(quarantine_table(region))
-    _examine_adopted(tables, outside)
+    _examine_foreign(tables, outside)
     return Blueprint(
         region=region,
         application=application,
@@ -145,10 +145,12 @@ def analyse(
     )
 
 
-def _examine_adopted(tables: Sequence[RegionTable], outside: Outside) -> None:
-    """Refuse at once what an adopted table would not take."""
+def _examine_foreign(tables: Sequence[RegionTable], outside: Outside) -> None:
+    """Refuse at once what an adopted table, or a sink outside Delta, would not take."""
     for table in tables:
-        if table.adopted:
+        if table.external:
+            outside.store.external(table).examine(table.schema_json)
+        elif table.adopted:
             outside.store.adopted(table.name).examine(table.schema_json, merged=table.role is TableRole.UPSERT)
 
 
@@ -217,7 +219,7 @@ def _name_of(application: str, states: Mapping[str, str], operator: str, part: s
 
 
 def _tables_of(
-    operator: Aggregate | DeltaSink,
+    operator: Aggregate | Sink,
     region: RegionPlan,
     application: str,
     frames: GroupFrames,
@@ -232,12 +234,8 @@ def _tables_of(
             RegionTable(name=name, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
                         keys=operator.all_keys)
         ]  # fmt: skip
-    visible = f"lake/{operator.table}"
-    if not isinstance(operator, DeltaUpsertSink):
-        return [
-            RegionTable(name=visible, role=TableRole.APPEND, operator=operator.name, schema_json=schema,
-                        adopted=operator.adopt, evolves=operator.on_schema_change == "evolve")
-        ]  # fmt: skip
+    if not operator.has_history:
+        return [operator.visible(schema)]
     upstream = region.operator(operator.inputs[0].upstream)
     tables = []
     if isinstance(upstream, Aggregate) and shares_history(operator, region):
@@ -248,20 +246,16 @@ def _tables_of(
         history = state_table(application, operator.name)
         columns = tuple(result.columns)
         tables.append(
-            RegionTable(name=history, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
-                        keys=operator.keys, evolves=operator.on_schema_change == "evolve")
+            RegionTable(name=history, role=TableRole.CHANGES if operator.keys else TableRole.APPEND,
+                        operator=operator.name, schema_json=schema, keys=operator.keys, evolves=operator.evolves)
         )  # fmt: skip
-    tables.append(
-        RegionTable(name=visible, role=TableRole.UPSERT, operator=operator.name, schema_json=schema,
-                    keys=operator.keys, history=history, columns=columns, adopted=operator.adopt,
-                    evolves=operator.on_schema_change == "evolve")
-    )  # fmt: skip
+    tables.append(operator.visible(schema, history=history, columns=columns))
     return tables
 
 
 def shares_history(operator: Operator, region: RegionPlan) -> bool:
     """Is an upsert sink's history the state of the aggregate right before it, so that it is written once?"""
-    if not isinstance(operator, DeltaUpsertSink):
+    if not isinstance(operator, Sink) or not operator.keys:
         return False
     upstream = region.operator(operator.inputs[0].upstream)
     return isinstance(upstream, Aggregate) and upstream.is_history and set(upstream.all_keys) == set(operator.keys)
@@ -299,7 +293,7 @@ def check_schema(table: RegionTable, frame: DataFrame) -> None:
 
 
 def _check_types(application: str, operator: Operator, frame: DataFrame) -> None:
-    if not isinstance(operator, Aggregate | DeltaSink):
+    if not isinstance(operator, Aggregate | Sink):
         return
     wrong = [
         f"{field.name}: {field.dataType.simpleString()}"

@@ -52,7 +52,7 @@ def find_garbage(
     """Find what can go.
 
     Args:
-        tables: all that the region has or had; adopted ones are not looked at.
+        tables: all that the region has or had; those that are not managed are not looked at.
         below_epoch: the epoch of the owner, or one above the last owner's where nobody owns the region.
         horizon: number of ids, as `rewind_horizon` has it.
         now: seconds since 1970, of a clock that `clock_fault` does not complain about.
@@ -61,7 +61,7 @@ def find_garbage(
     history, since = store.checkpoint.history(), moment - _KEPT
     rows = store.checkpoint.rows(first_id_in_reach(history, horizon=horizon, withdrawn_since=since))
     named = files_in_reach(history, rows, horizon=horizon, withdrawn_since=since)
-    names = [*(table.name for table in tables if not table.adopted), f"checkpoints/{store.region}"]
+    names = [*(table.name for table in tables if table.is_managed), f"checkpoints/{store.region}"]
     found = [store.garbage(name, named.get(name, frozenset()), below_epoch=below_epoch, now=now) for name in names]
     spools = store.dead_spools(below_epoch=below_epoch, before=now - _SPOOL_SECONDS)
     return Collected(tables=tuple(garbage for garbage in found if garbage.files), spools=spools)

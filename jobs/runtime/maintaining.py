@@ -90,7 +90,7 @@ def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch:
     """
     rewritten = 0
     for table in tables:
-        if table.adopted:  # keeping it fast is its maker's business
+        if not table.is_managed:  # keeping it fast is its maker's business
             continue
         target = store.table(table.name)
         if table.role is not TableRole.UPSERT:
@@ -112,6 +112,6 @@ def collect_orphans(owner: RegionOwner) -> None:
     claim = owner.history.last_claim
     if claim is None or claim.detail.get("previous") != Outcome.CRASHED.value:
         return
-    tables = (table for table in owner.history.tables if table.role is not TableRole.UPSERT and not table.adopted)
+    tables = (table for table in owner.history.tables if table.is_managed and table.role is not TableRole.UPSERT)
     removed = owner.outside.store.collect_orphans([table.name for table in tables], owner.epoch)
     owner.report("collect", {"folders": removed})

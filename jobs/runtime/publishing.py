@@ -1,20 +1,26 @@
 """Bring tables to what the checkpoint table says: publish a group, take a rewind to every table (design.md §3.4).
 
 Both are roll-forward: idempotent commits under the txnVersion of the row they carry out, by whoever does it. They need
-the row and the staged files, not the application, and Spark for adopted tables only.
+the row and the staged files, not the application, and Spark for adopted tables only. A sink outside Delta keeps the
+version beside its rows, and is brought up and taken back like a visible table: from its history.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from jobs.graph.operator import SEQUENCE_ID
 from jobs.protocol.history import manifest_of
 from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, TableRole
+from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, TableRole
 from jobs.protocol.rows import CheckpointRow
-from jobs.runtime.ports import RegionStore
+from jobs.runtime.ports import Published, RegionStore, RowsTable
 from jobs.state.keyed_rows import last_per_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def publish_group(
@@ -35,9 +41,11 @@ def publish_group(
     by_name = {table.name: table for table in tables}
     replaced = manifest.replaced.files if manifest.replaced else {}
     touched = [name for name, files in manifest.files.items() if files or replaced.get(name)]
-    merged = [name for name in manifest.upserts if manifest.files.get(by_name[name].history or "")]
+    derived = [by_name[name] for name in manifest.upserts]
     versions = {name: _publish(store, by_name[name], manifest, version, epoch) for name in touched}
-    versions.update((name, _merge(store, by_name[name], manifest, version)) for name in merged)
+    for table in derived:
+        if manifest.files.get(table.history or "") or table.options.get("every_id"):
+            versions[table.name] = _bring_up(store, table, manifest, row, epoch)
     return versions
 
 
@@ -50,18 +58,54 @@ def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version
     return store.table(table.name).replace(version, files, replaced.ids, staging).delta_version
 
 
-def _merge(store: RegionStore, table: RegionTable, manifest: Manifest, version: int) -> int:
-    """Bring a visible table up to a group: the last history row a key."""
+def _bring_up(
+    store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int
+) -> int:
+    """Bring a visible table or a sink outside Delta up to a group, from the files that its history has got."""
+    version = txn_version(row.epoch, row.sequence_id)
+    history = store.table(table.history or "")
+    files = manifest.files.get(table.history or "", ())
+    if table.role is TableRole.UPSERT:
+        rows = last_per_key(_staged_rows(history, files, table.columns), table.keys).select(list(table.columns))
+        target = store.external(table, epoch) if table.external else store.open(table)
+        return target.merge(version, rows, table.keys).delta_version
+    if table.role is TableRole.OVERWRITE:
+        staging = store.staging(table.name, epoch, uuid.uuid4().hex)
+        rows = newest_rows(history, files)
+        return store.overwritten(table.name).overwrite(version, rows, staging).delta_version
+    ordered = sorted(files, key=lambda file: (file.first_id or 0, file.path))
+    found = history.read_each(ordered, list(table.columns))
+    first = row.group_first if row.group_first is not None else row.sequence_id
+    return store.external(table, epoch).copy(version, range(first, row.sequence_id + 1), found).delta_version
+
+
+def _staged_rows(history: RowsTable, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
-    history = table.history or ""
-    files = manifest.files[history]
-    columns = list(table.columns)
-    changes = pa.concat_tables(store.table(history).read_each(files, columns), promote_options="permissive")
-    if not set(columns) <= set(changes.column_names):  # staged before the table got a further column
-        changes = store.table(history).read_staged([file.path for file in files])
-    rows = last_per_key(changes, table.keys).select(columns)
-    return store.open(table).merge(version, rows, table.keys).delta_version
+    rows = pa.concat_tables(history.read_each(files, list(columns)), promote_options="permissive")
+    if not set(columns) <= set(rows.column_names):  # staged before the table got a further column
+        rows = history.read_staged([file.path for file in files])
+    return rows
+
+
+def newest_rows(history: RowsTable, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
+    """Return the rows of the last id, up to `to`, that has any in some files of a history; None where none has."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    newest = 0
+    found: list[pa.Table] = []
+    for file in sorted(files, key=lambda file: file.last_id or 0, reverse=True):
+        if (file.last_id or 0) < newest or (to is not None and (file.first_id or 0) > to):
+            continue
+        (rows,) = history.read_each([file])
+        rows = rows if to is None else rows.filter(pc.field(SEQUENCE_ID) <= to)
+        last = pc.max(rows.column(SEQUENCE_ID)).as_py() or 0
+        if last > newest:
+            newest, found = last, []
+        if last and last == newest:
+            found.append(rows.filter(pc.field(SEQUENCE_ID) == newest))
+    return pa.concat_tables(found, promote_options="permissive") if found else None
 
 
 def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[str, int]:
@@ -80,13 +124,12 @@ def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[st
     restored = [Replaced.from_json(value) for value in row.detail.get("restored") or ()]
     images = [Image.from_json(value) for value in row.detail.get("images") or ()]
     versions = {}
-    for table in sorted(tables, key=lambda table: table.role is not TableRole.UPSERT):
-        target = store.open(table)
-        if table.role is TableRole.UPSERT:
-            history = store.table(table.history or "")
+    for table in sorted(tables, key=lambda table: not table.is_derived):
+        if table.is_derived:
             paths = [file.path for image in images if image.table == table.history for file in image.files]
-            done = target.rewind_upsert(version, to, history, table.keys, table.columns, images=paths)
+            done = _rewind_derived(store, table, row, paths, epoch)
         else:
+            target = store.open(table)
             back = [(part.ids, part.files[table.name]) for part in restored if part.files.get(table.name)]
             staging = store.staging(table.name, epoch, uuid.uuid4().hex)
             if back:
@@ -95,3 +138,18 @@ def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[st
                 done = target.rewind_rows(version, to, staging)
         versions[table.name] = done.delta_version
     return versions
+
+
+def _rewind_derived(
+    store: RegionStore, table: RegionTable, row: CheckpointRow, images: Sequence[str], epoch: int
+) -> Published:
+    """Take a visible table or a sink outside Delta back, by what its history still holds."""
+    to, version = int(row.detail["to"]), txn_version(row.epoch, row.sequence_id)
+    history = store.table(table.history or "")
+    if table.role is TableRole.OVERWRITE:
+        target, staging = store.overwritten(table.name), store.staging(table.name, epoch, uuid.uuid4().hex)
+        return target.rewind_overwrite(version, to, lambda: newest_rows(history, history.live_files(), to), staging)
+    if table.role is TableRole.COPY:
+        return store.external(table, epoch).rewind_rows(version, to)
+    visible = store.external(table, epoch) if table.external else store.open(table)
+    return visible.rewind_upsert(version, to, history, table.keys, table.columns, images=images)

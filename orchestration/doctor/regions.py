@@ -42,6 +42,7 @@ def examine_region(
         "one_writer": lambda: _owner(workplace, region, history, registry),
         "clock": lambda: _clock(workplace, region, registry),
         "garbage": lambda: _garbage(workplace, region),
+        "outside": lambda: _outside(workplace, region, history),
     }
     findings = [_guarded(name, look, region) for name, look in looks.items()]
     return entry, [*findings, *_tables(workplace, region, history)]
@@ -102,11 +103,26 @@ def _garbage(workplace: Workplace, region: str) -> Finding:
     return ok("garbage", message)
 
 
+def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Finding:
+    """Is each sink outside Delta there, and not older than its history? A restored backup is."""
+    store = workplace.store(region)
+    tables = [table for table in history.tables if table.external]
+    for table in tables if history.states else ():
+        target = store.open(table)
+        if not target.exists():
+            return fail("outside", f"{region}: {table.name} is gone", "restore it from a backup")
+        found, wanted = target.delta_version(), store.table(table.history or "").newest_id()
+        if found < wanted and not history.unpublished:
+            message = f"{region}: {table.name} is at id {found}, its history at {wanted}: was a backup restored?"
+            return fail("outside", message, f"drainmark reset {region} --to {history.state_at_most(found) or 0}")
+    return ok("outside", f"{region}: {len(tables)} sinks outside Delta are where their histories are")
+
+
 def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterator[Finding]:
     from resources.inspection import facts_of
 
     store = workplace.store(region)
-    managed = [table for table in history.tables if not table.adopted]
+    managed = [table for table in history.tables if table.is_managed]
     folders = {table.name: store.tables / table.name for table in managed}
     folders[f"checkpoints/{region}"] = store.checkpoint.folder
     sound = True

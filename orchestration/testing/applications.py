@@ -9,6 +9,7 @@ from typing import Any
 
 from jobs.errors import UsageError
 from jobs.graph.application import Application, application, application_of, build_application, load_application
+from jobs.operators.database_sinks import DatabaseSink
 from jobs.operators.directory_scan import DirectorySource
 from jobs.operators.sources import Source
 from orchestration.assembly import Opened, open_application
@@ -60,6 +61,13 @@ def sources_of(app: Application) -> dict[str, DirectorySource]:
     if not any(isinstance(operator, Source) for operator in app.operators):
         raise UsageError(f"application {app.name!r} has no source to give files to", remedy="declare a @dm.source")
     return found
+
+
+def outside_of(app: Application) -> dict[str, Any]:
+    """Return settings that put what sinks write outside Delta into the home: real databases and folders stay as they
+    are, and homes that are copied do not share any."""
+    names = {operator.database for operator in app.operators if isinstance(operator, DatabaseSink)}
+    return {"databases": {name: f"sqlite:///{{home}}/{name}.db" for name in names}, "files_root": "{home}/files"}
 
 
 def open_on(app: Application, folders: Mapping[str, Path], params: Mapping[str, Any] | None = None) -> Opened:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Rows = Counter[str]
 NOW = "now"
 _SHOWN = 5
+_BY_ID = (TableRole.UPSERT, TableRole.OVERWRITE)
 
 
 def multiset(rows: Sequence[Mapping[str, Any]], places: Mapping[int, int] | None = None) -> Rows:
@@ -50,7 +51,7 @@ class Tables:
 
     @classmethod
     def of(cls, workplace: Workplace, region: str) -> Tables:
-        """Read all tables: as readers see them, and upsert sinks as of every id.
+        """Read all tables: as readers see them, and upsert and overwrite sinks as of every id.
 
         Rows of the others carry the places of their files, which says what they were as of every id.
         """
@@ -61,7 +62,7 @@ class Tables:
         rows: dict[tuple[str, int | str], Rows] = {}
         for table in reader.history.tables:
             rows[table.name, NOW] = multiset(reader.visible(table.name).to_pylist(), places)
-            for number, place in places.items() if table.role is TableRole.UPSERT else ():
+            for number, place in places.items() if table.role in _BY_ID else ():
                 rows[table.name, place] = multiset(reader.as_of(table.name, number).to_pylist(), places)
         return cls(rows)
 

@@ -62,7 +62,7 @@ def compact(workplace: Workplace, region: str, *, report: Report | None = None) 
     with owning(workplace.owner(region, report=report)) as owner:
         store = workplace.store(region)
         for table in owner.history.tables:
-            if table.role is not TableRole.UPSERT and not table.adopted:
+            if table.is_managed and table.role is not TableRole.UPSERT:
                 target = store.table(table.name)
                 staging = store.staging(table.name, owner.epoch, uuid.uuid4().hex)
                 target.compact(target.txn_version() or 0, staging, files_at_least=2)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from jobs.errors import UnknownName, UsageError
 from jobs.graph.application import nearest
 from orchestration.assembly import Opened, Workplace, probe_first_use, region_run
-from orchestration.testing.applications import App, application_from, open_on, sources_of
+from orchestration.testing.applications import App, application_from, open_on, outside_of, sources_of
 from orchestration.testing.crashing import suspended
 from orchestration.testing.files import Files, Inbox
 from orchestration.testing.processing import drive, scan, settings_of
@@ -203,7 +203,8 @@ def run_app(
         max_group: files a group at most; the settings' by default.
         region: only this one; all by default.
         home: DRAINMARK_HOME, the inbox beside it; a new temporary folder by default.
-        settings: further settings by name, e.g. `{"small_group_bytes": 0}`.
+        settings: further settings by name, e.g. `{"small_group_bytes": 0}`. Databases that sinks name and that are not
+            set here are SQLite files in the home, and files are written below it.
         engine: a Spark session instead of the one that the tests of this process share.
 
     Raises:
@@ -232,7 +233,9 @@ def prepared(
     application = application_from(app)
     inbox = Inbox(home.parent / "inbox", sources_of(application))
     opened = open_on(application, inbox.folders, params)
-    workplace = Workplace(settings_of(home, home.parent, **(settings or {})))
+    outside, given = outside_of(application), dict(settings or {})
+    given["databases"] = {**outside.pop("databases"), **given.get("databases", {})}
+    workplace = Workplace(settings_of(home, home.parent, **{**outside, **given}))
     workplace.use_engine(engine or shared_engine())
     for name, rows in (tables or {}).items():
         _write_table(home / "lake" / name, rows)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import oracles
+import postgres
 from scene import Scene, write_file
 
 from jobs.runtime.scanning import uri_of
@@ -108,7 +109,46 @@ def orders_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, A
     return {"two_customers": rows, "two_item_changes": changes}
 
 
-GRAPHS: Mapping[str, Build] = {"log_watch": log_watch, "two_regions": two_regions, "blocking": blocking}
+def outer(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """The orders, to sinks outside Delta and to a table that is overwritten."""
+    server = postgres.chosen_server()
+    url = server.new_database() if server is not None else "sqlite:///{home}/shop.db"
+    scene = Scene(
+        nursery=nursery,
+        master=master,
+        folder=folder,
+        app=str(APPS / "outer.py"),
+        region="outer/orders",
+        inputs=(str(folder / "orders"),),
+        oracle=outer_oracle,
+        sinks=("database/shop/customers", "database/shop/newest", "database/shop/sold", "files/home/out", "last_file"),
+        settings={"databases": {"shop": url}},
+    )
+    chance = random.Random(11)
+    for number in range(FILES):
+        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+    return scene
+
+
+def outer_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Return all sinks of `outer` after these files, in plain Python."""
+    rows = []
+    for path in files:
+        with path.open(newline="") as file:
+            rows.append([{"customer": c, "item": i, "amount": int(n)} for c, i, n in csv.reader(file)])
+    sold = [row for part in rows for row in part]
+    return {
+        "database/shop/customers": orders_oracle(files)["two_customers"],
+        "database/shop/newest": list({row["customer"]: row for row in sold}.values()),
+        "database/shop/sold": sold,
+        "files/home/out": sold,
+        "last_file": rows[-1] if rows else [],
+    }
+
+
+GRAPHS: Mapping[str, Build] = {
+    "log_watch": log_watch, "two_regions": two_regions, "blocking": blocking, "outer": outer,
+}  # fmt: skip
 
 
 def fragile(nursery: Nursery, master: str, folder: Path) -> Scene:

@@ -36,7 +36,8 @@ class Scene:
     Attributes:
         files: in the order of their triggers.
         oracle: what every sink must hold after the files given to it.
-        sinks: all of them; the append ones and the visible upsert tables alike carry `_sequence_id`.
+        sinks: all of them; the append ones and the visible upsert tables alike carry `_sequence_id`. Those outside
+            Delta by their whole names, which have a slash.
     """
 
     nursery: Nursery
@@ -81,6 +82,8 @@ class Scene:
         settings = dict(self.settings)
         if "registry_url" in settings:
             settings["registry_url"] = postgres.copy_database(settings["registry_url"])
+        if settings.get("databases", {}).get("shop", "").startswith("postgresql"):
+            settings["databases"] = {"shop": postgres.copy_database(settings["databases"]["shop"])}
         return replace(self, home=folder / "home", files=list(self.files), settings=settings)
 
     # --- running -----------------------------------------------------------------------------------------------------
@@ -137,22 +140,33 @@ class Scene:
     def table(self, name: str, region: str | None = None) -> Any:
         return self.place.store(region or self.region).table(name)
 
+    def outer(self, sink: str) -> Any:
+        """Return a sink outside Delta by its whole name; None before its region was claimed."""
+        described = [table for table in self.history.tables if table.name == sink]
+        return self.place.store(self.region).open(described[0]) if described else None
+
     def rows(self, sink: str) -> list[dict[str, Any]]:
-        table = self.table(f"lake/{sink}")
-        found: list[dict[str, Any]] = table.read().to_pylist() if table.exists() else []
+        table = self.outer(sink) if "/" in sink else self.table(f"lake/{sink}")
+        found: list[dict[str, Any]] = table.read().to_pylist() if table is not None and table.exists() else []
         return found
 
     def visible_id(self) -> int:
         """Return the largest id that a reader sees in any sink; 0 for none."""
-        folders = [LocalFolder(self.home / "lake" / sink) for sink in self.sinks]
+        outer = [table for sink in self.sinks if "/" in sink and (table := self.outer(sink)) is not None]
+        return max([self._visible_in_lake(), *(table.newest_id() for table in outer)])
+
+    def _visible_in_lake(self) -> int:
+        folders = [LocalFolder(self.home / "lake" / sink) for sink in self.sinks if "/" not in sink]
         tables = [(delta_commits.open_table(folder), folder) for folder in folders if delta_commits.is_table(folder)]
         files = [file for table, folder in tables for file in delta_commits.live_files(table, folder)]
         return max((file.last_id or 0 for file in files), default=0)
 
     def _log_lengths(self) -> list[int]:
-        """Return how many commits each sink has: cheap to ask often."""
-        logs = [self.home / "lake" / sink / "_delta_log" for sink in self.sinks]
-        return [len(os.listdir(log)) if log.is_dir() else 0 for log in logs]
+        """Return how many commits each sink has, of those outside Delta when they changed: cheap to ask often."""
+        logs = [self.home / "lake" / sink / "_delta_log" for sink in self.sinks if "/" not in sink]
+        counts = [len(os.listdir(log)) if log.is_dir() else 0 for log in logs]
+        outside = [self.home / "shop.db", self.home / "out"]
+        return [*counts, *(path.stat().st_mtime_ns for path in outside if path.exists())]
 
     # --- judging -----------------------------------------------------------------------------------------------------
 

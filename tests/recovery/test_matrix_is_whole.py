@@ -16,7 +16,9 @@ from orchestration.testing.matrix import actions, is_of_slices
 POINTS = tuple(point for point in FailPoint if not is_of_slices(point))
 """Those that a region passes whose files are its triggers; the others are in `test_source_matrix.py`."""
 
-COMMITTING = ("checkpoint_table", "delta_tables", "delta_commits")
+COMMITTING = (
+    "checkpoint_table", "delta_tables", "delta_commits", "overwritten_tables", "database_tables", "file_tables"
+)  # fmt: skip
 """The modules of `resources` whose commits pass through the one guarded function."""
 
 

@@ -28,7 +28,7 @@ def snapshot(scene: Scene) -> dict[str, Any]:
         "triggers": [registry.by_uri(scene.region, str(path)) for path in scene.files],
     }
     for table in scene.history.tables:
-        opened = scene.table(table.name)
+        opened = scene.place.store(scene.region).open(table)
         facts[table.name] = (opened.delta_version(), opened.txn_version(), sorted(map(repr, opened.read().to_pylist())))
     return facts
 

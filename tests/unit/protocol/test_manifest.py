@@ -27,7 +27,8 @@ MANIFESTS = st.builds(
 TABLES = st.builds(
     RegionTable, name=NAMES, role=st.sampled_from(TableRole), operator=NAMES, schema_json=NAMES,
     keys=st.lists(NAMES, max_size=3).map(tuple), history=st.none() | NAMES, columns=st.lists(NAMES).map(tuple),
-    adopted=st.booleans(), evolves=st.booleans(),
+    adopted=st.booleans(), evolves=st.booleans(), external=st.sampled_from(["", "database", "file"]),
+    options=st.dictionaries(NAMES, NAMES, max_size=2),
 )  # fmt: skip
 
 

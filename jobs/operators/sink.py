@@ -1,0 +1,131 @@
+"""`sink(stream, target)` and what all sinks share: every row of the stream with its id, or the last of each key (V147).
+
+A sink writes a table by itself, or keeps a *history* from which something visible is brought up: a table of one row a
+key, the rows of the last id, or what is outside Delta. A history makes publishing, rewinding and reading at an id the
+same for all of them, without Spark and without the application (design.md §3.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from jobs.errors import Location, Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Guarantee, Input, Operator
+from jobs.lazy import F
+from jobs.protocol.manifest import RegionTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["sink"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink(Operator):
+    """What all sinks share.
+
+    Attributes:
+        keys: key columns of a sink of one row a key; () for one of all rows.
+    """
+
+    keeps_tags: ClassVar[bool] = True
+    is_sink: ClassVar[bool] = True
+    has_history: ClassVar[bool] = True
+    guarantee: ClassVar[Guarantee | None] = Guarantee.EXACTLY_ONCE
+
+    keys: tuple[str, ...] = ()
+
+    @property
+    def evolves(self) -> bool:
+        """Are columns that the code adds added to the tables?"""
+        return False
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """Names of what the sink shows, as `RegionTable` has them: the tables with the folder that they are in."""
+        return self.tables
+
+    @property
+    def format(self) -> str:
+        """What the sink writes, in a word."""
+        return "delta"
+
+    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
+        """Return what the sink shows.
+
+        Args:
+            schema_json: of the rows that it shows.
+            history: name of the table that it is brought up from, where the sink has one.
+            columns: those of the history's columns that it shows.
+        """
+        raise NotImplementedError
+
+    def described(self) -> str:
+        """Return a sentence on which rows are there."""
+        return "Every row of the stream, once."
+
+    def fingerprint(self) -> Any:
+        keys = {"keys": list(self.keys)} if self.keys else {}
+        return {**super().fingerprint(), **keys}
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        """Return every row with its id first, or for a sink with keys one row a key and id, the last by position."""
+        rows = frames.input(self.inputs[0])
+        names = [name for name in visible_columns(rows.columns) if name.strip("`") not in self.keys]
+        if not self.keys:
+            return rows.selectExpr(SEQUENCE_ID, *names)
+        order = [POSITION] if POSITION in rows.columns else []
+        payload = F.struct(*names) if names else F.struct(F.lit(True).alias("present"))
+        by = F.struct(*order, F.to_json(payload))
+        keys = [f"`{key}`" for key in self.keys]
+        last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, by).alias("_last"))
+        return last.select(*keys, *(f"_last.{name}" for name in names), SEQUENCE_ID)
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        """Yield what is wrong, as (rule, message, remedy) of `problems` say."""
+        for rule, message, remedy in self.problems():
+            yield Violation(rule=rule, message=message, operator=self.name, location=self.location, remedy=remedy)
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (rule, message, remedy) of what is wrong with the sink's own configuration."""
+        yield from ()
+
+
+class Target(Protocol):
+    """Where `sink` sends rows: `DeltaAppend`, `DeltaUpsert`, `DeltaOverwrite`, `DatabaseAppend`, …"""
+
+    @property
+    def label(self) -> str:
+        """What a sink is named after, unless it is given a name."""
+
+    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> Sink:
+        """Return the operator that writes there."""
+
+
+def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stream:
+    """Declare a sink: every row of the stream goes to the target.
+
+    Args:
+        target: e.g. `DeltaAppend(table)`, `DeltaUpsert(table, keys=[…])`, `DatabaseAppend(database, table)`.
+        name: the operator's name; `<table>_sink` by default.
+    """
+    frame = caller()
+    label = "".join(letter if letter.isalnum() else "_" for letter in target.label)
+    operator = target.operator(name=name or f"{label}_sink", inputs=(port_to(stream),), location=location_of(frame))
+    return declare(operator, frame)
+
+
+def visible_columns(columns: Sequence[str]) -> list[str]:
+    """Return the columns of a stream that a table shows, without the tags and the parts of aggregates."""
+    return [f"`{name}`" for name in columns if name not in (SEQUENCE_ID, POSITION)]
+
+
+def is_table_name(text: str) -> bool:
+    """Say whether a text names a table or folder below another: letters, digits, _ and -, with / between folders."""
+    parts = text.split("/")
+    return all(part.replace("_", "a").replace("-", "a").isalnum() and not part.startswith("_") for part in parts)

@@ -1,0 +1,444 @@
+"""Tables of databases as sinks: once, in order, withdrawn by a rewind, never behind a later owner (V124, V148, X5)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sqlite3
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+
+from jobs.errors import (
+    AccountingError,
+    ForeignTable,
+    SchemaMismatch,
+    SplitBrain,
+    StoreUnavailable,
+    TableRefused,
+    UsageError,
+)
+from jobs.protocol.ids import txn_version
+from jobs.protocol.manifest import RegionTable, TableRole
+from resources.database_tables import DatabaseTable
+from resources.databases import url_of
+from resources.delta_tables import ManagedTable
+from resources.settings import Settings
+from resources.staging import Staging
+
+REGION = "shop/orders"
+KEYS = ("customer", "day")
+_COLUMNS = {"_sequence_id": "long", "customer": "string", "day": "integer", "total": "long"}
+SCHEMA = pa.schema(
+    [("_sequence_id", pa.int64()), ("customer", pa.string()), ("day", pa.int32()), ("total", pa.int64())]
+)
+Row = tuple[int, str | None, int | None, int]
+
+
+def schema_json(columns: dict[str, Any]) -> str:
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+ORDERS = schema_json(_COLUMNS)
+
+
+def rows(*values: Row) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, value, strict=True)) for value in values], schema=SCHEMA)
+
+
+def described(name: str, *, keys: tuple[str, ...] = (), schema: str = ORDERS, operator: str = "sink") -> RegionTable:
+    columns = tuple(field["name"] for field in json.loads(schema)["fields"])
+    return RegionTable(
+        name=f"database/shop/{name}", role=TableRole.UPSERT if keys else TableRole.COPY, operator=operator,
+        schema_json=schema, keys=keys, history="state/shop/sink", columns=columns, external="database",
+        options={"database": "shop", "table": name},
+    )  # fmt: skip
+
+
+class Database:
+    """One database of the settings, and sinks on it."""
+
+    def __init__(self, root: Path, url: str) -> None:
+        self.settings = Settings(home=root / "home", project_root=root, databases={"shop": url})
+        self.engine = sa.create_engine(url_of(self.settings, "shop"), poolclass=sa.NullPool)
+        self.history = ManagedTable(root / "home" / "state" / "shop" / "sink", REGION)
+
+    def sink(self, table: RegionTable, *, region: str = REGION, identity: str = "mine", **more: Any) -> DatabaseTable:
+        return DatabaseTable(self.settings, table, region, lambda: identity, **more)
+
+    def made(self, table: RegionTable, **more: Any) -> DatabaseTable:
+        sink = self.sink(table, **more)
+        sink.create(table.schema_json)
+        return sink
+
+    def run(self, *statements: str) -> None:
+        with self.engine.begin() as connection:
+            for statement in statements:
+                connection.execute(sa.text(statement))
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        with self.engine.connect() as connection:
+            return sorted((tuple(row) for row in connection.execute(sa.text(statement))), key=repr)
+
+    def orders(self, name: str = "orders") -> list[tuple[Any, ...]]:
+        return self.ask(f"SELECT _sequence_id, customer, day, total FROM {name}")  # noqa: S608
+
+    def publish_history(self, version: int, *values: Row) -> None:
+        self.history.create(ORDERS)
+        staged = Staging(self.history.folder, 1, uuid.uuid4().hex).write(rows(*values), "rows")
+        self.history.publish(version, staged)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    (tmp_path / "home").mkdir()
+    url = "sqlite:///{home}/shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    return Database(tmp_path, url)
+
+
+@pytest.fixture
+def lite(tmp_path: Path) -> Database:
+    (tmp_path / "home").mkdir()
+    return Database(tmp_path, "sqlite:///{home}/shop.db")
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("V148", "X3")
+def test_rows_arrive_once_and_leave_with_a_rewind(database: Database) -> None:
+    sink = database.made(described("orders"))
+    first, second = rows((1, "ann", 1, 5), (2, None, None, 7)), rows((3, "bob", 2, 9))
+    sink.copy(txn_version(1, 2), range(1, 3), [first])
+    again = sink.copy(txn_version(1, 2), range(1, 3), [first])
+    sink.copy(txn_version(1, 3), range(3, 4), [second])
+    assert again.done_before
+    assert database.orders() == [(1, "ann", 1, 5), (2, None, None, 7), (3, "bob", 2, 9)]
+    assert (sink.row_count(), sink.newest_id(), sink.txn_version()) == (3, 3, txn_version(1, 3))
+    assert database.ask("SELECT region, operator, sequence_id FROM drainmark_applied") == [(REGION, "sink", 3)]
+
+    sink.rewind_rows(txn_version(2, 4), 1)
+    assert database.orders() == [(1, "ann", 1, 5)]
+    late = sink.copy(txn_version(1, 3), range(3, 4), [second])
+    assert late.done_before, "a rewind stays in force whoever publishes late (X3)"
+    assert database.orders() == [(1, "ann", 1, 5)]
+
+
+@pytest.mark.seed("V148", "H5")
+def test_the_last_row_a_key_is_there_and_comes_back(database: Database) -> None:
+    table = described("totals", keys=KEYS)
+    sink = database.made(table)
+    groups: list[tuple[Row, ...]] = [
+        ((1, "ann", 1, 5), (1, None, None, 6), (1, "bob", None, 7)),
+        ((2, "ann", 1, 8), (2, None, None, 9), (2, "cy", 3, 1)),
+    ]
+    for number, group in enumerate(groups, 1):
+        database.publish_history(txn_version(1, number), *group)
+        sink.merge(txn_version(1, number), rows(*group), KEYS)
+    assert database.orders("totals") == sorted([*groups[1], (1, "bob", None, 7)], key=repr)
+    assert sink.merge(txn_version(1, 1), rows(*groups[0]), KEYS).done_before
+
+    sink.rewind_upsert(txn_version(2, 3), 1, database.history, KEYS, table.columns)
+    assert database.orders("totals") == sorted(groups[0], key=repr)
+    sink.rewind_upsert(txn_version(2, 4), 0, database.history, KEYS, table.columns)
+    assert database.orders("totals") == []
+
+
+def test_two_rows_of_one_key_are_refused(lite: Database) -> None:
+    sink = lite.made(described("totals", keys=KEYS))
+    with pytest.raises(AccountingError):
+        sink.merge(txn_version(1, 1), rows((1, "ann", 1, 5), (1, "ann", 1, 6)), KEYS)
+    assert lite.orders("totals") == []
+
+
+def test_many_rows_keep_their_number_and_order_by_batches(database: Database) -> None:
+    count = 25_001
+    table = pa.table(
+        {"_sequence_id": pa.array([1] * count), "customer": [f"c{i}" for i in range(count)],
+         "day": pa.array(range(count), pa.int32()), "total": pa.array(range(count), pa.int64())}
+    )  # fmt: skip
+    keyed = database.made(described("totals", keys=KEYS))
+    rowwise = database.made(described("orders", operator="other"))
+    keyed.merge(txn_version(1, 1), table, KEYS)
+    rowwise.copy(txn_version(1, 1), [1], [table.slice(0, 20_000), table.slice(20_000)])
+    for name in ("totals", "orders"):
+        assert database.ask(f"SELECT count(*), count(DISTINCT customer), sum(total) FROM {name}") == [  # noqa: S608
+            (count, count, count * (count - 1) // 2)
+        ]
+
+
+def test_every_type_comes_back_as_it_was(database: Database) -> None:
+    kinds = {
+        "_sequence_id": "long", "s": "short", "i": "integer", "f": "float", "d": "double", "b": "boolean",
+        "t": "string", "raw": "binary", "day": "date", "at": "timestamp", "there": "timestamp_ntz",
+        "price": "decimal(20,4)",
+    }  # fmt: skip
+    sink = database.made(described("typed", schema=schema_json(kinds)))
+    moment = dt.datetime(2026, 3, 29, 1, 30, 0, 123456, tzinfo=dt.UTC)
+    full = {
+        "_sequence_id": 1, "s": -7, "i": 2**31 - 1, "f": 0.5, "d": 1e300, "b": True, "t": "ä\t\\N\n'", "raw": b"\0\xff",
+        "day": dt.date(2026, 1, 31), "at": moment, "there": moment.replace(tzinfo=None),
+        "price": Decimal("1234567890123456.7891"),
+    }  # fmt: skip
+    empty = {**dict.fromkeys(kinds), "_sequence_id": 1}
+    from resources.database_columns import arrow_schema
+
+    given = pa.Table.from_pylist([full, empty], arrow_schema(schema_json(kinds)))
+    sink.copy(txn_version(1, 1), [1], [given])
+    found = sorted(sink.read().to_pylist(), key=lambda row: row["t"] is None)
+    assert found == [full, empty]
+    assert sink.read(["t"], pa.compute.field("i") > 0).to_pylist() == [{"t": full["t"]}]
+
+
+def test_a_type_without_a_match_is_refused_with_a_remedy(lite: Database) -> None:
+    nested = {"type": "array", "elementType": "long", "containsNull": True}
+    with pytest.raises(SchemaMismatch) as caught:
+        lite.sink(described("orders", schema=schema_json({"_sequence_id": "long", "tags": nested})))
+    assert "to_json" in (caught.value.remedy or "")
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_of_others_keeps_their_rows_and_columns(database: Database) -> None:
+    database.run(
+        "CREATE TABLE totals (customer TEXT, day INTEGER, total BIGINT, note TEXT DEFAULT 'new', _sequence_id BIGINT)",
+        "INSERT INTO totals VALUES ('theirs', 1, 1, 'keep', NULL), ('ann', 1, 0, 'ours now', NULL)",
+    )
+    table = described("totals", keys=KEYS)
+    sink = database.made(table)
+    database.publish_history(txn_version(1, 1), (1, "ann", 1, 5), (1, "bob", 2, 6))
+    sink.merge(txn_version(1, 1), rows((1, "ann", 1, 5), (1, "bob", 2, 6)), KEYS)
+    assert database.ask("SELECT customer, total, note FROM totals") == [
+        ("ann", 5, "ours now"), ("bob", 6, "new"), ("theirs", 1, "keep"),
+    ]  # fmt: skip
+    assert sink.row_count() == 2
+    sink.rewind_upsert(txn_version(2, 2), 0, database.history, KEYS, table.columns)
+    assert database.ask("SELECT customer FROM totals") == [("theirs",)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "wrong"),
+    [
+        ("customer TEXT, day INTEGER, total BIGINT", "_sequence_id"),
+        ("customer BIGINT, day INTEGER, total BIGINT, _sequence_id BIGINT", "customer"),
+        ("customer TEXT, day INTEGER, total BIGINT, _sequence_id BIGINT, region TEXT NOT NULL", "region"),
+    ],
+)
+def test_a_table_that_cannot_take_the_rows_is_refused_at_once(database: Database, columns: str, wrong: str) -> None:
+    database.run(f"CREATE TABLE orders ({columns})")
+    for verb in ("examine", "create"):
+        with pytest.raises(SchemaMismatch) as caught:
+            getattr(database.sink(described("orders")), verb)(ORDERS)
+        assert caught.value.facts["columns"] == (wrong,)
+        assert caught.value.remedy
+
+
+def test_two_sinks_never_share_a_table(lite: Database) -> None:
+    lite.made(described("orders"))
+    for other in (described("orders", operator="second"), described("orders")):
+        region = REGION if other.operator == "second" else "shop/returns"
+        with pytest.raises(ForeignTable):
+            lite.sink(other, region=region).examine(ORDERS)
+
+
+def test_a_new_home_does_not_take_an_old_ones_versions_for_its_own(lite: Database) -> None:
+    """Else all that it publishes would count as done: nothing would arrive, and nothing would be said."""
+    lite.made(described("orders")).copy(txn_version(9, 90), [90], [rows((90, "ann", 1, 1))])
+    with pytest.raises(ForeignTable):
+        lite.sink(described("orders"), identity="another").create(ORDERS)
+
+
+def test_a_lost_row_of_versions_is_no_licence_to_begin_anew(lite: Database) -> None:
+    sink = lite.made(described("orders"))
+    lite.run("DELETE FROM drainmark_applied")
+    with pytest.raises(SplitBrain):
+        sink.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 1))])
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys", [(), ("customer",)])
+def test_a_row_that_breaks_a_constraint_is_named_before_it_is_committed(
+    database: Database, keys: tuple[str, ...]
+) -> None:
+    database.run("CREATE TABLE orders (customer TEXT NOT NULL, day INTEGER CHECK (day < 8), total BIGINT, "
+                 "_sequence_id BIGINT, UNIQUE (total))")  # fmt: skip
+    sink = database.made(described("orders", keys=keys))
+    fine = [rows((1, "ann", 1, 5), (2, "bob", 2, 6))]
+    assert sink.breach(fine) is None
+    for bad in ((4, "cy", 9, 9), (4, None, 1, 9), (4, "cy", 1, 5)):
+        found = sink.breach([*fine, rows((3, "dee", 1, 8), bad, (5, "eve", 9, 10))])
+        assert found is not None
+        assert (found.first_id, found.rows) == (4, 1)
+        assert str(bad[3]) in found.condition
+    replaced = rows((5, "ann", 1, 20), (4, "ann", 9, 21), (6, "ann", 1, 22))
+    found = sink.breach([replaced])
+    assert found is not None, "a rewind to 4 would bring it in"
+    assert found.first_id == 4
+    assert database.orders() == []
+    sink.copy(txn_version(1, 2), range(1, 3), fine)
+    assert sink.breach([rows((3, "cy", 1, 6))]) is not None, "rows that are there count"
+
+
+def test_what_a_table_of_ours_cannot_refuse_is_not_tried(lite: Database) -> None:
+    sink = lite.made(described("orders", keys=KEYS))
+
+    def rows_nobody_reads() -> Iterator[pa.Table]:
+        raise AssertionError
+        yield
+
+    assert sink.breach(rows_nobody_reads()) is None
+
+
+def test_postgresql_has_no_nul_in_texts(tmp_path: Path, postgres_url: str) -> None:
+    sink = Database(tmp_path, postgres_url).made(described("orders"))
+    found = sink.breach([rows((1, "ann", 1, 1), (2, "a\0b", 1, 1))])
+    assert found is not None
+    assert found.first_id == 2
+
+
+def test_a_constraint_that_came_since_refuses_the_publish_whole(database: Database) -> None:
+    sink = database.made(described("orders"))
+    database.run("CREATE UNIQUE INDEX theirs ON orders (total)")
+    with pytest.raises(TableRefused):
+        sink.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 5)), rows((1, "bob", 1, 5))])
+    assert database.orders() == []
+    assert sink.txn_version() is None
+    database.run("DROP INDEX theirs")
+    sink.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 5)), rows((1, "bob", 1, 5))])
+    assert len(database.orders()) == 2
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+
+class _Fault(RuntimeError):
+    pass
+
+
+def faults_at(step: str, error: Exception) -> Callable[[str], None]:
+    def reach(point: str) -> None:
+        if point == step:
+            raise error
+
+    return reach
+
+
+@pytest.mark.seed("H10")
+def test_a_lost_reply_is_found_out(database: Database) -> None:
+    from jobs.failpoints import InjectedFailure
+
+    database.made(described("orders"))
+    lost = database.sink(described("orders"), faults=faults_at("publish.after_commit", InjectedFailure()))
+    assert not lost.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 5))]).done_before
+    assert len(database.orders()) == 1
+    failed = database.sink(described("orders"), faults=faults_at("publish.before_commit", InjectedFailure()))
+    with pytest.raises(InjectedFailure):
+        failed.copy(txn_version(1, 2), [2], [rows((2, "ann", 1, 5))])
+    assert len(database.orders()) == 1
+
+
+def test_what_fails_in_the_middle_leaves_nothing(database: Database) -> None:
+    sink = database.made(described("orders"))
+
+    def breaking() -> Iterator[pa.Table]:
+        yield rows((1, "ann", 1, 5))
+        raise _Fault
+
+    with pytest.raises(_Fault):
+        sink.copy(txn_version(1, 1), [1], breaking())
+    assert database.orders() == []
+    assert sink.txn_version() is None
+
+
+@pytest.mark.seed("X5", "H3")
+def test_a_publisher_held_up_in_its_transaction_excludes_the_rewind_until_it_ends(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """The rewind waits for the row that the publisher has locked, and takes back what it committed."""
+    database = Database(tmp_path, postgres_url)
+    sink = database.made(described("orders"))
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[pa.Table]:
+        yield rows((1, "ann", 1, 5))
+        inside.set()
+        assert go_on.wait(20)
+
+    publisher = threading.Thread(target=lambda: sink.copy(txn_version(1, 1), [1], slow()))
+    rewinder = threading.Thread(target=lambda: database.sink(described("orders")).rewind_rows(txn_version(2, 2), 0))
+    publisher.start()
+    assert inside.wait(20)
+    rewinder.start()
+    rewinder.join(0.5)
+    assert rewinder.is_alive()
+    go_on.set()
+    publisher.join(20)
+    rewinder.join(20)
+    assert database.orders() == []
+    assert sink.txn_version() == txn_version(2, 2)
+
+
+@pytest.mark.seed("X5", "H4")
+def test_a_publisher_that_wakes_after_the_rewind_finds_it_done(database: Database) -> None:
+    """It is stopped between its look and its transaction: the locked row tells it."""
+    later = database.made(described("orders"))
+    stopped = database.sink(
+        described("orders"),
+        faults=lambda point: point == "publish.before_commit" and later.rewind_rows(txn_version(2, 2), 0),
+    )
+    assert stopped.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 5))]).done_before
+    assert database.orders() == []
+
+
+def test_a_locked_database_is_waited_for(lite: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    lite.made(described("orders"))
+    monkeypatch.setattr("resources.databases.BUSY_SECONDS", 0.1)
+    sink = lite.sink(described("orders"))
+    other = sqlite3.connect(lite.settings.home / "shop.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreUnavailable):
+        sink.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 5))])
+    other.execute("ROLLBACK")
+    other.close()
+    sink.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 5))])
+    assert len(lite.orders()) == 1
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("Z5")
+def test_no_message_has_the_password(tmp_path: Path) -> None:
+    urls = {"dead": "postgresql://u:hunter2@127.0.0.1:1/none", "odd": "mysql://u:hunter2@host/db", "bad": "hunter2"}
+    settings = Settings(home=tmp_path, project_root=tmp_path, databases=urls)
+    assert "hunter2" not in repr(settings)
+    for name in urls:
+        table = described("orders")
+        table = RegionTable.from_json({**table.to_json(), "options": {"database": name, "table": "orders"}})
+        with pytest.raises((UsageError, StoreUnavailable)) as caught:
+            DatabaseTable(settings, table, REGION, lambda: "mine").examine(ORDERS)
+        assert "hunter2" not in json.dumps(caught.value.to_json())
+        assert "hunter2" not in str(caught.value.__cause__)
+    with pytest.raises(UsageError) as unset:
+        url_of(settings, "other")
+    assert "DRAINMARK_DATABASES__OTHER" in (unset.value.remedy or "")
+
+
+def test_a_database_is_set_by_a_variable_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from resources.settings import load_settings
+
+    monkeypatch.setenv("DRAINMARK_DATABASES__SHOP", "sqlite:///shop.db")
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings(home=str(tmp_path / "home"))
+    assert url_of(settings, "shop").database == str(tmp_path / "shop.db")

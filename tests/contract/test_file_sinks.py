@@ -1,0 +1,328 @@
+"""Folders with a file for each sequence id: whole or not there, withdrawn by a rewind, closed to late-comers (V147)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.errors import Fenced, ForeignTable, SchemaMismatch, SplitBrain, StoreUnavailable
+from jobs.failpoints import InjectedFailure
+from jobs.protocol.file_names import id_of, name_of, name_problem
+from jobs.protocol.ids import txn_version
+from jobs.protocol.manifest import RegionTable, TableRole
+from resources.database_columns import arrow_schema
+from resources.file_tables import FileTable
+from resources.settings import Settings
+
+REGION = "shop/orders"
+
+
+def schema_json(**columns: Any) -> str:
+    kinds = {"_sequence_id": "long", **columns}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+TWO = schema_json(k="string", n="long")
+
+
+class Folder:
+    """One folder, and the sinks on it."""
+
+    def __init__(self, root: Path, schema: str = TWO, **options: Any) -> None:
+        self.path = root / "out"
+        self.settings = Settings(home=root / "home", project_root=root)
+        given = {"path": "out", "format": "csv", "layout": "file", "name": "p-{sequence_id:04d}", **options}
+        names = tuple(field["name"] for field in json.loads(schema)["fields"])
+        self.described = RegionTable(
+            name="files/out", role=TableRole.COPY, operator="sink", schema_json=schema, history="state/shop/sink",
+            columns=names, external="file", options=given,
+        )  # fmt: skip
+        self.schema = arrow_schema(schema)
+
+    def sink(self, epoch: int = 1, *, region: str = REGION, identity: str = "mine", **more: Any) -> FileTable:
+        return FileTable(self.settings, self.described, region, lambda: identity, epoch=epoch, **more)
+
+    def made(self, epoch: int = 1) -> FileTable:
+        sink = self.sink(epoch)
+        sink.create(self.described.schema_json)
+        return sink
+
+    def rows(self, *values: tuple[Any, ...]) -> pa.Table:
+        rows = [dict(zip(self.schema.names, value, strict=True)) for value in values]
+        return pa.Table.from_pylist(rows, schema=self.schema)
+
+    def names(self) -> list[str]:
+        return sorted(name for name in os.listdir(self.path) if name != "_drainmark")
+
+    def left(self) -> list[str]:
+        """Return what is left of work folders."""
+        return os.listdir(self.path / "_drainmark" / "work")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.mark.seed("V147")
+@pytest.mark.parametrize("layout", ["file", "folder"])
+def test_each_id_has_a_file_that_a_rewind_withdraws(tmp_path: Path, layout: str) -> None:
+    folder = Folder(tmp_path, layout=layout)
+    sink = folder.made()
+    sink.copy(txn_version(1, 3), range(1, 4), [folder.rows((1, "a", 1), (3, "b", 2)), folder.rows((1, "c", 3))])
+    assert sink.copy(txn_version(1, 3), range(1, 4), []).done_before
+    names = ["p-0001", "p-0003"] if layout == "folder" else ["p-0001.csv", "p-0003.csv"]
+    assert folder.names() == names
+    first = folder.path / names[0] / "data.csv" if layout == "folder" else folder.path / names[0]
+    assert first.read_text() == '"k","n"\n"a",1\n"c",3\n'
+    assert (sink.newest_id(), sink.txn_version(), sink.delta_version()) == (3, txn_version(1, 3), 3)
+    assert sink.read().to_pylist() == [
+        {"_sequence_id": 1, "k": "a", "n": 1}, {"_sequence_id": 1, "k": "c", "n": 3},
+        {"_sequence_id": 3, "k": "b", "n": 2},
+    ]  # fmt: skip
+    folder.sink(2).rewind_rows(txn_version(2, 4), 1)
+    assert folder.names() == names[:1]
+    assert folder.sink(2).copy(txn_version(1, 3), range(1, 4), [folder.rows((3, "b", 2))]).done_before
+    assert folder.names() == names[:1]
+    assert folder.left() == []
+
+
+def test_an_id_without_rows_has_a_file_where_that_is_asked_for(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, every_id=True)
+    sink = folder.made()
+    sink.copy(txn_version(1, 3), range(1, 4), [folder.rows((2, "a", 1))])
+    assert folder.names() == ["p-0001.csv", "p-0002.csv", "p-0003.csv"]
+    assert sink.read().num_rows == 1
+
+
+@pytest.mark.parametrize("file_format", ["csv", "json", "parquet"])
+def test_every_type_comes_back_as_it_was(tmp_path: Path, file_format: str) -> None:
+    kinds = {
+        "s": "short", "d": "double", "b": "boolean", "t": "string", "day": "date", "at": "timestamp",
+        "there": "timestamp_ntz", "price": "decimal(20,4)",
+    }  # fmt: skip
+    values: tuple[Any, ...] = (
+        -7, 1e300, True, 'ä,"\n;\\', dt.date(2026, 1, 31), dt.datetime(2026, 3, 29, 1, 30, 0, 123456, tzinfo=dt.UTC),
+        dt.datetime(2026, 3, 29, 1, 30, tzinfo=dt.UTC).replace(tzinfo=None), Decimal("1234567890123456.7891"),
+    )  # fmt: skip
+    if file_format != "csv":
+        kinds["raw"] = "binary"
+        kinds["tags"] = {"type": "array", "elementType": "long", "containsNull": True}  # type: ignore[assignment]
+        values = (*values, b"\0\xff", [1, None])
+    folder = Folder(tmp_path, schema_json(**kinds), format=file_format)
+    sink = folder.made()
+    given = folder.rows((1, *values), (1, *(None for _ in values)), (1, *values[:3], "", *values[4:]))
+    sink.copy(txn_version(1, 1), [1], [given])
+    assert sink.read().to_pylist() == given.to_pylist()
+
+
+def test_text_files_have_a_line_a_row(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, schema_json(line="string"), format="text")
+    folder.made().copy(txn_version(1, 1), [1], [folder.rows((1, "one"), (1, "zwei"))])
+    assert (folder.path / "p-0001.txt").read_text() == "one\nzwei\n"
+
+
+@pytest.mark.parametrize(
+    ("file_format", "columns"),
+    [("text", {"k": "string", "n": "long"}), ("text", {"n": "long"}), ("csv", {"raw": "binary"})],
+)
+def test_columns_that_a_format_cannot_hold_are_refused(tmp_path: Path, file_format: str, columns: Any) -> None:
+    folder = Folder(tmp_path, schema_json(**columns), format=file_format)
+    with pytest.raises(SchemaMismatch):
+        folder.made()
+    assert not folder.path.exists()
+
+
+# --- whose folder ---------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_another_sink_region_or_home_is_refused(folder: Folder) -> None:
+    folder.made()
+    for other in (folder.sink(region="shop/returns"), folder.sink(identity="another")):
+        with pytest.raises(ForeignTable):
+            other.examine(TWO)
+
+
+def test_files_that_look_like_ours_are_refused_and_others_stay(folder: Folder) -> None:
+    folder.path.mkdir()
+    (folder.path / "README").write_text("theirs")
+    (folder.path / "p-0001.csv").write_text("theirs")
+    with pytest.raises(ForeignTable):
+        folder.made()
+    (folder.path / "p-0001.csv").rename(folder.path / "p-1.csv")
+    sink = folder.made()
+    sink.copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))])
+    sink.rewind_rows(txn_version(1, 2), 0)
+    assert folder.names() == ["README", "p-1.csv"]
+
+
+def test_a_folder_that_lost_its_note_is_no_licence_to_begin_anew(folder: Folder) -> None:
+    sink = folder.made()
+    (folder.path / "_drainmark" / "applied.json").unlink()
+    with pytest.raises(SplitBrain):
+        sink.copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))])
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+
+def at(step: str, action: Callable[[], Any]) -> Callable[[str], None]:
+    return lambda point: action() if point == step else None
+
+
+def failing() -> None:
+    raise InjectedFailure
+
+
+@pytest.mark.seed("H10")
+def test_a_lost_reply_is_found_out(folder: Folder) -> None:
+    folder.made()
+    lost = folder.sink(faults=at("publish.after_commit", failing))
+    assert not lost.copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))]).done_before
+    failed = folder.sink(faults=at("publish.before_commit", failing))
+    with pytest.raises(InjectedFailure):
+        failed.copy(txn_version(1, 2), [2], [folder.rows((2, "a", 1))])
+    assert folder.names() == ["p-0001.csv"]
+    assert folder.left() == []
+
+
+def test_a_group_that_stops_half_way_is_done_again_the_same(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of three renames fails: the first file is there, whole, and is put there once more."""
+    sink = folder.made()
+    renamed, rename = [], os.rename
+
+    def breaking(source: Any, target: Any) -> None:
+        renamed.append(target)
+        if len(renamed) == 2:
+            raise InjectedFailure
+        rename(source, target)
+
+    given = folder.rows((1, "a", 1), (2, "b", 2), (3, "c", 3))
+    monkeypatch.setattr(os, "rename", breaking)
+    with pytest.raises(InjectedFailure):
+        sink.copy(txn_version(1, 3), range(1, 4), [given])
+    monkeypatch.undo()
+    assert folder.names() == ["p-0001.csv"]
+    assert sink.txn_version() is None
+    sink.copy(txn_version(1, 3), range(1, 4), [given])
+    assert sink.read().to_pylist() == given.to_pylist()
+
+
+def test_a_full_disk_costs_no_attempt(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = folder.made()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreUnavailable):
+        sink.copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))])
+    monkeypatch.undo()
+    sink.copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))])
+    assert folder.names() == ["p-0001.csv"]
+
+
+def taken_over(folder: Folder) -> None:
+    """What the next owner does meanwhile: rolls forward, and withdraws."""
+    folder.sink(2).copy(txn_version(1, 2), [2], [folder.rows((2, "b", 2))])
+    folder.sink(2).rewind_rows(txn_version(2, 3), 1)
+
+
+@pytest.mark.seed("X5", "H4")
+@pytest.mark.parametrize("layout", ["file", "folder"])
+def test_a_publisher_stopped_before_any_of_its_steps_brings_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    """Its successor rolls the same id forward and withdraws it; then the publisher wakes."""
+    outcomes = []
+    for stop in range(1, 100):
+        folder = Folder(tmp_path / str(stop), layout=layout)
+        folder.path.parent.mkdir()
+        folder.made().copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))])
+        left = stop_before(stop, lambda folder=folder: taken_over(folder), monkeypatch)  # type: ignore[misc]
+        try:
+            folder.sink(1).copy(txn_version(1, 2), [2], [folder.rows((2, "b", 2))])
+            outcomes.append("done")
+        except Fenced:
+            outcomes.append("fenced")
+        monkeypatch.undo()
+        if left():
+            break
+        assert len(folder.names()) == 1, f"before step {stop}"
+        assert folder.sink().txn_version() == txn_version(2, 3)
+    assert 8 < len(outcomes) < 99
+    assert set(outcomes) == {"done", "fenced"}
+
+
+def stop_before(step: int, action: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Do something before the n-th call that looks at, or changes, a folder; returns how many calls were missing."""
+    left = [step]
+
+    def patched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **more: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                monkeypatch.undo()
+                action()
+            return original(*arguments, **more)
+
+        return call
+
+    for name in ("fsync", "rename", "mkdir", "listdir"):
+        monkeypatch.setattr(os, name, patched(getattr(os, name)))
+    return lambda: max(left[0], 0)
+
+
+def test_a_work_folder_that_is_made_after_the_take_over_finds_the_mark(folder: Folder) -> None:
+    folder.made()
+    folder.sink(2).copy(txn_version(2, 5), [5], [folder.rows((5, "b", 2))])
+    with pytest.raises(Fenced):
+        folder.sink(1).copy(txn_version(2, 6), [6], [folder.rows((6, "a", 1))])
+    assert folder.names() == ["p-0005.csv"]
+
+
+def test_a_rewind_that_comes_late_deletes_nothing_of_later_owners(folder: Folder) -> None:
+    sink = folder.made()
+    sink.copy(txn_version(1, 2), [1, 2], [folder.rows((1, "a", 1), (2, "b", 2))])
+
+    def meanwhile() -> None:
+        folder.sink(3).rewind_rows(txn_version(2, 3), 1)
+        folder.sink(3).copy(txn_version(3, 4), [4], [folder.rows((4, "c", 3))])
+
+    late = folder.sink(2, faults=at("rewind_table.before_commit", meanwhile))
+    assert late.rewind_rows(txn_version(2, 3), 1).done_before
+    assert folder.names() == ["p-0001.csv", "p-0004.csv"]
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("template", ["part-{sequence_id:019d}", "{sequence_id}", "a.{sequence_id:03d}.b"])
+@pytest.mark.parametrize("number", [1, 42, 10**12])
+def test_a_name_gives_its_id_back(template: str, number: int) -> None:
+    assert name_problem(template) is None
+    assert id_of(template, name_of(template, number)) == number
+    assert id_of(template, f"{name_of(template, number)}~") is None
+
+
+def test_a_name_that_the_template_does_not_make_is_not_ours() -> None:
+    assert id_of("p-{sequence_id:04d}", "p-1") is None
+    assert id_of("p-{sequence_id}", "p-01") is None
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["part", "{other}", "{sequence_id}{sequence_id}", "_{sequence_id}", ".{sequence_id}", "a/{sequence_id}",
+     "{sequence_id:x}", "{sequence_id", "{}", "{sequence_id:>5}"],
+)  # fmt: skip
+def test_a_template_that_cannot_be_read_back_is_refused(template: str) -> None:
+    assert name_problem(template)
