@@ -116,6 +116,11 @@ class Settings(BaseSettings):
     """Where `checkpoints/`, `state/` and `lake/` are: `s3://bucket/prefix`, or a folder. Default: home. All else of
     home stays where it is. Not to be changed while there are tables: a region would start anew at the other place."""
 
+    state_store: str = "delta"
+    """Where the checkpoints of operators in Python (`dm.operator`) go: `delta`, with the region's other states; or a
+    folder, `s3://bucket/prefix`, or `delta://` before either, as chunks in a two-level store. Default: `delta`. Not to
+    be changed while there are such states, or they begin anew: the region refuses then, naming what is gone."""
+
     s3_endpoint_url: str | None = None
     """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials (Z5)."""
 

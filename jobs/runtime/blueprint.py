@@ -19,6 +19,7 @@ from jobs.operators.aggregate import Aggregate
 from jobs.operators.delta_append import DeltaSink
 from jobs.operators.delta_upsert import DeltaUpsertSink
 from jobs.operators.directory_scan import CORRUPT, Source
+from jobs.operators.handled import Handled
 from jobs.operators.lookup import Lookup
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.regions.plan import RegionPlan
@@ -27,6 +28,7 @@ from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
 from jobs.runtime.shipping import ship_by_value
 from jobs.runtime.walking import Verdict, verdict_of
+from jobs.state.handler_state import HandlerState
 from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
@@ -74,7 +76,8 @@ class Blueprint:
                 own = KeptState(keys=operator.all_keys, depth=operator.depth)
                 found[self.written_by[operator.name]] = (operator, own, operator.state_class)
             for kept in operator.kept:
-                found[self.kept[operator.name, kept.part]] = (operator, kept, KeyedState)
+                held = HandlerState if isinstance(operator, Handled) else KeyedState
+                found[self.kept[operator.name, kept.part]] = (operator, kept, held)
         return found
 
     def upserts(self) -> tuple[RegionTable, ...]:

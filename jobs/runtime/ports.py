@@ -15,6 +15,7 @@ from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import RegionTable, StagedFile
 from jobs.protocol.rows import CheckpointRow
 from jobs.protocol.triggers import Trigger
+from jobs.state.data_stores import DataStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -233,6 +234,7 @@ class Outside:
     """Everything outside the process that a run uses, joined by the control plane.
 
     Attributes:
+        state_store: where the chunks of handlers' checkpoints go; None for their state's tables.
         on_halt: called once a halt is committed, its row being part of the history; may take seconds, never raises.
     """
 
@@ -244,4 +246,5 @@ class Outside:
     clock: Callable[[], float]
     statement: Callable[[str], str]
     lookups: Lookups
+    state_store: DataStore | None = None
     on_halt: Callable[[RegionHistory], None] = lambda history: None

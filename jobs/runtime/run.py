@@ -244,8 +244,9 @@ class RegionRun:
         if self.done_groups % EVERY_GROUPS:
             return
         try:
-            rewritten = maintain_region(self.owner, horizon=self.blueprint.region.parameters.rewind_horizon)
+            rewritten = maintain_region(self.owner, horizon=self._horizon)
             self._collect()
+            self._pipeline.states.retire(max(0, self.owner.history.committed_id - self._horizon))
         except Fenced:
             raise
         except Exception as error:
@@ -256,8 +257,11 @@ class RegionRun:
     def _collect(self) -> None:
         if time.monotonic() >= self._collects_at:
             self._collects_at = time.monotonic() + EVERY_SECONDS
-            horizon = self.blueprint.region.parameters.rewind_horizon
-            self.report("collect", collect(self.outside, self.owner.history, horizon=horizon))
+            self.report("collect", collect(self.outside, self.owner.history, horizon=self._horizon))
+
+    @property
+    def _horizon(self) -> int:
+        return self.blueprint.region.parameters.rewind_horizon
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
