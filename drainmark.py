@@ -34,7 +34,9 @@ from jobs.operators.delta_upsert import DeltaUpsert, sink
 from jobs.operators.directory_scan import DirectoryScan, source
 from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
+from jobs.operators.handled import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
 from jobs.operators.lookup import lookup
+from jobs.operators.parallel_map import parallel_map
 from jobs.operators.per_trigger import per_trigger
 from jobs.operators.sliding import sliding
 from jobs.operators.sql import sql
@@ -47,13 +49,18 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregation",
     "Autonomous",
+    "Checkpoint",
     "Control",
+    "Copied",
+    "CowDict",
     "DeltaAppend",
     "DeltaUpsert",
     "DirectoryScan",
     "DrainmarkError",
     "F",
     "Params",
+    "SerialisedCopy",
+    "StateHandler",
     "Stream",
     "aggregate",
     "application",
@@ -73,6 +80,8 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "operator",
+    "parallel_map",
     "per_trigger",
     "read",
     "select",

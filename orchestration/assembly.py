@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from jobs.runtime.blueprint import Blueprint
     from jobs.runtime.owner import RegionOwner, Report
     from jobs.runtime.ports import Outside
-    from jobs.state.data_stores import DataStore
-from jobs.runtime.run import RegionRun
+    from jobs.runtime.run import RegionRun
     from jobs.runtime.scanning import ScanResult
-    from resources.data_stores import data_store_of
-from resources.inputs import Inputs
+    from jobs.state.data_stores import DataStore
+    from resources.inputs import Inputs
     from resources.locations import Folder
     from resources.region_store import DirectoryStore
     from resources.registry import Registry
@@ -143,6 +142,8 @@ class Workplace:
         )
 
     def _state_store(self) -> DataStore | None:
+        from resources.data_stores import data_store_of
+
         url = self.settings.state_store
         return None if url == "delta" else data_store_of(url, self.settings)
 

@@ -91,9 +91,8 @@ class ParallelMap(Operator):
         with ThreadPoolExecutor(self.threads, thread_name_prefix="parallel-map") as pool:
             made = [row for several in pool.map(call, in_order(rows).to_pylist()) for row in several]
         gate.stop(0.0)
-        for place, row in enumerate(made):
-            row[POSITION] = {"block": 0, "row": place}
-        return pa.Table.from_pylist(made, schema=schema)
+        placed = [{**row, POSITION: {"block": 0, "row": place}} for place, row in enumerate(made)]
+        return pa.Table.from_pylist(placed, schema=schema)
 
     def _rows(self, made: Row | Iterable[Row] | None) -> Iterable[Row]:
         """Return the rows that a call gave.

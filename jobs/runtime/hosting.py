@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainmarkError, DrainTimeout, Interrupted, ResetTimeout, ResetWanted
+from jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFailed, ResetTimeout, ResetWanted
+from jobs.failpoints import InjectedFailure
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.runtime.region_context import NO_ID, RegionContext
 from jobs.state.callbacks import StateHandler, note_initial_state
@@ -134,7 +135,8 @@ class HandlerHost:
             self.handler.drain()
 
     def _written(self, writer: CheckpointWriter) -> CheckpointWriter:
-        self.handler.checkpoint(writer)
+        with self._blaming("checkpoint"):
+            self.handler.checkpoint(writer)
         writer.finish()
         return writer
 
@@ -216,9 +218,11 @@ class HandlerHost:
         stored = self.stored
         if self._header is not None:
             fetch = stored.chunk if stored is not None else lambda index, at: chunks[index]
-            self.handler.reset(CheckpointReader(header=self._header, fetch=fetch))
+            with self._blaming("reset"):
+                self.handler.reset(CheckpointReader(header=self._header, fetch=fetch))
         elif not self._is_fresh:
-            self.handler.reset_to_initial_state()
+            with self._blaming("reset_to_initial_state"):
+                self.handler.reset_to_initial_state()
         if stored is not None:
             stored.withdraw(self._header.sequence_id if self._header is not None else 0)
         self._is_fresh = self._header is None
@@ -227,12 +231,12 @@ class HandlerHost:
         """Note that the whole region has a state; told to starts (N20)."""
         self.context.gate.completed()
         if self.context.is_start_of_region:
-            with self.handler.lock:
+            with self.handler.lock, self._blaming("region_checkpointed"):
                 self.handler.region_checkpointed(sequence_id)
 
     def retire(self, through: int) -> None:
         """Retire the checkpoints that no rewind reaches any more (E17, V163)."""
-        with self.handler.lock:
+        with self.handler.lock, self._blaming("retire_checkpoint"):
             self.handler.retire_checkpoint(through)
         if self.stored is not None:
             self.stored.retire(through)
@@ -253,6 +257,20 @@ class HandlerHost:
             yield
         finally:
             self.handler.lock.release()
+
+    @contextmanager
+    def _blaming(self, callback: str) -> Iterator[None]:
+        """Blame the operator for what a callback raises where no operator is being run."""
+        try:
+            yield
+        except (DrainmarkError, InjectedFailure):
+            raise
+        except Exception as error:
+            raise OperatorFailed(
+                f"operator {self.context.operator!r} failed in {callback}(): {type(error).__name__}: {error}",
+                operator=self.context.operator, location=self.context.location,
+                remedy="mend the class, then: drainmark resume REGION",
+            ) from error  # fmt: skip
 
     def _send(self, rows: pa.Table) -> None:
         lacking = [name for name in self.schema.names if name not in rows.column_names]
@@ -319,6 +337,8 @@ def rows_by_id(rows: pa.Table) -> dict[int, pa.Table]:
     """Return the rows of each id, without their tags, in the order of their positions."""
     import numpy as np
 
+    if rows.num_rows == 0:
+        return {}
     ordered = in_order(rows)
     numbers, starts = np.unique(ordered[SEQUENCE_ID].to_numpy(), return_index=True)
     ends, rows = [*starts[1:], rows.num_rows], untagged(ordered)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from jobs.operators.directory_scan import DirectoryScan
+
 
 class Engine(Protocol):
     """A Spark session whose jobs can be tagged and cancelled."""
@@ -154,6 +156,16 @@ class Inputs(Protocol):
             InputMissing, InputChanged: as `place`.
         """
 
+    def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
+        """Move or delete input files, as the scan says; those that are gone, or are other files now, stay as they are.
+
+        Args:
+            files: uri, identity at the scan, sequence id.
+
+        Returns:
+            how many were moved or deleted.
+        """
+
 
 class Garbage(Protocol):
     """What can be deleted of one table."""
@@ -219,6 +231,8 @@ class RegionRegistry(Protocol):
     def by_order(self, region: str, orders: Sequence[int]) -> Sequence[Trigger]: ...
     def mark_skipped(self, region: str, epoch: int, trigger_id: int, sequence_id: int, reason: str) -> None: ...
     def clear_halt_request(self, region: str, epoch: int) -> None: ...
+    def save_cursor(self, region: str, source: str, cursor: str) -> None: ...
+    def load_cursor(self, region: str, source: str) -> str | None: ...
     def clock(self) -> float: ...
 
 

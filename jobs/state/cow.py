@@ -80,7 +80,8 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
 
     Values are immutable, or dicts, lists and sets, at any depth: those are taken over as containers that are tracked
     likewise, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` leave what is frozen alone, as do changes through
-    handles that were taken before the freeze. Iteration goes by buckets, not in the order of insertion.
+    handles that were taken before the freeze. What is put in is copied: change `d["hosts"]`, not the list it came from.
+    Iteration goes by buckets, not in the order of insertion.
 
     Raises:
         TypeError: a value can be changed in ways that nobody sees (an object of a class of yours, a bytearray).
@@ -142,6 +143,12 @@ class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
             raise KeyError(key)
         del self._own(place)[key]
         self._size -= 1
+
+    def setdefault(self, key: K, default: Any = None) -> Any:
+        """Return the value of a key, the default where there was none: as it is kept, to be changed in place."""
+        if key not in self:
+            self[key] = default
+        return self[key]
 
     def __contains__(self, key: object) -> bool:
         return key in self._buckets[self._place(key)]

@@ -68,6 +68,13 @@ class Frozen(RuleBasedStateMachine):
         self.map[key] = value
         self.model[key] = copy.deepcopy(value)
 
+    @rule(key=KEYS, value=st.integers())
+    def append(self, key: Any, value: int) -> None:
+        if isinstance(self.model.setdefault(key, []), list):
+            self.model[key].append(value)
+        if isinstance(found := self.map.setdefault(key, []), CowList):
+            found.append(value)
+
     @rule(key=KEYS)
     def delete(self, key: Any) -> None:
         assert (self.map.pop(key, None) is None) == (self.model.pop(key, None) is None)
