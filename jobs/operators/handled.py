@@ -38,7 +38,7 @@ _TAGS = f"{POSITION} struct<block: bigint, row: bigint>, {SEQUENCE_ID} bigint"
 class Handled(Operator):
     """A state handler in the driver process; may not start a region."""
 
-    kind: ClassVar[str] = "operator"
+    kind: ClassVar[str] = "handler"
     summary: ClassVar[str] = "a state handler in Python, called id by id in the driver process"
     keeps_tags: ClassVar[bool] = True
 

@@ -172,8 +172,9 @@ class PermitGate:
         """
         with self.permit():
             callback()
-        with self._changed:
-            self._begun += 1
+            with self._changed:  # before this permit is given back, so that nobody slips in between
+                self._begun += 1
+                self._is_open = False
         return self.stop(seconds)
 
     def stop(self, seconds: float) -> bool:

@@ -102,6 +102,11 @@ class RegionStates:
         for host in self.hosts.values():
             host.retire(through)
 
+    def close(self) -> None:
+        """End the run for the threads of handlers: they get no more permits."""
+        for host in self.hosts.values():
+            host.context.gate.close()
+
     def keep_copies(self, staged: StagedGroup) -> None:
         """Let go of the local copies that neither the next group nor a drained one's publishing needs."""
         kept = {name: tuple(table.files) for name, table in staged.tables.items()}
