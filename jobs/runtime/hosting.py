@@ -99,7 +99,7 @@ class HandlerHost:
             self._process(life, number, rows.get(number, nothing))
             outputs.append(self._establish(life, number, group))
         if group.pending is not None and group.pending.done():
-            self._settle(group)
+            self._settle(life, group)
         self._group = group
         return self._joined(outputs), self.changes_of(group.finished)
 
@@ -116,7 +116,7 @@ class HandlerHost:
         gate, seconds = self.context.gate, self.context.drain_timeout
         if not gate.drain(lambda: self._drain(life), seconds):
             raise self._late(DrainTimeout, "a permit was not given back", seconds)
-        self._settle(group)  # one frozen version at a time (E15)
+        self._settle(life, group)  # one frozen version at a time (E15)
         with self._locked(life):
             output = self._taken(number)
             writer = CheckpointWriter(sequence_id=number, previous=self._header)
@@ -140,13 +140,14 @@ class HandlerHost:
         writer.finish()
         return writer
 
-    def _settle(self, group: Checkpoints) -> None:
+    def _settle(self, life: int, group: Checkpoints) -> None:
         """Await the checkpoint that is under way, of this group or of the one before: the next is compared with it."""
-        under_way, self._under_way = self._under_way, None
+        under_way = self._under_way
         if under_way is None:
             return
         writer = under_way.result()
-        self._header = writer.finish()
+        with self._locked(life):  # who was given up while it waited must not touch what was reset
+            self._under_way, self._header = None, writer.finish()
         if group.pending is under_way:
             group.finished.append(writer)
             group.pending = None

@@ -226,3 +226,49 @@ def test_what_a_failed_attempt_counted_is_gone(tmp_path: Path, inbox: Path, engi
                 run_once(place, application, max_group=3)
         assert plain(rows(place, "failing/events", "counted", ids=False)) == plain(expected(list(range(FILES))))
         assert len(Failing.failed) == 3
+
+
+class Slow(Counter):
+    """Its first checkpoint does not end before the second id is processed."""
+
+    non_blocking = True
+    second: ClassVar[threading.Event]
+    waited: ClassVar[list[bool]]
+
+    def process(self, rows: pa.Table, context: Any) -> Iterator[pa.Table]:
+        if context.sequence_id == 2:
+            self.second.set()
+        return super().process(rows, context)
+
+    def prepare_for_non_blocking_checkpoint(self, sequence_id: int) -> None:
+        self.frozen = (self.counter, dict(self.seen))
+
+    def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
+        if checkpoint.sequence_id == 1:
+            self.waited.append(self.second.wait(60))
+        for value in self.frozen:
+            checkpoint.write(value)
+
+    def reset(self, checkpoint: dm.Checkpoint) -> None:
+        super().reset(checkpoint)
+
+    def reset_to_initial_state(self) -> None:
+        super().reset_to_initial_state()
+
+
+@pytest.mark.seed("N14", "N21", "N22")
+@pytest.mark.parametrize("size", [1, 3])
+def test_tuples_flow_while_a_checkpoint_is_pending(
+    tmp_path: Path, inbox: Path, engine: SparkEngine, size: int
+) -> None:
+    """Of the next group, and of the next id of the same group."""
+    Slow.second, Slow.waited = threading.Event(), []
+
+    def declare(events: Any) -> None:
+        dm.sink(dm.operator(Slow, output=OUTPUT, name="counter", inputs=[events]), dm.DeltaAppend("counted"))
+
+    application = opened("slow", inbox, declare)
+    with home(tmp_path / "home", engine) as place:
+        run_once(place, application, max_group=size)
+        assert plain(rows(place, "slow/events", "counted", ids=False)) == plain(expected(list(range(FILES))))
+    assert Slow.waited == [True]

@@ -358,6 +358,32 @@ def test_an_attempt_that_was_given_up_changes_nothing() -> None:
     assert step(host, {3: table(3)})[0] == [(3, 3)]
 
 
+def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_alone() -> None:
+    """Else the next checkpoint would be compared with one that does not count, and chunks would be missing."""
+    class Large(NonBlocking):
+        ballast = b"x" * 200_000
+
+        def checkpoint(self, checkpoint: Checkpoint) -> None:
+            super().checkpoint(checkpoint)
+            checkpoint.write(self.ballast)
+
+    host, handler = hosted(Large)
+    handler.go.clear()
+    attempt = threading.Thread(target=lambda: pytest.raises(Interrupted, step, host, {1: table(1), 2: table(2)}))
+    attempt.start()
+    wait_for(lambda: handler.calls.count("drain") == 2)
+    reset = threading.Thread(target=host.reset, args=({},))
+    reset.start()
+    wait_for(lambda: host._life == 2)
+    handler.go.set()
+    reset.join(SOON)
+    attempt.join(SOON)
+    _, state = step(host, {3: table(3)})
+    assert len(state) == 5, "every chunk is written anew"
+    host.reset(state)
+    assert handler.n == 1
+
+
 @pytest.mark.seed("N6", "V58")
 def test_what_is_written_has_to_be_read_and_frozen() -> None:
     class Writes(StateHandler):
