@@ -369,7 +369,12 @@ def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_a
 
     host, handler = hosted(Large)
     handler.go.clear()
-    attempt = threading.Thread(target=lambda: pytest.raises(Interrupted, step, host, {1: table(1), 2: table(2)}))
+
+    def given_up() -> None:
+        with pytest.raises(Interrupted):
+            step(host, {1: table(1), 2: table(2)})
+
+    attempt = threading.Thread(target=given_up)
     attempt.start()
     wait_for(lambda: handler.calls.count("drain") == 2)
     reset = threading.Thread(target=host.reset, args=({},))
