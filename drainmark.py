@@ -42,7 +42,9 @@ from jobs.operators.file_sink import FileSink
 from jobs.operators.file_source import FileSource
 from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
+from jobs.operators.handled import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
 from jobs.operators.lookup import lookup
+from jobs.operators.parallel_map import parallel_map
 from jobs.operators.per_trigger import per_trigger
 from jobs.operators.replayable_start import ReplayableStart
 from jobs.operators.sink import sink
@@ -60,7 +62,10 @@ __all__ = [
     "Aggregation",
     "Autonomous",
     "Beacon",
+    "Checkpoint",
     "Control",
+    "Copied",
+    "CowDict",
     "DatabaseAppend",
     "DatabaseSource",
     "DatabaseUpsert",
@@ -74,6 +79,8 @@ __all__ = [
     "FileSource",
     "Params",
     "ReplayableStart",
+    "SerialisedCopy",
+    "StateHandler",
     "Stream",
     "TableSource",
     "aggregate",
@@ -96,6 +103,8 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "operator",
+    "parallel_map",
     "per_trigger",
     "push",
     "read",

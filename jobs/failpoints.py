@@ -54,6 +54,15 @@ class FailPoint(StrEnum):
     RELEASE_BEFORE = "release.before"
 
 
+class StorePoint(StrEnum):
+    """The steps of a two-level store, which only regions pass that keep handlers' checkpoints there (V155–V163)."""
+
+    CHUNKS_BEFORE = "chunks.before"
+    CHUNKS_WRITTEN = "chunks.written"
+    CHUNKS_AFTER = "chunks.after"
+    RETIRE_BEFORE = "retire.before"
+
+
 COMMITS = tuple(point for point in FailPoint if point.value.endswith("_commit"))
 """Points around a Delta commit; those after one can lose the reply."""
 
@@ -82,7 +91,7 @@ def arm(specification: str) -> None:
         _armed.clear()
         for item in filter(None, specification.split(",")):
             name, action, *nth = item.split(":")
-            point = FailPoint(name)
+            point = StorePoint(name) if name in StorePoint.__members__.values() else FailPoint(name)
             _armed.setdefault(point.value, []).append(_Armed(action, int(nth[0]) if nth else 1))
 
 

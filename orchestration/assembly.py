@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jobs.runtime.owner import RegionOwner, Report
     from jobs.runtime.ports import Outside
     from jobs.runtime.run import RegionRun
+    from jobs.state.data_stores import DataStore
     from resources.inputs import Inputs
     from resources.locations import Folder
     from resources.reach import RegionReach
@@ -143,8 +144,15 @@ class Workplace:
             clock=time.time,
             statement=lambda name: self._statement(application, name),
             lookups=LookupTables(self.settings, self.tables),
+            state_store=self._state_store(),
             on_halt=teller(self, region),
         )
+
+    def _state_store(self) -> DataStore | None:
+        from resources.data_stores import data_store_of
+
+        url = self.settings.state_store
+        return None if url == "delta" else data_store_of(url, self.settings)
 
     def owner(self, region: str, *, report: Report | None = None, run_id: str | None = None) -> RegionOwner:
         """Return an owner that needs no application: resets, skips, halts and resumes.

@@ -25,6 +25,7 @@ from jobs.runtime.objects import ObjectFacts, identity_of_object, listing_prefix
 from jobs.runtime.prefix_watch import PrefixWatch
 from jobs.runtime.scan_memory import ScanLimits, ScanMemory
 from jobs.runtime.scanning import ScanResult, identity_key, identity_of, path_of, scan_folder
+from resources.disposal import dispose
 from resources.object_store import PAGE_KEYS, PARALLEL, ObjectStore, object_store
 
 if TYPE_CHECKING:
@@ -42,16 +43,18 @@ class Inputs:
         spool_bytes: that the copies of a group's objects may take on this machine's disk.
         can_read: says whether Spark can read an `s3a://` path; asked once a group.
         limits: of what one scan looks at.
+        root: folder that relative paths count from.
     """
 
     def __init__(
         self, objects: ObjectStore, *, spool_bytes: int, can_read: Callable[[str], bool] = lambda address: False,
-        limits: ScanLimits | None = None,
+        limits: ScanLimits | None = None, root: Path | None = None,
     ) -> None:  # fmt: skip
         self.objects = objects
         self.spool_bytes = spool_bytes
         self.can_read = can_read
         self.limits = limits or ScanLimits()
+        self.root = root or Path()
         self._watches: dict[tuple[ScanMemory, str], FolderWatch | PrefixWatch] = {}
         self._lock = threading.Lock()
 
@@ -214,6 +217,13 @@ class Inputs:
             if identity_key(identity_of(facts)) != file_key(trigger.identity_key):
                 raise _changed([trigger])
 
+    def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
+        location, move_to = self._resolved(scan.path), self._resolved(scan.move_to) if scan.move_to else None
+        return dispose(files, objects=self.objects, lost=self.lost, location=location, move_to=move_to)
+
+    def _resolved(self, path: str) -> str:
+        return path if is_object(path) else str(self.root / path)
+
     def _fetch(self, wanted: Sequence[tuple[Trigger, Path]]) -> None:
         if not wanted:
             return
@@ -261,6 +271,7 @@ def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
         spool_bytes=settings.s3_spool_bytes,
         can_read=lambda address: can_read(engine(), address, settings),
         limits=ScanLimits(whole=settings.scan_whole_files, rest_seconds=settings.scan_round_seconds),
+        root=settings.project_root,
     )
 
 

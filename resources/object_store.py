@@ -257,6 +257,15 @@ class ObjectStore:
             except S3UploadFailedError as error:  # tells of the cause in words only
                 raise (error.__context__ if isinstance(error.__context__, Exception) else error) from None
 
+    def copy(self, bucket: str, key: str, to_bucket: str, to_key: str) -> None:
+        """Copy an object inside the store, a large one in parts; whatever was there is replaced.
+
+        Raises:
+            ObjectMissing: it is not there.
+        """
+        with self._translating("copy", bucket, key):
+            self.client.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key)
+
     def delete(self, bucket: str, keys: Sequence[str]) -> None:
         """Delete objects; what is not there is no error."""
         for first in range(0, len(keys), _DELETED_AT_ONCE):

@@ -128,6 +128,11 @@ class Settings(BaseSettings):
     """Folder below which all `FileSink` paths are put, absolute ones too; `{home}` stands for home. Default: paths are
     taken as they are, relative ones from the project's root. For trying an application without its real folders."""
 
+    state_store: str = "delta"
+    """Where the checkpoints of operators in Python (`dm.operator`) go: `delta`, with the region's other states; or a
+    folder, `s3://bucket/prefix`, or `delta://` before either, as chunks in a two-level store. Default: `delta`. Not to
+    be changed while there are such states, or they begin anew: the region refuses then, naming what is gone."""
+
     s3_endpoint_url: str | None = None
     """Address of an S3-compatible server, `http(s)://host[:port]`. Default: AWS. It may hold no credentials (Z5)."""
 

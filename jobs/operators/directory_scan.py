@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import UsageError
+from jobs.graph.annotations import Trigger
 from jobs.graph.declarations import Stream, caller, declare, location_of, user_function
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.operators.sources import Cut, Position, Reach, Replayable, Slice, SlicedSource, Source
@@ -31,6 +32,8 @@ _POLICIES: Mapping[str, tuple[str, ...]] = {
     "on_missing": ("halt", "skip"),
     "on_bad": ("quarantine", "halt"),
     "on_schema": ("quarantine", "halt"),
+    "after": ("keep", "move", "delete"),
+    "after_when": ("retired", "checkpointed"),
 }
 _REFUSED_OPTIONS = ("mode", "columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles")
 
@@ -63,6 +66,10 @@ class DirectoryScan:
         max_bad_ratio: a file of which a larger share of rows is bad is quarantined whole, its good rows included.
         strict: refuse JSON that Spark takes in part: text behind the value, a name twice in an object, several values
             on a line, an array, NaN, half a surrogate pair (I12).
+        after: what becomes of a file once its state is established (V153): `"keep"`, `"move"` to the folder or prefix
+            `move_to`, under its path below `path`, or `"delete"`. A new file takes a new name, or is a changed one.
+        after_when: `"retired"`: when no rewind within the horizon goes back behind it any more; `"checkpointed"`: at
+            once, and a rewind that would read it again is refused unless told `--accept-loss`.
 
     In a periodic region the files that are new at the end of a period are one slice, in the order of the scans that
     found them. A file of a slice that is gone or another one before it was read halts the region there, whatever
@@ -90,6 +97,9 @@ class DirectoryScan:
     on_schema: Literal["quarantine", "halt"] = "quarantine"
     max_bad_ratio: float = 0.5
     strict: bool = True
+    after: Literal["keep", "move", "delete"] = "keep"
+    move_to: str | None = None
+    after_when: Literal["retired", "checkpointed"] = "retired"
 
     def schema_of(self, output: str) -> str | None:
         """Return the DDL of an output's rows as read, None for text."""
@@ -153,6 +163,12 @@ class DirectoryScan:
         elif "://" in self.path:
             scheme = self.path.partition("://")[0]
             yield "PATH", f"files cannot be scanned at {scheme}://", "a path of this machine, or s3://BUCKET/PREFIX"
+        if (self.after == "move") != (self.move_to is not None):
+            yield "MOVE_TO", f"after={self.after!r}, move_to={self.move_to!r}", 'after="move" needs move_to="…"'
+        elif self.move_to is not None and is_object(self.move_to) != is_object(self.path):
+            yield "MOVE_TO", "files do not move between a folder and a bucket", "give a place of the same kind"
+        elif self.move_to is not None and f"{self.move_to.rstrip('/')}/".startswith(f"{self.path.rstrip('/')}/"):
+            yield "MOVE_TO", f"{self.move_to} lies below {self.path}, which is scanned", "give a place beside it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +185,10 @@ class DirectorySource(Source):
         return tuple(self.scan.outputs) if self.scan.outputs else ("",)
 
     def found_wrong(self) -> Iterator[tuple[str, str, str]]:
-        return self.scan.problems()
+        yield from self.scan.problems()
+        if self.scan.after != "keep" and self.consistent and self.consistent.trigger == Trigger.PERIODIC:
+            why = f"after={self.scan.after!r} is for files that are triggers, and here a period's files are one"
+            yield "AFTER_PERIODIC", why, 'leave it out, or trigger="operator-driven"'
 
     def fingerprint(self) -> Any:
         scan = self.scan

@@ -16,6 +16,7 @@ from jobs.errors import DeclarationError, SchemaMismatch, Violation
 from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result, Vectorises
 from jobs.graph.params import Params
 from jobs.operators.aggregate import Aggregate
+from jobs.operators.handled import Handled
 from jobs.operators.lookup import Lookup
 from jobs.operators.sink import Sink
 from jobs.operators.sources import Source
@@ -29,6 +30,7 @@ from jobs.runtime.quarantining import quarantine_table
 from jobs.runtime.shipping import ship_by_value
 from jobs.runtime.taking import empty_rows
 from jobs.runtime.walking import Verdict, verdict_of
+from jobs.state.handler_state import HandlerState
 from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
@@ -78,7 +80,8 @@ class Blueprint:
                 own = KeptState(keys=operator.all_keys, depth=operator.depth)
                 found[self.written_by[operator.name]] = (operator, own, operator.state_class)
             for kept in operator.kept:
-                found[self.kept[operator.name, kept.part]] = (operator, kept, KeyedState)
+                held = HandlerState if isinstance(operator, Handled) else KeyedState
+                found[self.kept[operator.name, kept.part]] = (operator, kept, held)
         return found
 
     def upserts(self) -> tuple[RegionTable, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from jobs.arrow_frames import frame_of
 from jobs.errors import DrainmarkError, OperatorFailed
 from jobs.failpoints import InjectedFailure
 from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Input, Operator, UserFunction, control_part
@@ -16,12 +17,14 @@ from jobs.graph.params import Params
 from jobs.lazy import F
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from jobs.operators.aggregate import Aggregate
     from jobs.operators.lookup import Lookup
     from jobs.operators.sql import SqlOperator
+    from jobs.runtime.hosting import HandlerHost
 
 Made = TypeVar("Made")
 KeptReader = Callable[[Operator, str, "DataFrame | None"], "DataFrame | None"]
@@ -39,6 +42,9 @@ class GroupFrames:
         materialise: see `once`.
         read_lookup: frame of a lookup's table.
         read_statement: text of a SQL operator.
+        collect: see `hosted`.
+        hosts: the handlers of the run, by operator; none while a plan is only analysed.
+        is_run: is a group processed, so that rows may be asked for, or only a plan analysed?
         small: the group's rows are few: one partition is faster than an exchange.
         known_types: column types of the state by aggregate, so that Spark need not be asked for every group.
         made: see `once_a_run`.
@@ -55,6 +61,9 @@ class GroupFrames:
     read_statement: Callable[[str], str]
     read_kept: KeptReader = lambda operator, part, changed: None
     materialise: Callable[[Operator, DataFrame], DataFrame] = lambda operator, frame: frame
+    collect: Callable[[Operator, DataFrame], pa.Table] = lambda operator, frame: frame.toArrow()
+    hosts: Mapping[str, HandlerHost] = field(default_factory=dict)
+    is_run: bool = False
     small: bool = False
     known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     streams: dict[str, DataFrame] = field(default_factory=dict)
@@ -126,6 +135,21 @@ class GroupFrames:
     def once(self, operator: Operator, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that is computed once (H15). The one thing in a step that may start a job."""
         return self.materialise(operator, frame)
+
+    def hosted(self, operator: Operator, frame: DataFrame) -> tuple[pa.Table, pa.Table]:
+        """Give a group's rows to the handler of an operator in this process; see `HandlerHost.step`. Starts a job."""
+        from jobs.runtime.hosting import rows_by_id, untagged
+
+        rows = self.collect(operator, frame)
+        ids = range(self.first_id, self.last_id + 1)
+        return self.hosts[operator.name].step(ids, rows_by_id(rows), untagged(rows.slice(0, 0)))
+
+    def local(self, rows: pa.Table | None, schema: StructType) -> DataFrame:
+        """Return rows of this process as a frame, in one partition where the group is small; None for no rows."""
+        if rows is None or rows.num_rows == 0:
+            return self.session.createDataFrame([], schema)
+        frame = frame_of(self.session, rows, schema)
+        return frame.coalesce(1) if self.small else frame
 
     def state(self, operator: Aggregate, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Return the partials, computed once where they are read twice (H15), and the state rows that their keys had

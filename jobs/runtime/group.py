@@ -24,6 +24,7 @@ from jobs.protocol.manifest import Image, Manifest, StagedFile
 from jobs.runtime.adopting import require_accepted
 from jobs.runtime.blueprint import Blueprint, check_schema, read_lookup, seen_downstream, shares_history
 from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of
+from jobs.runtime.hosting import HandlerHost
 from jobs.runtime.materialising import Materialiser
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
@@ -91,6 +92,7 @@ class GroupWork:
     """One attempt at a group; used once.
 
     Attributes:
+        hosts: by operator, the handlers that run in this process.
         tag: marks the attempt's Spark jobs, so that a time-out can cancel them.
     """
 
@@ -98,6 +100,7 @@ class GroupWork:
     outside: Outside
     group: Group
     states: Mapping[str, KeyedState]
+    hosts: Mapping[str, HandlerHost]
     small: bool
     tag: str
     lookups: dict[str, int] = field(default_factory=dict)
@@ -160,6 +163,9 @@ class GroupWork:
             read_statement=self.outside.statement,
             read_kept=self._kept_before,
             materialise=lambda operator, frame: self._blaming(operator, lambda: materialiser.once(frame)),
+            collect=lambda operator, frame: self._blaming(operator, frame.toArrow),
+            hosts=self.hosts,
+            is_run=True,
             small=self.small,
             known_types=self._state_types(),
             made=self.blueprint.made,

@@ -60,6 +60,7 @@ class Pipeline:
     def stage(self, pending: Sequence[Trigger]) -> None:
         """Assign ids to triggers and begin to stage them as a group; `staged` awaits it."""
         reach(FailPoint.ASSIGN_BEFORE)
+        self.states.begin_group()
         if self.under_way is None:
             self.owner.moved(Event.TRIGGERED)
         first = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, len(pending))
@@ -71,6 +72,7 @@ class Pipeline:
             outside=self.outside,
             group=group,
             states=self.states.handlers,
+            hosts=self.states.hosts,
             small=group.bytes_to_read <= self.small_bytes,
             tag=_tag(group),
         )

@@ -16,10 +16,13 @@ from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import RegionTable, StagedFile
 from jobs.protocol.rows import CheckpointRow
 from jobs.protocol.triggers import Trigger
+from jobs.state.data_stores import DataStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.operators.directory_scan import DirectoryScan
 
 
 class Engine(Protocol):
@@ -200,6 +203,20 @@ class Inputs(Protocol):
         """
 
 
+class DisposableInputs(Inputs, Protocol):
+    """Input files that are ours to move and to delete."""
+
+    def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
+        """Move or delete input files, as the scan says; those that are gone, or are other files now, stay as they are.
+
+        Args:
+            files: uri, identity at the scan, sequence id.
+
+        Returns:
+            how many were moved or deleted.
+        """
+
+
 class Garbage(Protocol):
     """What can be deleted of one table."""
 
@@ -266,6 +283,8 @@ class RegionRegistry(Protocol):
     def by_order(self, region: str, orders: Sequence[int]) -> Sequence[Trigger]: ...
     def mark_skipped(self, region: str, epoch: int, trigger_id: int, sequence_id: int, reason: str) -> None: ...
     def clear_halt_request(self, region: str, epoch: int) -> None: ...
+    def save_cursor(self, region: str, source: str, cursor: str) -> None: ...
+    def load_cursor(self, region: str, source: str) -> str | None: ...
     def clock(self) -> float: ...
 
 
@@ -281,16 +300,18 @@ class Outside:
     """Everything outside the process that a run uses, joined by the control plane.
 
     Attributes:
+        state_store: where the chunks of handlers' checkpoints go; None for their state's tables.
         on_halt: called once a halt is committed, its row being part of the history; may take seconds, never raises.
     """
 
     engine: Engine
     store: RegionStore
-    inputs: Inputs
+    inputs: DisposableInputs
     reach: Reach
     registry: RegionRegistry
     lease: RegionLease
     clock: Callable[[], float]
     statement: Callable[[str], str]
     lookups: Lookups
+    state_store: DataStore | None = None
     on_halt: Callable[[RegionHistory], None] = lambda history: None

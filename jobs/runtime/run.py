@@ -22,6 +22,7 @@ from jobs.errors import (
     Interrupted,
     ResetTimeout,
     Retry,
+    StoreRefused,
     StoreUnavailable,
 )
 from jobs.operators.directory_scan import DirectorySource
@@ -33,6 +34,7 @@ from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.bounded import Bounded, Grace
 from jobs.runtime.collecting import EVERY_SECONDS, collect
 from jobs.runtime.descriptions import classified, described, full_identity, halted_error
+from jobs.runtime.disposing import Disposal
 from jobs.runtime.establishing import Establishing
 from jobs.runtime.maintaining import EVERY_GROUPS, maintain_region
 from jobs.runtime.owner import Identity, RegionOwner, Report
@@ -83,9 +85,11 @@ class RegionRun:
     _collects_at: float = 0.0
     _shown: str | None = None
     _pipeline: Pipeline = field(init=False)
+    _disposal: Disposal = field(init=False)
 
     def __post_init__(self) -> None:
         self.owner = RegionOwner(identity=self.identity, outside=self.outside, report=self._note)
+        self._disposal = Disposal(outside=self.outside, region=self.region, starts=self.blueprint.region.starts)
         self._pipeline = Pipeline(
             blueprint=self.blueprint,
             outside=self.outside,
@@ -131,6 +135,7 @@ class RegionRun:
             raise self._halt(decision.reason, error=error, trigger=error.get("trigger") or self._next_uri())
         self.size = GroupSize(decision.first_group, limit) if isinstance(decision, Proceed) else GroupSize(1, limit)
         self._pipeline.reset()
+        self._dispose()
 
     def groups(self) -> Iterator[GroupReport]:
         """Process groups until nothing is pending; yields after each one is published.
@@ -162,6 +167,7 @@ class RegionRun:
         """Note how the run ended and release the region. Call it once, whatever happened after `claim` began."""
         self._pipeline.leave()
         self._pipeline.states.release()
+        self._pipeline.states.close()
         self.outside.store.drop_copies()
         if isinstance(error, Fenced):
             self.owner.leave()
@@ -236,6 +242,8 @@ class RegionRun:
             self._after_failure(error, triggers)
             return None
         report = self._reported(done)
+        if self._disposal.is_at_once:
+            self._dispose()
         self.size = self.size.after_success()
         self.done_triggers += report.triggers
         self.done_groups += 1
@@ -255,8 +263,10 @@ class RegionRun:
         if self.done_groups % EVERY_GROUPS:
             return
         try:
-            rewritten = maintain_region(self.owner, horizon=self.blueprint.region.parameters.rewind_horizon)
+            rewritten = maintain_region(self.owner, horizon=self._horizon)
             self._collect()
+            self._dispose()
+            self._pipeline.states.retire(max(0, self.owner.history.committed_id - self._horizon))
         except Fenced:
             raise
         except Exception as error:
@@ -264,11 +274,26 @@ class RegionRun:
         else:
             self.report("maintain", {"rewritten": rewritten})
 
+    def _dispose(self) -> None:
+        """Move or delete input files that are done with; what fails is tried again, and costs nobody an attempt."""
+        try:
+            files = self._disposal.catch_up(
+                self.owner.history, published=self.owner.history.committed_id, horizon=self._horizon
+            )
+        except (StoreUnavailable, StoreRefused) as error:
+            self.report("dispose", {"failed": str(error)})
+        else:
+            if files:
+                self.report("dispose", {"files": files})
+
     def _collect(self) -> None:
         if time.monotonic() >= self._collects_at:
             self._collects_at = time.monotonic() + EVERY_SECONDS
-            horizon = self.blueprint.region.parameters.rewind_horizon
-            self.report("collect", collect(self.outside, self.owner.history, horizon=horizon))
+            self.report("collect", collect(self.outside, self.owner.history, horizon=self._horizon))
+
+    @property
+    def _horizon(self) -> int:
+        return self.blueprint.region.parameters.rewind_horizon
 
     # --- failures ---------------------------------------------------------------------------------------------------
 

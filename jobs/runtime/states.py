@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from jobs.graph.operator import KeptState
+from jobs.operators.handled import Handled
 from jobs.protocol.history import RegionHistory
 from jobs.runtime.blueprint import Blueprint
+from jobs.runtime.hosting import HandlerHost, host_of
 from jobs.runtime.ports import Outside
+from jobs.state.handler_state import HandlerState
 from jobs.state.handlers import Frozen, Written
 from jobs.state.keyed import KeyedState
 
@@ -24,11 +27,14 @@ class RegionStates:
 
     Attributes:
         handlers: replaced as a whole by a reset, so that an attempt that was abandoned keeps what it began with.
+        hosts: by operator, the handlers that run in this process; the same objects for the whole run.
     """
 
     blueprint: Blueprint
     outside: Outside
     handlers: Mapping[str, KeyedState] = field(default_factory=dict)
+    hosts: dict[str, HandlerHost] = field(default_factory=dict)
+    _is_begun: bool = False
 
     def reset(self, history: RegionHistory) -> None:
         """Load every state as of the last committed id, all of whose groups are published."""
@@ -36,6 +42,24 @@ class RegionStates:
         self.handlers = {
             name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
         }
+        self._reset_hosts()
+
+    def begin_group(self) -> None:
+        """Have the handlers of this process where the last group left them, whatever an attempt that failed did."""
+        if self._is_begun:
+            self._reset_hosts()
+        self._is_begun = bool(self.hosts)
+
+    def _reset_hosts(self) -> None:
+        for name, (operator, _, _) in self.blueprint.states().items():
+            state = self.handlers[name]
+            if isinstance(operator, Handled) and isinstance(state, HandlerState):
+                if operator.name not in self.hosts:
+                    self.hosts[operator.name] = host_of(operator, self.blueprint, self.outside)
+                host = self.hosts[operator.name]
+                state.take = host.take
+                host.reset(state.chunks())
+        self._is_begun = False
 
     def release(self) -> None:
         """Let go of what Spark keeps of the states; an attempt that was abandoned may still read their files."""
@@ -52,6 +76,7 @@ class RegionStates:
                 staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
                 table = tables[name] = replace(table, files=staging.write(table.rows, "rows"))
             frozen[name] = state.prepare(staged.group.last_id, table.files, table.rows)
+        self._is_begun = False
         return replace(staged, tables=tables, frozen=frozen)
 
     def blocking(self) -> Iterable[str]:
@@ -75,6 +100,18 @@ class RegionStates:
         """Note what became of a group that is committed."""
         for name, state in self.handlers.items():
             state.checkpointed(staged.written.get(name, Written()))
+        for host in self.hosts.values():
+            host.completed(staged.group.last_id)
+
+    def retire(self, through: int) -> None:
+        """Tell the handlers that no rewind goes back to an id or behind it any more (E17)."""
+        for host in self.hosts.values():
+            host.retire(through)
+
+    def close(self) -> None:
+        """End the run for the threads of handlers: they get no more permits."""
+        for host in self.hosts.values():
+            host.context.gate.close()
 
     def keep_copies(self, staged: StagedGroup) -> None:
         """Let go of the local copies that neither the next group nor a drained one's publishing needs."""

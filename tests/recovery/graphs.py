@@ -1,5 +1,5 @@
-"""The graphs of the golden runs with their files and oracles: `log_watch`, and one of ours beside a second region and
-in a region whose checkpoints block."""
+"""The graphs of the golden runs with their files and oracles: `log_watch`, one of ours beside a second region and in a
+region whose checkpoints block, and one of operators in Python."""
 
 from __future__ import annotations
 
@@ -82,6 +82,36 @@ def blocking(nursery: Nursery, master: str, folder: Path) -> Scene:
     return scene
 
 
+def handlers(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """The orders numbered by operators in Python, whose state is chunks."""
+    scene = Scene(
+        nursery=nursery,
+        master=master,
+        folder=folder,
+        app=str(APPS / "handlers.py"),
+        region="handlers/orders",
+        inputs=(str(folder / "orders"),),
+        oracle=tastes_oracle,
+        sinks=("handled_tastes",),
+    )
+    chance = random.Random(13)
+    for number in range(FILES):
+        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+    return scene
+
+
+def tastes_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Return the sink after these files, in plain Python."""
+    tastes: dict[str, set[str]] = defaultdict(set)
+    rows: list[dict[str, Any]] = []
+    for path in files:
+        with path.open(newline="") as file:
+            for customer, item, _ in csv.reader(file):
+                tastes[customer].add(item)
+                rows.append({"customer": customer, "place": len(rows), "items": len(tastes[customer])})
+    return {"handled_tastes": rows}
+
+
 def orders_text(chance: random.Random, count: int = 12) -> str:
     """Return a file of orders, some of no worth, items in any case."""
     names = ("ann", "bob", "cy", "dee", "eve")
@@ -147,7 +177,7 @@ def outer_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, An
 
 
 GRAPHS: Mapping[str, Build] = {
-    "log_watch": log_watch, "two_regions": two_regions, "blocking": blocking, "outer": outer,
+    "log_watch": log_watch, "two_regions": two_regions, "blocking": blocking, "outer": outer, "handlers": handlers,
 }  # fmt: skip
 
 

@@ -1,0 +1,147 @@
+"""`parallel_map`: a slow function over rows, in threads of the driver process, in the order of the rows (E8, V138).
+
+What Streams does with a ThreadedSplit, the function's copies and a join by order: for calls that wait, of services say,
+and not for computing, which Spark does on its workers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, UserFunction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["parallel_map"]
+
+_TAGS = f"{POSITION} struct<block: bigint, row: bigint>, {SEQUENCE_ID} bigint"
+_MOST_THREADS = 256
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelMap(Operator):
+    """A function of one row, called in threads; an output row depends on one input row, so groups may be large."""
+
+    kind: ClassVar[str] = "parallel map"
+    summary: ClassVar[str] = "a slow function over rows in threads of the driver process, order kept"
+    keeps_tags: ClassVar[bool] = True
+
+    function: UserFunction
+    output: str
+    threads: int
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "output": self.output, "function": self.function.source_digest()}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if not 1 <= self.threads <= _MOST_THREADS:
+            yield Violation(
+                rule="THREADS", message=f"{self.name}: threads={self.threads} are none, or too many",
+                operator=self.name, location=self.location, remedy=f"give a number from 1 to {_MOST_THREADS}",
+            )  # fmt: skip
+
+    @functools.cached_property
+    def made(self) -> StructType:
+        """Return the types of the output, tags included."""
+        from pyspark.sql.types import StructType
+
+        return StructType([*StructType.fromDDL(self.output).fields, *StructType.fromDDL(_TAGS).fields])
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        frame = frames.input(self.inputs[0])
+        if not frames.is_run:
+            return frames.local(None, self.made)
+        return frames.local(self.mapped(frames.collect(self, frame), frames.params), self.made)
+
+    def mapped(self, rows: pa.Table, params: Any) -> pa.Table:
+        """Call the function on each row, under a permit each, and join what it gave in the rows' order.
+
+        Returns:
+            the output's columns and the tags; when it returns no permit is held, so that a state may be cut (V131).
+        """
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from jobs.runtime.hosting import in_order
+        from jobs.runtime.permits import PermitGate
+
+        gate, name = PermitGate(), self.function.streams[0]
+        arguments = dict.fromkeys(self.function.params, params)
+        schema = to_arrow_schema(self.made, timezone="UTC")
+
+        def call(row: dict[str, Any]) -> list[Row]:
+            with gate.permit():
+                tags = {SEQUENCE_ID: row.pop(SEQUENCE_ID)}
+                row.pop(POSITION, None)
+                return [{**made, **tags} for made in self._rows(self.function.function(**{name: row}, **arguments))]
+
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="parallel-map") as pool:
+            made = [row for several in pool.map(call, in_order(rows).to_pylist()) for row in several]
+        gate.stop(0.0)
+        placed = [{**row, POSITION: {"block": 0, "row": place}} for place, row in enumerate(made)]
+        return pa.Table.from_pylist(placed, schema=schema)
+
+    def _rows(self, made: Row | Iterable[Row] | None) -> Iterable[Row]:
+        """Return the rows that a call gave.
+
+        Raises:
+            ValueError: one has other columns than declared.
+        """
+        if made is None:
+            return ()
+        rows = [made] if isinstance(made, Mapping) else list(made)
+        wanted = {name for name in self.made.names if name not in (POSITION, SEQUENCE_ID)}
+        for row in rows:
+            if set(row) != wanted:
+                raise ValueError(f"it declares the columns {sorted(wanted)}, and gave {sorted(row)}")
+        return rows
+
+
+def parallel_map(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    output: str,
+    threads: int = 8,
+    name: str | None = None,
+    inputs: Sequence[StreamLike] | None = None,
+) -> Any:
+    """Declare a function of one row that is called in threads:
+
+        @dm.parallel_map(output="host string, country string", threads=32)
+        def located(hosts):                                   # a dict: column -> value
+            return {"host": hosts["host"], "country": ask_the_service(hosts["host"])}
+
+    It runs in the driver process, whose memory holds a group's rows. Slow calls overlap; rows stay in the order of the
+    file. The function must be safe for threads, and keep nothing from row to row: `dm.operator` is for state.
+
+    Args:
+        output: DDL of the rows it returns: one as a dict, several as a list of them, or None.
+        threads: that call it at a time.
+        name: the operator's name; the function's by default.
+        inputs: the stream, instead of the parameter's name.
+    """
+    frame = caller()
+
+    def wrap(wrapped: Callable[..., Any]) -> Stream:
+        called, ports = user_function(wrapped, inputs)
+        operator = ParallelMap(
+            name=name or wrapped.__name__, inputs=ports, location=location_of(frame, wrapped), function=called,
+            output=output, threads=threads,
+        )  # fmt: skip
+        return declare(operator, frame, wrapped)
+
+    return wrap if function is None else wrap(function)

@@ -1,0 +1,385 @@
+"""One handler in the driver process through a run: called id by id, drained, checkpointed, reset (N13–N20, V121).
+
+The order at each id is the protocol's: rows, `drain`, no more permits, then `checkpoint`; or `prepare`, and
+`checkpoint` in the background while the next id is processed. So the state of every id is known, in any grouping.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFailed, ResetTimeout, ResetWanted
+from jobs.failpoints import InjectedFailure
+from jobs.graph.operator import POSITION, SEQUENCE_ID
+from jobs.runtime.region_context import NO_ID, RegionContext
+from jobs.state.callbacks import StateHandler, note_initial_state
+from jobs.state.checkpoints import HEADER, CheckpointReader, CheckpointWriter, Header
+from jobs.state.stored_checkpoints import StoredCheckpoints
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jobs.operators.handled import Handled
+    from jobs.runtime.blueprint import Blueprint
+    from jobs.runtime.ports import Outside
+
+ENTRY, CHUNK, VALUE = "entry", "chunk", "value"
+"""Columns of a handler's state beside `_sequence_id`: its entry, the chunk's index, the chunk (V156, V160)."""
+
+_REMEDY = "look for what holds a permit or the operator's lock, or raise the time-out in @consistent"
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """The checkpoints of a group: those that are finished, in the order of ids, and the one that may be under way."""
+
+    finished: list[CheckpointWriter] = field(default_factory=list)
+    pending: Future[CheckpointWriter] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class HandlerHost:
+    """Hosts one handler.
+
+    Attributes:
+        entry: name of the operator's checkpoints, `APP/OPERATOR` (V159).
+        make: makes the handler, once.
+        context: what the handler is told; its gate and its ways out are bound here.
+        schema: of the output, without tags.
+        stored: where chunks go; None where they are rows of the state's table.
+    """
+
+    entry: str
+    make: Callable[[], StateHandler]
+    context: RegionContext
+    schema: pa.Schema
+    stored: StoredCheckpoints | None = None
+    handler: StateHandler = field(init=False)
+    _sent: list[pa.Table] = field(default_factory=list)
+    _life: int = 0
+    _is_fresh: bool = True
+    _header: Header | None = None
+    _group: Checkpoints = field(default_factory=Checkpoints)
+    _under_way: Future[CheckpointWriter] | None = None
+    _wanted: ResetWanted | None = None
+
+    def __post_init__(self) -> None:
+        self.handler = self.make()
+        note_initial_state(self.handler)
+        self.context.gate.lock = self.handler.lock
+        self.context.send = self._send
+        self.context.want_reset = self._note_wanted
+        with suppress(AttributeError):  # a class with slots gets it in `process` alone
+            self.handler.context = self.context  # type: ignore[attr-defined]
+
+    # --- a group -----------------------------------------------------------------------------------------------------
+
+    def step(self, ids: Iterable[int], rows: Mapping[int, pa.Table], nothing: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Process the ids of a group in order, each with its rows, and checkpoint each.
+
+        Args:
+            nothing: the rows of an id that has none.
+
+        Returns:
+            the output, with its tags; and the changes of the state, without those of a last checkpoint that is still
+            under way: `take` has it.
+
+        Raises:
+            ResetWanted, DrainTimeout, Interrupted, Exception: nothing of the group counts; `reset` comes next.
+        """
+        life, group = self._life, Checkpoints()
+        outputs = []
+        for number in ids:
+            self._process(life, number, rows.get(number, nothing))
+            outputs.append(self._establish(life, number, group))
+        if group.pending is not None and group.pending.done():
+            self._settle(life, group)
+        self._group = group
+        return self._joined(outputs), self.changes_of(group.finished)
+
+    def _process(self, life: int, number: int, rows: pa.Table) -> None:
+        with self.context.gate.permit(), self._locked(life):
+            self.context.sequence_id = number
+            self._is_fresh = False
+            made = self.handler.process(rows, self.context)  # type: ignore[attr-defined]
+            for table in _tables(made):
+                self._send(table)
+
+    def _establish(self, life: int, number: int, group: Checkpoints) -> pa.Table:
+        """Drain, freeze and checkpoint; return what was submitted up to here (V130, V131, N13, N14)."""
+        gate, seconds = self.context.gate, self.context.drain_timeout
+        if not gate.drain(lambda: self._drain(life), seconds):
+            raise self._late(DrainTimeout, "a permit was not given back", seconds)
+        self._settle(life, group)  # one frozen version at a time (E15)
+        with self._locked(life):
+            output = self._taken(number)
+            writer = CheckpointWriter(sequence_id=number, previous=self._header)
+            if self.handler.non_blocking:
+                self.handler.prepare_for_non_blocking_checkpoint(number)
+                self._under_way = group.pending = _in_background(lambda: self._written(writer))
+            else:
+                group.finished.append(self._written(writer))
+                self._header = writer.finish()
+            self.context.reset_attempt = NO_ID
+        gate.resume()
+        return output
+
+    def _drain(self, life: int) -> None:
+        with self._locked(life):
+            self.handler.drain()
+
+    def _written(self, writer: CheckpointWriter) -> CheckpointWriter:
+        with self._blaming("checkpoint"):
+            self.handler.checkpoint(writer)
+        writer.finish()
+        return writer
+
+    def _settle(self, life: int, group: Checkpoints) -> None:
+        """Await the checkpoint that is under way, of this group or of the one before: the next is compared with it."""
+        under_way = self._under_way
+        if under_way is None:
+            return
+        writer = under_way.result()
+        with self._locked(life):  # who was given up while it waited must not touch what was reset
+            self._under_way, self._header = None, writer.finish()
+        if group.pending is under_way:
+            group.finished.append(writer)
+            group.pending = None
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------
+
+    def take(self) -> Callable[[], pa.Table]:
+        """Return what is to be done before the group that was just drained is committed (see `Late`)."""
+        group, self._group = self._group, Checkpoints()
+
+        def finish() -> pa.Table:
+            late = [group.pending.result()] if group.pending is not None else []
+            if self.stored is not None:
+                self.stored.save([*group.finished, *late])
+            return self.changes_of(late)
+
+        return finish
+
+    def changes_of(self, writers: Sequence[CheckpointWriter]) -> pa.Table:
+        """Return the rows of the state's table that checkpoints make: headers, and chunks that changed."""
+        import pyarrow as pa
+
+        rows: list[tuple[int, bytes, int]] = []
+        for writer in writers:
+            rows.append((HEADER, writer.finish().to_bytes(), writer.sequence_id))
+            if self.stored is None:
+                rows += [(index, chunk, writer.sequence_id) for index, chunk in sorted(writer.changed.items())]
+        chunks, values, ids = zip(*rows, strict=True) if rows else ((), (), ())
+        return pa.table({
+            ENTRY: pa.array([self.entry] * len(rows), pa.string()), CHUNK: pa.array(chunks, pa.int64()),
+            VALUE: pa.array(values, pa.binary()), SEQUENCE_ID: pa.array(ids, pa.int64()),
+        })  # fmt: skip
+
+    def reset(self, chunks: Mapping[int, bytes]) -> None:
+        """Bring the handler back to a state (N5, N11).
+
+        Args:
+            chunks: of the state at the last committed id, by index; none where there is none.
+
+        Raises:
+            ResetTimeout: a thread kept its permit, or the lock.
+            CheckpointUnreadable: see `Checkpoint.read`.
+        """
+        seconds, until = self.context.reset_timeout, time.monotonic() + self.context.reset_timeout
+        self._life += 1
+        if not self.context.gate.stop(seconds):
+            raise self._late(ResetTimeout, "a permit was not given back", seconds)
+        self._give_up(until)
+        if not self.handler.lock.acquire(timeout=max(0.0, until - time.monotonic())):
+            raise self._late(ResetTimeout, "the lock was not given back", seconds)
+        try:
+            self._restore(chunks)
+        finally:
+            self.handler.lock.release()
+        self.context.reset_attempt += 1
+        self.context.sequence_id = (self._header.sequence_id if self._header else 0) + 1
+        self.context.gate.resume(after_reset=True)
+
+    def _give_up(self, until: float) -> None:
+        """Await a checkpoint in the background, which reads what is to be reset; what came of it counts no more."""
+        under_way, self._under_way, self._group = self._under_way, None, Checkpoints()
+        if under_way is not None and wait([under_way], max(0.0, until - time.monotonic())).not_done:
+            raise self._late(ResetTimeout, "a checkpoint did not end", self.context.reset_timeout)
+
+    def _restore(self, chunks: Mapping[int, bytes]) -> None:
+        self._sent.clear()
+        self._wanted = None
+        self._header = Header.from_bytes(chunks[HEADER]) if chunks else None
+        stored = self.stored
+        if self._header is not None:
+            fetch = stored.chunk if stored is not None else lambda index, at: chunks[index]
+            with self._blaming("reset"):
+                self.handler.reset(CheckpointReader(header=self._header, fetch=fetch))
+        elif not self._is_fresh:
+            with self._blaming("reset_to_initial_state"):
+                self.handler.reset_to_initial_state()
+        if stored is not None:
+            stored.withdraw(self._header.sequence_id if self._header is not None else 0)
+        self._is_fresh = self._header is None
+
+    def completed(self, sequence_id: int) -> None:
+        """Note that the whole region has a state; told to starts (N20)."""
+        self.context.gate.completed()
+        if self.context.is_start_of_region:
+            with self.handler.lock, self._blaming("region_checkpointed"):
+                self.handler.region_checkpointed(sequence_id)
+
+    def retire(self, through: int) -> None:
+        """Retire the checkpoints that no rewind reaches any more (E17, V163)."""
+        with self.handler.lock, self._blaming("retire_checkpoint"):
+            self.handler.retire_checkpoint(through)
+        if self.stored is not None:
+            self.stored.retire(through)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self, life: int) -> Iterator[None]:
+        """Hold the operator's lock; who was given up while it waited, or worked, gets no further."""
+        seconds = self.context.drain_timeout
+        if not self.handler.lock.acquire(timeout=seconds):
+            raise self._late(DrainTimeout, "the lock was not given back", seconds)
+        try:
+            if life != self._life:
+                raise Interrupted("the group was abandoned", operator=self.context.operator)
+            if self._wanted is not None:
+                raise self._wanted
+            yield
+        finally:
+            self.handler.lock.release()
+
+    @contextmanager
+    def _blaming(self, callback: str) -> Iterator[None]:
+        """Blame the operator for what a callback raises where no operator is being run."""
+        try:
+            yield
+        except (DrainmarkError, InjectedFailure):
+            raise
+        except Exception as error:
+            raise OperatorFailed(
+                f"operator {self.context.operator!r} failed in {callback}(): {type(error).__name__}: {error}",
+                operator=self.context.operator, location=self.context.location,
+                remedy="mend the class, then: drainmark resume REGION",
+            ) from error  # fmt: skip
+
+    def _send(self, rows: pa.Table) -> None:
+        lacking = [name for name in self.schema.names if name not in rows.column_names]
+        if lacking or rows.num_columns != len(self.schema.names):
+            raise ValueError(f"it declares the columns {self.schema.names}, and gave {rows.column_names}")
+        self._sent.append(rows.select(self.schema.names).cast(self.schema))
+
+    def _note_wanted(self, wanted: ResetWanted) -> None:
+        self._wanted = wanted
+
+    def _taken(self, number: int) -> pa.Table:
+        """Return what was sent since the last state, tagged: the place is the order of sending."""
+        import pyarrow as pa
+
+        sent, self._sent = self._sent, []
+        rows = pa.concat_tables([self.schema.empty_table(), *sent])
+        count = rows.num_rows
+        place = [pa.array([0] * count, pa.int64()), pa.array(range(count), pa.int64())]
+        rows = rows.append_column(POSITION, pa.StructArray.from_arrays(place, ["block", "row"]))
+        return rows.append_column(SEQUENCE_ID, pa.array([number] * count, pa.int64()))
+
+    def _joined(self, outputs: Sequence[pa.Table]) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.concat_tables(outputs)
+
+    def _late(self, kind: type[DrainmarkError], what: str, seconds: float) -> DrainmarkError:
+        return kind(
+            f"{self.entry}: {what} within {seconds:g} s", operator=self.context.operator,
+            location=self.context.location, remedy=_REMEDY,
+        )  # fmt: skip
+
+
+def host_of(operator: Handled, blueprint: Blueprint, outside: Outside) -> HandlerHost:
+    """Return a host with a new handler of an operator."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    region, parameters = blueprint.region, blueprint.region.parameters
+    entry = f"{blueprint.application}/{operator.name}"
+    context = RegionContext(
+        region=region.name,
+        index=region.operators.index(operator),
+        is_start_of_region=operator in region.starts,
+        is_end_of_region=operator in region.ends,
+        is_trigger_operator=False,
+        drain_timeout=parameters.drain_timeout.total_seconds(),
+        reset_timeout=parameters.reset_timeout.total_seconds(),
+        params=blueprint.params,
+        consistent_ports=tuple(not port.autonomous for port in operator.inputs),
+        operator=operator.name,
+        location=operator.location,
+    )
+    return HandlerHost(
+        entry=entry,
+        make=operator.handler_class,
+        context=context,
+        schema=to_arrow_schema(StructType.fromDDL(operator.output), timezone="UTC"),
+        stored=StoredCheckpoints(outside.state_store.create(entry)) if outside.state_store is not None else None,
+    )
+
+
+def rows_by_id(rows: pa.Table) -> dict[int, pa.Table]:
+    """Return the rows of each id, without their tags, in the order of their positions."""
+    import numpy as np
+
+    if rows.num_rows == 0:
+        return {}
+    ordered = in_order(rows)
+    numbers, starts = np.unique(ordered[SEQUENCE_ID].to_numpy(), return_index=True)
+    ends, rows = [*starts[1:], rows.num_rows], untagged(ordered)
+    return {int(n): rows.slice(start, end - start) for n, start, end in zip(numbers, starts, ends, strict=True)}
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Return rows by sequence id and position."""
+    import numpy as np
+
+    ranks = [rows[SEQUENCE_ID].to_numpy()]
+    if POSITION in rows.column_names and rows.num_rows:
+        position = rows[POSITION].combine_chunks()
+        ranks = [position.field("row").to_numpy(), position.field("block").to_numpy(), *ranks]
+    return rows.take(np.lexsort(ranks))
+
+
+def untagged(rows: pa.Table) -> pa.Table:
+    """Return rows without sequence id and position."""
+    return rows.drop_columns([name for name in (SEQUENCE_ID, POSITION) if name in rows.column_names])
+
+
+def _tables(made: Any) -> Iterator[pa.Table]:
+    """Yield what `process` returned: nothing, one table, or several."""
+    import pyarrow as pa
+
+    if made is None:
+        return
+    for table in [made] if isinstance(made, pa.Table | pa.RecordBatch) else made:
+        yield pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+
+
+def _in_background(action: Callable[[], CheckpointWriter]) -> Future[CheckpointWriter]:
+    future: Future[CheckpointWriter] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(action())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name="handler-checkpoint").start()
+    return future

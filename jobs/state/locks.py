@@ -1,0 +1,41 @@
+"""The lock of an operator: who changes its state holds it, be it the tuple handler, a callback or a thread (V121)."""
+
+from __future__ import annotations
+
+import threading
+
+
+class OperatorLock:
+    """An operator's lock, for its handler and its own threads; may be taken again by who has it (V121)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def acquire(self, timeout: float = -1) -> bool:
+        """Take the lock; False where it could not be had within so many seconds."""
+        if not self._lock.acquire(timeout=timeout):
+            return False
+        self._owner = threading.get_ident()
+        self._depth += 1
+        return True
+
+    def release(self) -> None:
+        if self.is_mine:
+            self._depth -= 1
+            if not self._depth:
+                self._owner = None
+        self._lock.release()
+
+    @property
+    def is_mine(self) -> bool:
+        """Has the calling thread got it?"""
+        return self._owner == threading.get_ident()
+
+    def __enter__(self) -> OperatorLock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -1,0 +1,318 @@
+"""One suite over every two-level store, and the checkpoints of an operator in each of them (V155–V163, E17)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from places import BUCKET, store_at
+
+from jobs import failpoints
+from jobs.errors import CheckpointUnreadable, ObjectMissing, ValueTooLarge
+from jobs.failpoints import InjectedFailure, StorePoint
+from jobs.state.checkpoints import CheckpointReader, CheckpointWriter, Header
+from jobs.state.data_stores import VALUE_LIMIT, DataStore
+from jobs.state.stored_checkpoints import StoredCheckpoints
+from resources.data_stores import DirectoryDataStore, S3DataStore, data_store_of
+from resources.delta_store import DeltaDataStore
+from resources.settings import Settings
+
+LIMIT = 4096
+CHUNK = 16
+Opener = Callable[[], DataStore]
+
+
+@pytest.fixture(params=["delta", "directory", "s3"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    """Open the same empty store, as often as asked: each time as another process would."""
+    if request.param == "delta":
+        return lambda: DeltaDataStore(tmp_path / "states", LIMIT)
+    if request.param == "directory":
+        return lambda: DirectoryDataStore(tmp_path / "states", LIMIT)
+    server, _ = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_credentials")
+    store_at(server).client.create_bucket(Bucket=BUCKET)
+    prefix = uuid.uuid4().hex
+    return lambda: S3DataStore(store_at(server), BUCKET, prefix, LIMIT)
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
+
+
+# --- entries and pairs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("V156", "V157", "V159")
+def test_entries_are_made_found_and_deleted_by_name(opened: Opener) -> None:
+    store = opened()
+    names = ["app/counter", "app/counter/2", "app-counter", "Ä ö/../.. \n", "x" * 300]
+    for name in names:
+        assert not store.exists(name)
+        store.create(name).put(b"who", name.encode())
+    again = opened()
+    assert [again.create(name).get(b"who").decode() for name in names] == names, "names do not run into each other"
+    again.delete(names[0])
+    assert not opened().exists(names[0])
+    assert all(opened().exists(name) for name in names[1:])
+    again.delete(names[0])
+    again.delete("never was")
+
+
+@pytest.mark.seed("V156", "V157")
+def test_pairs_are_put_got_and_deleted_by_key(opened: Opener) -> None:
+    entry = opened().create("app/op")
+    keys = [b"1.0", b"head", b"", b"\x00\xff/..", b"UPPER", b"upper", b"k" * 500, b"a.part", b"x-00"]
+    for key in keys:
+        assert not entry.exists(key)
+        with pytest.raises(KeyError):
+            entry.get(key)
+    entry.put_all({key: b"of " + key for key in keys})
+    found = opened().create("app/op")
+    assert [found.get(key) for key in keys] == [b"of " + key for key in keys]
+    found.put(b"1.0", b"")
+    assert entry.get(b"1.0") == b""
+    entry.delete_all([b"head", b"not there"])
+    assert [key for key in keys if not found.exists(key)] == [b"head"]
+    found.put(b"head", b"again")
+    assert opened().create("app/op").get(b"head") == b"again"
+
+
+@pytest.mark.seed("V156")
+def test_a_value_above_the_limit_is_refused_whole(opened: Opener) -> None:
+    entry = opened().create("app/op")
+    entry.put(b"fits", b"x" * LIMIT)
+    with pytest.raises(ValueTooLarge):
+        entry.put_all({b"small": b"x", b"large": b"x" * (LIMIT + 1)})
+    assert not entry.exists(b"small")
+    assert entry.get(b"fits") == b"x" * LIMIT
+
+
+@pytest.mark.seed("V163")
+def test_an_entry_made_anew_is_empty_and_old_handles_see_nothing(opened: Opener) -> None:
+    old = opened().create("app/op")
+    old.put(b"key", b"old")
+    opened().delete("app/op")
+    for use in (lambda: old.get(b"key"), lambda: old.put(b"key", b"zombie"), lambda: old.delete(b"key")):
+        with pytest.raises(ObjectMissing):
+            use()
+    new = opened().create("app/op")
+    assert not new.exists(b"key")
+    with pytest.raises(ObjectMissing):
+        old.put(b"key", b"zombie")
+    assert not opened().create("app/op").exists(b"key")
+
+
+@pytest.mark.seed("V158", "V161")
+def test_several_write_at_once(opened: Opener) -> None:
+    """Operators of one application share a store; each has its entry."""
+    def write(name: str) -> None:
+        entry = opened().create(name)
+        for number in range(4):
+            entry.put_all({b"%d" % number: name.encode(), b"last": b"%d" % number})
+
+    names = [f"app/op{number}" for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, names))
+    store = opened()
+    for name in names:
+        entry = store.create(name)
+        assert [entry.get(b"%d" % number) for number in range(4)] == [name.encode()] * 4
+        assert entry.get(b"last") == b"3"
+
+
+def test_a_setting_chooses_the_store(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home", project_root=tmp_path)
+    assert isinstance(data_store_of("states", settings), DirectoryDataStore)
+    assert isinstance(data_store_of("delta://states", settings), DeltaDataStore)
+    found = data_store_of("s3://bucket/some/prefix", settings)
+    assert isinstance(found, S3DataStore)
+    assert (found.bucket, found.prefix, found.value_limit) == ("bucket", "some/prefix", VALUE_LIMIT)
+
+
+def test_delta_rewrites_what_counts(tmp_path: Path) -> None:
+    """V163: what is deleted leaves the disk, and the number of files stays bounded."""
+    store = DeltaDataStore(tmp_path / "states", LIMIT)
+    entry = store.create("app/op")
+    for number in range(70):
+        entry.put(b"counter", b"%d" % number * 100)
+    assert entry.get(b"counter") == b"69" * 100
+    assert store.create("app/op").get(b"counter") == b"69" * 100
+    assert len(list((tmp_path / "states").rglob("*.parquet"))) < 20
+
+
+# --- checkpoints in them ---------------------------------------------------------------------------------------------
+
+
+def written(number: int, values: Sequence[object], previous: Header | None = None) -> CheckpointWriter:
+    writer = CheckpointWriter(sequence_id=number, previous=previous, chunk_bytes=CHUNK)
+    for value in values:
+        writer.write(value)
+    writer.finish()
+    return writer
+
+
+def content(number: int) -> list[object]:
+    """Values of which the first chunks never change, and the number of chunks does."""
+    return [b"the same in every one", number, "x" * (number % 5 * 20)]
+
+
+def chain(numbers: Sequence[int], previous: Header | None = None) -> list[CheckpointWriter]:
+    found = []
+    for number in numbers:
+        found.append(written(number, content(number), previous))
+        previous = found[-1].finish()
+    return found
+
+
+def values(reader: CheckpointReader) -> list[object]:
+    found = []
+    while not reader.is_at_end:
+        found.append(reader.read())
+    return found
+
+
+def checkpoints(opened: Opener) -> StoredCheckpoints:
+    return StoredCheckpoints(opened().create("app/op"))
+
+
+@pytest.mark.seed("V120", "V160")
+def test_every_id_is_read_back(opened: Opener) -> None:
+    stored = checkpoints(opened)
+    first = chain([3, 4, 7])
+    stored.save(first)
+    stored.save(chain([9], first[-1].finish()))
+    again = checkpoints(opened)
+    assert {number: values(again.load(number)) for number in (3, 4, 7, 9)} == {n: content(n) for n in (3, 4, 7, 9)}
+    with pytest.raises(CheckpointUnreadable):
+        again.load(5)
+    assert first[1].finish().written_at[0] == 3, "a chunk that did not change is stored once"
+
+
+@pytest.mark.seed("E17", "V163", "N12")
+def test_retiring_an_id_retires_all_below_it(opened: Opener) -> None:
+    """The state at that id stays, with the chunks that were written long before it."""
+    stored = checkpoints(opened)
+    stored.save(chain([1, 2, 3, 5, 8]))
+    assert stored.retire(4) == 2
+    again = checkpoints(opened)
+    assert again.retire(4) == 0
+    for number in (1, 2):
+        with pytest.raises(CheckpointUnreadable):
+            again.load(number)
+    assert {number: values(again.load(number)) for number in (3, 5, 8)} == {n: content(n) for n in (3, 5, 8)}
+    assert again.entry.exists(b"1.1"), "a chunk that the kept ones refer to"
+    assert not again.entry.exists(b"1.3")
+    different = written(9, ["nothing of the others"], again.load(8).header)
+    again.save([different])
+    assert again.retire(9) == 3
+    assert not any(again.entry.exists(b"%d.%d" % (number, chunk)) for number in (1, 2, 3, 5, 8) for chunk in range(9))
+    assert values(checkpoints(opened).load(9)) == ["nothing of the others"]
+
+
+@pytest.mark.seed("V163", "E16")
+@pytest.mark.parametrize("to", [0, 1, 2, 3])
+def test_what_is_rewound_is_withdrawn(opened: Opener, to: int) -> None:
+    stored = checkpoints(opened)
+    made = chain([1, 2, 3])
+    stored.save(made)
+    again = checkpoints(opened)
+    again.withdraw(to)
+    previous = again.load(to).header if to else None
+    for number in (1, 2, 3):
+        assert again.entry.exists(b"%d.0" % number) == (number <= to)
+    again.save(chain([6], previous))
+    assert values(checkpoints(opened).load(6)) == content(6)
+    assert checkpoints(opened).retire(6) == to
+    assert values(checkpoints(opened).load(6)) == content(6)
+
+
+@pytest.mark.seed("V158", "V167")
+@pytest.mark.parametrize("point", list(StorePoint), ids=str)
+def test_a_crash_between_two_writes_leaves_the_last_state(opened: Opener, point: StorePoint) -> None:
+    """Chunks first, the header last; what was begun is finished or gone after the next opening, and nothing is left."""
+    stored = checkpoints(opened)
+    made = chain([1, 2])
+    stored.save(made)
+    failpoints.arm(f"{point.value}:raise")
+    with pytest.raises(InjectedFailure):
+        stored.retire(2) if point is StorePoint.RETIRE_BEFORE else stored.save(chain([3], made[-1].finish()))
+    again = checkpoints(opened)
+    assert values(again.load(2)) == content(2)
+    is_whole = point is StorePoint.CHUNKS_AFTER
+    if is_whole:
+        assert values(again.load(3)) == content(3)
+    else:
+        with pytest.raises(CheckpointUnreadable):
+            again.load(3)
+    again.withdraw(2)
+    assert not any(again.entry.exists(b"3.%d" % chunk) for chunk in range(9))
+    again.save(chain([4], made[-1].finish()))
+    again.retire(4)
+    final = checkpoints(opened)
+    assert values(final.load(4)) == content(4)
+    assert not any(final.entry.exists(b"%d.0" % number) for number in (1, 2, 3))
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from jobs import failpoints
+from jobs.state.checkpoints import CheckpointWriter
+from jobs.state.stored_checkpoints import StoredCheckpoints
+from resources.data_stores import DirectoryDataStore
+
+entry = DirectoryDataStore(Path(sys.argv[1]), 4096).create("app/op")
+writer = CheckpointWriter(sequence_id=3, chunk_bytes=16)
+writer.write("y" * 100)
+writer.finish()
+failpoints.arm(sys.argv[2])
+StoredCheckpoints(entry).save([writer])
+"""
+
+
+@pytest.mark.seed("V167")
+@pytest.mark.parametrize("point", [StorePoint.CHUNKS_BEFORE, StorePoint.CHUNKS_WRITTEN, StorePoint.CHUNKS_AFTER])
+def test_a_killed_process_leaves_the_last_state(tmp_path: Path, point: StorePoint) -> None:
+    def open_it() -> DataStore:
+        return DirectoryDataStore(tmp_path, LIMIT)
+
+    checkpoints(open_it).save(chain([1, 2]))
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), f"{point.value}:kill"], check=False)
+    assert killed.returncode == -9
+    again = checkpoints(open_it)
+    assert values(again.load(2)) == content(2)
+    again.withdraw(2)
+    again.save(chain([4]))
+    left = sorted(path.name for path in next(tmp_path.iterdir()).iterdir())
+    assert not [name for name in left if name.startswith("3.") or name.endswith(".part")]
+
+
+@pytest.mark.seed("V157", "V160")
+@pytest.mark.parametrize("lost", ["gone", "damaged", "header"])
+def test_damage_is_found(opened: Opener, lost: str) -> None:
+    stored = checkpoints(opened)
+    stored.save(chain([1]))
+    if lost == "gone":
+        stored.entry.delete(b"1.2")
+    else:
+        stored.entry.put(b"1.2" if lost == "damaged" else b"1.0", b"nonsense")
+    with pytest.raises(CheckpointUnreadable):
+        values(checkpoints(opened).load(1))
+
+
+@pytest.mark.seed("V163")
+def test_the_entry_goes_with_the_job(opened: Opener) -> None:
+    stored = checkpoints(opened)
+    stored.save(chain([1, 2]))
+    opened().delete("app/op")
+    assert not opened().exists("app/op")
+    fresh = checkpoints(opened)
+    with pytest.raises(CheckpointUnreadable):
+        fresh.load(2)

@@ -1,0 +1,239 @@
+"""What was frozen reads as it was, whatever is changed since, through whatever handle (N16, N25–N28, V118)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from jobs.state.cow import CowDict, CowList, CowSet
+from jobs.state.encoding import encode
+from jobs.state.freezing import Copied, SerialisedCopy
+
+KEYS = st.one_of(st.sampled_from("abcdef"), st.integers(-2, 40), st.tuples(st.sampled_from("xy"), st.integers(0, 3)))
+LEAVES = st.one_of(st.none(), st.integers(), st.text(max_size=3), st.binary(max_size=3))
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=4), st.sets(st.integers(0, 9), max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def plain(value: Any) -> Any:
+    """Return builtin containers, deeply."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, str | bytes):
+        return value
+    if isinstance(value, tuple):
+        return tuple(plain(item) for item in value)
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    if isinstance(value, Set):
+        return set(value)
+    return value
+
+
+def written(value: Any) -> bytes:
+    """Return the bytes that a checkpoint holds of a value."""
+    pieces: list[bytes] = []
+    encode(value, pieces.append)
+    return b"".join(pieces)
+
+
+class Frozen(RuleBasedStateMachine):
+    """A CowDict beside a dict that is copied deeply at each freeze."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map: CowDict[Any, Any] = CowDict()
+        self.model: dict[Any, Any] = {}
+        self.frozen: Mapping[Any, Any] | None = None
+        self.expected: dict[Any, Any] = {}
+        self.bytes = b""
+        self.handles: list[tuple[Any, Any]] = []
+
+    @rule(key=KEYS, value=VALUES)
+    def set(self, key: Any, value: Any) -> None:
+        self.map[key] = value
+        self.model[key] = copy.deepcopy(value)
+
+    @rule(key=KEYS, value=st.integers())
+    def append(self, key: Any, value: int) -> None:
+        if isinstance(self.model.setdefault(key, []), list):
+            self.model[key].append(value)
+        if isinstance(found := self.map.setdefault(key, []), CowList):
+            found.append(value)
+
+    @rule(key=KEYS)
+    def delete(self, key: Any) -> None:
+        assert (self.map.pop(key, None) is None) == (self.model.pop(key, None) is None)
+
+    @rule(first=st.integers(0, 900), count=st.integers(1, 60))
+    def many(self, first: int, count: int) -> None:
+        """Buckets are split."""
+        for number in range(first, first + count):
+            self.map[number] = number
+            self.model[number] = number
+
+    @rule(key=KEYS)
+    def take_a_handle(self, key: Any) -> None:
+        value = self.map.get(key)
+        if isinstance(value, CowDict | CowList | CowSet):
+            self.handles.append((value, self.model[key]))
+
+    @precondition(lambda self: self.handles)
+    @rule(which=st.integers(0, 99), key=KEYS, value=VALUES)
+    def change_in_place(self, which: int, key: Any, value: Any) -> None:
+        handle, model = self.handles[which % len(self.handles)]
+        if isinstance(handle, CowDict):
+            handle[key] = value
+            model[key] = copy.deepcopy(value)
+            self.handles.append((handle[key], model[key])) if isinstance(handle[key], CowDict | CowList) else None
+        elif isinstance(handle, CowSet):
+            handle ^= {1, 2}
+            model ^= {1, 2}
+        elif handle and isinstance(value, int):
+            handle[0] = value
+            model[0] = value
+        else:
+            handle.append(value)
+            model.append(copy.deepcopy(value))
+
+    @rule()
+    def change_while_iterating(self) -> None:
+        for key, value in self.map.items():
+            if isinstance(value, CowList):
+                value.append(key)
+                self.model[key].append(key)
+
+    @rule()
+    def freeze(self) -> None:
+        self.frozen = self.map.freeze()
+        self.expected = copy.deepcopy(self.model)
+        self.bytes = written(self.frozen)
+
+    @precondition(lambda self: self.frozen is not None)
+    @rule()
+    def thaw(self) -> None:
+        old, self.frozen = self.frozen, None
+        self.map.thaw()
+        with pytest.raises(RuntimeError):
+            list(old or ())
+
+    @invariant()
+    def the_map_is_as_a_dict(self) -> None:
+        assert plain(self.map) == self.model
+        assert len(self.map) == len(self.model)
+
+    @invariant()
+    def what_is_frozen_is_as_it_was(self) -> None:
+        if self.frozen is not None:
+            assert plain(self.frozen) == self.expected
+            assert len(self.frozen) == len(self.expected)
+            assert all(key in self.frozen for key in self.expected)
+            assert written(self.frozen) == self.bytes
+
+
+TestFrozen = Frozen.TestCase
+TestFrozen.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestFrozen.pytestmark = [pytest.mark.seed("N16", "N27", "N28", "V118")]
+
+
+@pytest.mark.seed("N27")
+@given(touched=st.sets(st.integers(0, 19_999), max_size=20))
+@settings(max_examples=20, deadline=None)
+def test_what_is_copied_is_what_was_touched(touched: set[int]) -> None:
+    """The memory that a freeze costs is a bucket a change, whatever the size of the map."""
+    counts = CowDict({number: number for number in range(20_000)})
+    frozen = counts.freeze()
+    for number in touched:
+        counts[number] = -1
+    kept = counts._noted()
+    copied = sum(len(bucket) for bucket in kept[2].values()) if kept else 0
+    assert len(touched) <= copied <= 64 * len(touched) or not touched
+    assert sum(frozen.values()) == sum(range(20_000))
+    counts.thaw()
+    assert counts._kept is None
+
+
+@pytest.mark.seed("N14", "N27")
+def test_another_thread_reads_what_is_frozen_while_the_map_changes() -> None:
+    counts = CowDict({number: [number] for number in range(5_000)})
+    expected = written({number: [number] for number in CowDict(dict.fromkeys(range(5_000)))})
+    for _ in range(5):
+        frozen = counts.freeze()
+        found: list[bytes] = []
+        reader = threading.Thread(target=lambda seen=frozen, into=found: into.append(written(seen)))  # type: ignore[misc]
+        reader.start()
+        changes = itertools.cycle(range(5_000))
+        for step in range(50_000):
+            number = next(changes)
+            counts[number].append(step)
+            counts[5_000 + step % 997] = step
+            if not reader.is_alive():
+                break
+        reader.join()
+        assert found == [expected]
+        for number in list(counts):
+            if number >= 5_000:
+                del counts[number]
+            else:
+                counts[number] = [number]
+        shrunk = CowDict(counts)
+        expected = written(counts)
+        assert plain(shrunk) == plain(counts)
+
+
+class Mutable:
+    """Nobody sees its changes."""
+
+
+@dataclass(frozen=True)
+class Holds:
+    inside: Any
+
+
+@pytest.mark.parametrize("value", [bytearray(b"x"), Mutable(), Holds([1]), (Mutable(),)], ids=repr)
+def test_what_changes_unseen_is_not_taken(value: Any) -> None:
+    with pytest.raises(TypeError):
+        CowDict({"a": value})
+    assert CowDict({"a": Holds((1, "b"))})["a"].inside == (1, "b")
+
+
+def test_only_the_outermost_map_is_frozen() -> None:
+    outer: CowDict[str, Any] = CowDict({"a": {"b": 1}})
+    with pytest.raises(RuntimeError):
+        outer["a"].freeze()
+    other: CowDict[str, Any] = CowDict({"c": outer["a"]})
+    other["c"]["b"] = 2
+    assert outer == {"a": {"b": 1}}, "a container is in one map"
+
+
+@pytest.mark.seed("N25", "N26")
+@pytest.mark.parametrize(
+    "made",
+    [Copied, lambda value: SerialisedCopy(value, written, lambda content: content)],
+    ids=["copied", "serialised"],
+)
+@given(value=st.dictionaries(KEYS, VALUES, max_size=5), key=KEYS)
+@settings(max_examples=40, deadline=None)
+def test_a_copy_is_of_the_moment_it_was_made(made: Callable[[Any], Any], value: dict[Any, Any], key: Any) -> None:
+    kept = made(copy.deepcopy(value))
+    kept.freeze()
+    kept.value[key] = "changed"
+    content = kept.frozen if isinstance(kept, SerialisedCopy) else written(kept.frozen)
+    assert content == written(value)
+    kept.thaw()
+    with pytest.raises(RuntimeError):
+        _ = kept.frozen

@@ -1,0 +1,274 @@
+"""Operators of which the author writes the class: any grouping, every id, rewinding, three ways to keep chunks."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from harness import rows, run_once
+from triggers import add_file, content, home, opened
+
+import drainmark as dm
+from jobs.state import keyed
+from orchestration.testing.processing import rewind
+from resources.spark import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+FILES = 6
+Row = dict[str, Any]
+OUTPUT = "user string, n bigint, seen bigint"
+
+
+class Counter(dm.StateHandler):
+    """Figure 4 of the paper: counts its tuples, and submits each with its number; state by four callbacks."""
+
+    def __init__(self) -> None:
+        self.counter = 0
+        self.seen: dm.CowDict[Any, int] = dm.CowDict()
+
+    def process(self, rows: pa.Table, context: Any) -> Iterator[pa.Table]:
+        for user in rows["user"].to_pylist():
+            self.counter += 1
+            self.seen[user] = self.seen.get(user, 0) + 1
+            yield pa.table({"user": pa.array([user], pa.string()), "n": [self.counter], "seen": [self.seen[user]]})
+
+    def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
+        checkpoint.write(self.counter)
+        checkpoint.write(dict(self.seen))
+
+    def reset(self, checkpoint: dm.Checkpoint) -> None:
+        self.counter = checkpoint.read(int)
+        self.seen = dm.CowDict(checkpoint.read(dict))
+
+    def reset_to_initial_state(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+
+class FrozenCounter(Counter):
+    """Its checkpoint is written in the background, while the next tuples are counted."""
+
+    non_blocking = True
+
+    def prepare_for_non_blocking_checkpoint(self, sequence_id: int) -> None:
+        self.frozen = (self.counter, self.seen.freeze())
+
+    def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
+        for value in self.frozen:
+            checkpoint.write(value)
+
+    def reset(self, checkpoint: dm.Checkpoint) -> None:
+        super().reset(checkpoint)
+
+    def reset_to_initial_state(self) -> None:
+        super().reset_to_initial_state()
+
+
+@dataclasses.dataclass
+class Automatic(dm.StateHandler):
+    """V58: the fields are the state, no callback is written."""
+
+    counter: int = 0
+    seen: dm.CowDict[Any, int] = dataclasses.field(default_factory=dm.CowDict)
+
+    def process(self, rows: pa.Table, context: Any) -> list[pa.Table]:
+        return list(Counter.process(self, rows, context))  # type: ignore[arg-type]
+
+
+class FrozenAutomatic(Automatic):
+    non_blocking = True
+
+
+KINDS = [Counter, FrozenCounter, Automatic, FrozenAutomatic]
+
+
+def expected(files: list[int]) -> list[Row]:
+    """Return what the sink holds after these files."""
+    counter, seen, found = 0, {}, []
+    for number in files:
+        for row in content(number):
+            counter += 1
+            seen[row["user"]] = seen.get(row["user"], 0) + 1
+            found.append({"user": row["user"], "n": counter, "seen": seen[row["user"]]})
+    return found
+
+
+def plain(found: list[Row]) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in found)
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    for number in range(FILES):
+        add_file(tmp_path / "inbox", number)
+    return tmp_path / "inbox"
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """Who counts; files a group; bytes up to which state and group are in memory; where chunks go."""
+
+    kind: type
+    size: int
+    state_bytes: int = keyed.SMALL_STATE_BYTES
+    group_bytes: int = 8 << 20
+    checkpoints: str = "non-blocking"
+    store: str = "delta"
+
+    def __str__(self) -> str:
+        kept = "" if self.state_bytes else "-files"
+        return f"{self.kind.__name__}-{self.size}{kept}-{self.checkpoints}-{self.store.partition(':')[0]}"
+
+
+@pytest.mark.seed("V120", "V122", "V58", "V160", "N13", "N14", "N17", "N19")
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(Counter, 1),
+        Way(Counter, 4, state_bytes=0, checkpoints="blocking"),
+        Way(FrozenCounter, 1),
+        Way(FrozenCounter, 4, group_bytes=0),
+        Way(FrozenCounter, 2, state_bytes=0, store="states"),
+        Way(Automatic, 6, store="states"),
+        Way(FrozenAutomatic, 3, checkpoints="blocking", store="delta://states"),
+    ],
+    ids=str,
+)
+def test_a_handler_s_state_is_known_at_every_id(
+    tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, way: Way
+) -> None:
+    """The same rows in any grouping, after a rewind to an id inside of a group, and by another process (E16)."""
+    monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 3)
+
+    def declare(events: Any) -> None:
+        counted = dm.operator(way.kind, output=OUTPUT, name="counter", inputs=[events])
+        dm.sink(counted, dm.DeltaAppend("counted"))
+
+    application = opened("counting", inbox, declare, checkpoints=way.checkpoints)
+    with home(tmp_path / "home", engine, small_group_bytes=way.group_bytes, state_store=way.store) as place:
+        run_once(place, application, max_group=way.size)
+        assert plain(rows(place, "counting/events", "counted", ids=False)) == plain(expected(list(range(FILES))))
+        for to in (3, 0):
+            rewind(place, "counting/events", to, 10_000)
+            assert plain(rows(place, "counting/events", "counted", ids=False)) == plain(expected(list(range(to))))
+            run_once(place, application, max_group=FILES - way.size + 1)
+            assert plain(rows(place, "counting/events", "counted", ids=False)) == plain(expected(list(range(FILES))))
+        assert threading.active_count() < 60
+
+
+def test_slow_calls_overlap_and_rows_stay_in_order(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
+    """V138: as many calls at a time as there are threads; the rows of an id as if called one by one."""
+    together, calls = threading.Barrier(3), itertools.count()
+
+    def doubled(row: Row) -> list[Row] | None:
+        if next(calls) < 3:
+            together.wait(20)  # nobody passes alone
+        if row["n"] is None:
+            return None
+        return [{"user": row["user"], "n": row["n"] * factor} for factor in (1, 2)]
+
+    def declare(events: Any) -> None:
+        found = dm.parallel_map(doubled, output="user string, n bigint", threads=3, inputs=[events])
+        dm.sink(dm.operator(Numbered, output="place bigint, n bigint", inputs=[found]), dm.DeltaAppend("doubled"))
+
+    application = opened("doubling", inbox, declare)
+    with home(tmp_path / "home", engine) as place:
+        run_once(place, application, max_group=4)
+        found = rows(place, "doubling/events", "doubled", ids=False)
+    wanted = [row["n"] * factor for number in range(FILES) for row in content(number) if row["n"] is not None
+              for factor in (1, 2)]  # fmt: skip
+    assert [row["n"] for row in sorted(found, key=lambda row: row["place"])] == wanted
+
+
+class Numbered(dm.StateHandler):
+    """Numbers the rows of a run in the order in which they come."""
+
+    place = 0
+
+    def process(self, rows: pa.Table, context: Any) -> pa.Table:
+        first, self.place = self.place, self.place + rows.num_rows
+        return pa.table({"place": pa.array(range(first, self.place), pa.int64()), "n": rows["n"]})
+
+
+class Failing(Counter):
+    """Fails once at each id of a set, having counted already: what it counted then must not stay."""
+
+    failed: ClassVar[set[int]] = set()
+
+    def process(self, rows: pa.Table, context: Any) -> Iterator[pa.Table]:
+        yield from super().process(rows, context)
+        if rows.num_rows and len(self.failed) < 3 and context.reset_attempt <= 0 and self.counter not in self.failed:
+            self.failed.add(self.counter)
+            if len(self.failed) == 2:
+                context.reset_region("asked for")
+            raise ValueError("injected")
+
+
+@pytest.mark.seed("E14", "E19", "N2")
+def test_what_a_failed_attempt_counted_is_gone(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
+    Failing.failed = set()
+
+    def declare(events: Any) -> None:
+        dm.sink(dm.operator(Failing, output=OUTPUT, name="counter", inputs=[events]), dm.DeltaAppend("counted"))
+
+    application = opened("failing", inbox, declare)
+    with home(tmp_path / "home", engine) as place:
+        for _ in range(4):
+            with contextlib.suppress(dm.DrainmarkError):
+                run_once(place, application, max_group=3)
+        assert plain(rows(place, "failing/events", "counted", ids=False)) == plain(expected(list(range(FILES))))
+        assert len(Failing.failed) == 3
+
+
+class Slow(Counter):
+    """Its first checkpoint does not end before the second id is processed."""
+
+    non_blocking = True
+    second: ClassVar[threading.Event]
+    waited: ClassVar[list[bool]]
+
+    def process(self, rows: pa.Table, context: Any) -> Iterator[pa.Table]:
+        if context.sequence_id == 2:
+            self.second.set()
+        return super().process(rows, context)
+
+    def prepare_for_non_blocking_checkpoint(self, sequence_id: int) -> None:
+        self.frozen = (self.counter, dict(self.seen))
+
+    def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
+        if checkpoint.sequence_id == 1:
+            self.waited.append(self.second.wait(60))
+        for value in self.frozen:
+            checkpoint.write(value)
+
+    def reset(self, checkpoint: dm.Checkpoint) -> None:
+        super().reset(checkpoint)
+
+    def reset_to_initial_state(self) -> None:
+        super().reset_to_initial_state()
+
+
+@pytest.mark.seed("N14", "N21", "N22")
+@pytest.mark.parametrize("size", [1, 3])
+def test_tuples_flow_while_a_checkpoint_is_pending(
+    tmp_path: Path, inbox: Path, engine: SparkEngine, size: int
+) -> None:
+    """Of the next group, and of the next id of the same group."""
+    Slow.second, Slow.waited = threading.Event(), []
+
+    def declare(events: Any) -> None:
+        dm.sink(dm.operator(Slow, output=OUTPUT, name="counter", inputs=[events]), dm.DeltaAppend("counted"))
+
+    application = opened("slow", inbox, declare)
+    with home(tmp_path / "home", engine) as place:
+        run_once(place, application, max_group=size)
+        assert plain(rows(place, "slow/events", "counted", ids=False)) == plain(expected(list(range(FILES))))
+    assert Slow.waited == [True]

@@ -1,0 +1,53 @@
+"""Operators in Python that keep their chunks in a store of their own survive what kills them there (V158, V167)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from graphs import handlers
+from scene import Scene
+
+from jobs.failpoints import StorePoint
+from orchestration.testing.children import Nursery
+
+GROUP = 2
+
+pytestmark = pytest.mark.seed("V158", "V163", "V167")
+
+
+@pytest.fixture
+def kept(build: Callable[[Callable[[Nursery, str, Path], Scene]], Scene], tmp_path: Path) -> Scene:
+    """The scene, its chunks in a folder, two files committed."""
+    scene = build(handlers)
+    scene.settings = {**scene.settings, "state_store": str(tmp_path / "states")}
+    scene.reopen()
+    scene.run_well(["scan"], ["run", GROUP])
+    scene.assert_golden()
+    return scene
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(point, marks=pytest.mark.recovery) for point in StorePoint], ids=str
+)
+def test_a_crash_in_the_store_leaves_every_sink_as_it_should_be(kept: Scene, point: StorePoint) -> None:
+    """The states that a rewind withdrew are deleted at the next claim, and their places written anew."""
+    kept.run_well(["rewind", 2])
+    ended = kept.run(["run", GROUP], failpoints=f"{point.value}:kill:1")
+    assert ended.code == -9, ended
+    assert len(kept.history.states) == 2
+    kept.run_well(["run", GROUP])
+    kept.assert_golden()
+    left = {path.name.partition(".")[0] for path in (kept.folder / "states").rglob("*.0")}
+    assert left == {str(number) for number in kept.history.states.ids}, "a checkpoint an id that counts, and no other"
+
+
+@pytest.mark.recovery
+def test_what_is_lost_from_the_store_is_said(kept: Scene) -> None:
+    for path in (kept.folder / "states").rglob("*.1"):
+        path.unlink()
+    kept.run_well(["rewind", 3])
+    ended = kept.run(["run", GROUP])
+    assert ended.code == 1
+    assert "CHECKPOINT_UNREADABLE" in ended.log or "is gone" in ended.log

@@ -1,0 +1,459 @@
+"""The order in which a handler is called, its locks and permits, and what it may do when (N6, N13–N20, E17–E22)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from jobs.errors import (
+    CheckpointUnreadable,
+    DrainTimeout,
+    Interrupted,
+    PermitViolation,
+    ResetTimeout,
+    ResetWanted,
+)
+from jobs.runtime.hosting import HandlerHost
+from jobs.runtime.region_context import RegionContext
+from jobs.state.callbacks import StateHandler, callbacks_missing
+from jobs.state.checkpoints import Checkpoint
+from jobs.state.cow import CowDict
+
+SCHEMA = pa.schema([("n", pa.int64())])
+NOTHING = SCHEMA.empty_table()
+SOON = 20.0
+
+
+def table(*numbers: int) -> pa.Table:
+    return pa.table({"n": pa.array(numbers, pa.int64())})
+
+
+def hosted(
+    make: Callable[[], StateHandler], *, timeout: float = SOON, starts: bool = False
+) -> tuple[HandlerHost, Any]:
+    context = RegionContext(
+        region="app/start", index=3, is_start_of_region=starts, is_end_of_region=False, is_trigger_operator=False,
+        drain_timeout=timeout, reset_timeout=timeout, consistent_ports=(True,), operator="op",
+    )  # fmt: skip
+    host = HandlerHost(entry="app/op", make=make, context=context, schema=SCHEMA)
+    host.reset({})
+    return host, host.handler
+
+
+def step(host: HandlerHost, rows: dict[int, pa.Table]) -> tuple[list[tuple[int, int]], dict[int, bytes]]:
+    """Process ids; return (id, n) of the output and the rows of the state's table, all of them."""
+    output, changes = host.step(range(min(rows), max(rows) + 1), rows, NOTHING)
+    late = host.take()()
+    return (
+        list(zip(output["_sequence_id"].to_pylist(), output["n"].to_pylist(), strict=True)),
+        chunks(pa.concat_tables([changes, late])),
+    )
+
+
+def chunks(changes: pa.Table) -> dict[int, bytes]:
+    return dict(zip(changes["chunk"].to_pylist(), changes["value"].to_pylist(), strict=True))
+
+
+class Recorder(StateHandler):
+    """Notes every call, and whether the calling thread has the lock."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.n = 0
+
+    def note(self, *call: Any, locked: bool = True) -> None:
+        assert self.lock.is_mine == locked, call
+        self.calls.append(call if len(call) > 1 else call[0])
+
+    def process(self, rows: pa.Table, context: RegionContext) -> pa.Table:
+        self.note("process", context.sequence_id)
+        self.n += rows.num_rows
+        return rows
+
+    def drain(self) -> None:
+        self.note("drain")
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.note("checkpoint", checkpoint.sequence_id)
+        checkpoint.write(self.n)
+
+    def region_checkpointed(self, sequence_id: int) -> None:
+        self.note("region checkpointed", sequence_id)
+
+    def reset(self, checkpoint: Checkpoint) -> None:
+        self.note("reset", checkpoint.sequence_id)
+        self.n = checkpoint.read(int)
+
+    def reset_to_initial_state(self) -> None:
+        self.note("initial")
+        self.n = 0
+
+    def retire_checkpoint(self, sequence_id: int) -> None:
+        self.note("retire", sequence_id)
+
+
+class NonBlocking(Recorder):
+    """Its checkpoint waits for `go`."""
+
+    non_blocking: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+        self.go.set()
+
+    def prepare_for_non_blocking_checkpoint(self, sequence_id: int) -> None:
+        self.note("prepare", sequence_id)
+        self.frozen = self.n
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        assert self.go.wait(SOON)
+        self.note("checkpoint", checkpoint.sequence_id, locked=False)
+        checkpoint.write(self.frozen)
+
+
+def test_the_order_of_a_blocking_handler() -> None:
+    """N13: rows, drain, checkpoint at each id; N20: only starts learn that the region has it."""
+    host, handler = hosted(Recorder)
+    step(host, {1: table(7), 2: NOTHING, 3: table(8, 9)})
+    host.completed(3)
+    host.retire(1)
+    assert handler.calls == [
+        ("process", 1), "drain", ("checkpoint", 1),
+        ("process", 2), "drain", ("checkpoint", 2),
+        ("process", 3), "drain", ("checkpoint", 3),
+        ("retire", 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.seed("N20", "E19")
+def test_a_start_learns_that_the_region_is_checkpointed() -> None:
+    host, handler = hosted(Recorder, starts=True)
+    step(host, {1: table(7)})
+    host.completed(1)
+    assert handler.calls[-1] == ("region checkpointed", 1)
+
+
+@pytest.mark.seed("N14", "N15", "N16", "N22")
+def test_a_non_blocking_handler_goes_on_while_its_checkpoint_is_written() -> None:
+    host, handler = hosted(NonBlocking)
+    handler.go.clear()
+    output, changes = host.step([1], {1: table(1, 2)}, NOTHING)
+    finish = host.take()
+    assert (output.num_rows, changes.num_rows) == (2, 0)
+    second: list[Any] = []
+    group = threading.Thread(target=lambda: second.append(host.step([2], {2: table(3)}, NOTHING)))
+    group.start()
+    wait_for(lambda: ("process", 2) in handler.calls)
+    assert handler.calls == [("process", 1), "drain", ("prepare", 1), ("process", 2)] or handler.calls[-1] == "drain"
+    assert handler.n == 3, "the state goes on"
+    handler.go.set()
+    first = chunks(finish())
+    group.join(SOON)
+    assert handler.calls.index(("checkpoint", 1)) < handler.calls.index(("prepare", 2))
+    chunks(host.take()())
+    host.reset(first)
+    assert handler.n == 2, "what was frozen, whatever came since"
+
+
+@pytest.mark.seed("N13", "N14", "N19")
+def test_the_order_of_a_mixed_region() -> None:
+    """The flow resumes when the blocking one has written, and the other one has frozen."""
+    blocking, first = hosted(Recorder)
+    other, second = hosted(NonBlocking)
+    second.go.clear()
+    for host in (blocking, other):
+        host.step([1], {1: table(1)}, NOTHING)
+    assert first.calls == [("process", 1), "drain", ("checkpoint", 1)]
+    assert second.calls == [("process", 1), "drain", ("prepare", 1)]
+    assert blocking.context.gate.is_open
+    assert other.context.gate.is_open
+    second.go.set()
+    for host in (blocking, other):
+        host.take()()
+        host.completed(1)
+    assert second.calls[-1] == ("checkpoint", 1)
+
+
+@pytest.mark.seed("N5", "N11", "V134", "E19")
+def test_a_reset_goes_to_a_state_or_to_the_beginning() -> None:
+    host, handler = hosted(Recorder)
+    assert handler.calls == [], "what is fresh needs no reset"
+    assert (host.context.sequence_id, host.context.reset_attempt) == (1, 0)
+    _, state = step(host, {1: table(1, 2), 2: table(3)})
+    assert host.context.reset_attempt == -1
+    step(host, {3: table(4, 5, 6)})
+    host.reset(state)
+    assert (handler.n, handler.calls[-1]) == (3, ("reset", 2))
+    assert (host.context.sequence_id, host.context.reset_attempt) == (3, 0)
+    host.reset({})
+    assert (handler.n, handler.calls[-1], host.context.reset_attempt) == (0, "initial", 1)
+
+
+@pytest.mark.seed("V160")
+def test_chunks_that_did_not_change_are_no_rows() -> None:
+    @dataclass
+    class Large(StateHandler):
+        large: bytes = b"x" * 300_000
+        n: int = 0
+
+        def process(self, rows: pa.Table, context: Any) -> None:
+            self.n += 1
+
+    host, handler = hosted(Large)
+    _, first = step(host, {1: NOTHING})
+    _, second = step(host, {2: NOTHING})
+    assert len(first) > 4
+    assert len(second) == 2, "the header and the last chunk"
+    host.reset(first | second)
+    assert (handler.n, len(handler.large)) == (2, 300_000)
+
+
+class Talkative(StateHandler):
+    """Submits in every callback that is named."""
+
+    where: ClassVar[str] = ""
+
+    def say(self, name: str) -> None:
+        if self.where == name:
+            self.context.submit(table(99))  # type: ignore[attr-defined]
+
+    def process(self, rows: pa.Table, context: RegionContext) -> Iterator[pa.Table]:
+        self.say("process")
+        yield rows
+
+    def drain(self) -> None:
+        self.say("drain")
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.say("checkpoint")
+
+    def reset(self, checkpoint: Checkpoint) -> None:
+        self.say("reset")
+
+    def reset_to_initial_state(self) -> None:
+        self.say("initial")
+
+
+@pytest.mark.seed("E22", "V128", "V130")
+def test_drain_may_submit_and_checkpoint_may_not() -> None:
+    for where in ("process", "drain"):
+        host, _ = hosted(type("T", (Talkative,), {"where": where}))
+        output, _ = step(host, {1: table(1)})
+        assert sorted(output) == [(1, 1), (1, 99)]
+    host, _ = hosted(type("T", (Talkative,), {"where": "checkpoint"}))
+    with pytest.raises(PermitViolation):
+        step(host, {1: table(1)})
+    host, _ = hosted(type("T", (Talkative,), {"where": "initial"}))
+    step(host, {1: table(1)})
+    with pytest.raises(PermitViolation):
+        host.reset({})
+
+
+@pytest.mark.seed("E19")
+def test_an_operator_may_ask_for_a_reset() -> None:
+    class Asks(Recorder):
+        def process(self, rows: pa.Table, context: RegionContext) -> pa.Table:
+            if rows.num_rows > 1:
+                context.reset_region("the other side hung up")
+            return super().process(rows, context)
+
+    host, handler = hosted(Asks)
+    _, state = step(host, {1: table(1)})
+    with pytest.raises(ResetWanted) as wanted:
+        step(host, {2: table(2), 3: table(3, 4)})
+    assert (wanted.value.operator, wanted.value.facts["reason"]) == ("op", "the other side hung up")
+    host.reset(state)
+    assert handler.n == 1
+    step(host, {4: table(5)})
+    with pytest.raises(PermitViolation):
+        host.context.reset_region("from a thread without a permit")
+
+
+@pytest.mark.seed("E19", "V137")
+def test_a_thread_submits_under_a_permit_and_what_it_changed_is_of_that_state() -> None:
+    host, handler = hosted(Recorder)
+
+    def work() -> None:
+        with host.context.permit(), handler.lock:
+            handler.n += 100
+            host.context.submit(table(100))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(SOON)
+    output, state = step(host, {1: table(1)})
+    assert output == [(1, 100), (1, 1)]
+    host.reset(state)
+    assert handler.n == 101
+    with pytest.raises(PermitViolation):
+        host.context.submit(table(1))
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(SOON)
+    host.reset({})
+    assert step(host, {2: NOTHING})[0] == [], "what was submitted before a reset is gone with it"
+
+
+@pytest.mark.seed("V129", "V131")
+def test_a_permit_that_is_kept_ends_in_a_time_out() -> None:
+    host, _ = hosted(Recorder, timeout=0.2)
+    taken, go = threading.Event(), threading.Event()
+
+    def keep() -> None:
+        with host.context.permit():
+            taken.set()
+            go.wait(SOON)
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    assert taken.wait(SOON)
+    with pytest.raises(DrainTimeout):
+        step(host, {1: table(1)})
+    with pytest.raises(ResetTimeout):
+        host.reset({})
+    go.set()
+    thread.join(SOON)
+    host.reset({})
+    assert step(host, {2: table(2)})[0] == [(2, 2)]
+
+
+def test_an_attempt_that_was_given_up_changes_nothing() -> None:
+    """Its thread wakes after the reset, and gets no further than the row it was at."""
+    class Slow(Recorder):
+        entered, go = threading.Event(), threading.Event()
+
+        def process(self, rows: pa.Table, context: RegionContext) -> pa.Table:
+            if context.sequence_id == 1:
+                self.entered.set()
+                self.go.wait(SOON)
+            return super().process(rows, context)
+
+    host, handler = hosted(Slow)
+    ended: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            step(host, {1: table(1), 2: table(2)})
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    assert handler.entered.wait(SOON)
+    reset = threading.Thread(target=host.reset, args=({},))
+    reset.start()
+    wait_for(lambda: not host.context.gate.is_open)
+    handler.go.set()
+    reset.join(SOON)
+    thread.join(SOON)
+    assert isinstance(ended[0], Interrupted)
+    assert handler.n == 0
+    assert step(host, {3: table(3)})[0] == [(3, 3)]
+
+
+def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_alone() -> None:
+    """Else the next checkpoint would be compared with one that does not count, and chunks would be missing."""
+    class Large(NonBlocking):
+        ballast = b"x" * 200_000
+
+        def checkpoint(self, checkpoint: Checkpoint) -> None:
+            super().checkpoint(checkpoint)
+            checkpoint.write(self.ballast)
+
+    host, handler = hosted(Large)
+    handler.go.clear()
+
+    def given_up() -> None:
+        with pytest.raises(Interrupted):
+            step(host, {1: table(1), 2: table(2)})
+
+    attempt = threading.Thread(target=given_up)
+    attempt.start()
+    wait_for(lambda: handler.calls.count("drain") == 2)
+    reset = threading.Thread(target=host.reset, args=({},))
+    reset.start()
+    wait_for(lambda: host._life == 2)
+    handler.go.set()
+    reset.join(SOON)
+    attempt.join(SOON)
+    _, state = step(host, {3: table(3)})
+    assert len(state) == 5, "every chunk is written anew"
+    host.reset(state)
+    assert handler.n == 1
+
+
+@pytest.mark.seed("N6", "V58")
+def test_what_is_written_has_to_be_read_and_frozen() -> None:
+    class Writes(StateHandler):
+        def checkpoint(self, checkpoint: Checkpoint) -> None: ...
+
+    class Frozen(Recorder):
+        non_blocking = True
+
+    @dataclass
+    class Plain(StateHandler):
+        n: int = 0
+
+    assert callbacks_missing(StateHandler) == ()
+    assert callbacks_missing(Plain) == ()
+    assert callbacks_missing(Recorder) == ()
+    assert callbacks_missing(Writes) == ("reset", "reset_to_initial_state")
+    assert callbacks_missing(Frozen) == ("prepare_for_non_blocking_checkpoint",)
+    host, _ = hosted(type("Stateless", (StateHandler,), {"process": lambda self, rows, context: rows}))
+    assert step(host, {1: table(1)})[0] == [(1, 1)]
+
+
+@pytest.mark.seed("V58", "N27")
+def test_a_dataclass_is_saved_by_itself() -> None:
+    @dataclass
+    class Sums(StateHandler):
+        non_blocking: ClassVar[bool] = True
+        by_key: CowDict[int, list[int]] = field(default_factory=CowDict)
+        total: int = 0
+        added_later: str = "default"
+
+        def process(self, rows: pa.Table, context: Any) -> None:
+            for n in rows["n"].to_pylist():
+                self.by_key.setdefault(n % 2, []).append(n)
+                self.total += n
+
+    host, handler = hosted(Sums)
+    _, state = step(host, {1: table(1, 2), 2: table(3)})
+    step(host, {3: table(50, 51)})
+    host.reset(state)
+    assert ({key: list(found) for key, found in handler.by_key.items()}, handler.total) == ({0: [2], 1: [1, 3]}, 6)
+    assert isinstance(handler.by_key, CowDict)
+    host.reset({})
+    assert (dict(handler.by_key), handler.total, handler.added_later) == ({}, 0, "default")
+
+
+@pytest.mark.seed("V120")
+def test_values_read_in_another_order_fail_the_reset() -> None:
+    class Wrong(Recorder):
+        def reset(self, checkpoint: Checkpoint) -> None:
+            checkpoint.read(str)
+
+    host, _ = hosted(Wrong)
+    _, state = step(host, {1: table(1)})
+    with pytest.raises(CheckpointUnreadable):
+        host.reset(state)
+
+
+def test_other_columns_than_declared_are_an_error() -> None:
+    host, _ = hosted(type("T", (StateHandler,), {"process": lambda self, rows, context: pa.table({"m": [1]})}))
+    with pytest.raises(ValueError, match="declares"):
+        step(host, {1: table(1)})
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < until
+        threading.Event().wait(0.005)
