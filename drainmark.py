@@ -36,6 +36,7 @@ from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
 from jobs.operators.lookup import lookup
 from jobs.operators.per_trigger import per_trigger
+from jobs.operators.quarantine import quarantine
 from jobs.operators.sliding import sliding
 from jobs.operators.sql import sql
 
@@ -74,6 +75,7 @@ __all__ = [
     "mean",
     "min",
     "per_trigger",
+    "quarantine",
     "read",
     "select",
     "sink",

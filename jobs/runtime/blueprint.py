@@ -20,6 +20,7 @@ from jobs.operators.delta_append import DeltaSink
 from jobs.operators.delta_upsert import DeltaUpsertSink
 from jobs.operators.directory_scan import CORRUPT, Source
 from jobs.operators.lookup import Lookup
+from jobs.operators.quarantine import QuarantineSink
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.frames import GroupFrames, empty_like
@@ -113,7 +114,7 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
                 if table.role is not TableRole.UPSERT:
                     written_by[operator.name] = table.name
     kept = _kept_tables(region, application, frames, changes, tables)
-    if any(isinstance(operator, Source) for operator in region.run_order):
+    if any(isinstance(operator, Source | QuarantineSink) for operator in region.run_order):
         tables.append(quarantine_table(region))
     _examine_adopted(tables, outside)
     return Blueprint(
