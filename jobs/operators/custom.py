@@ -15,6 +15,7 @@ from jobs.errors import UsageError, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
 from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction
 from jobs.lazy import F
+from jobs.state.keyed_rows import key_codes
 from jobs.state.typed import check_state, reader_of, struct_of, to_row
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def _by_key(
     """Yield each key of the rows, its state before, and its rows by id, in order by position and without their tags."""
     import numpy as np
 
-    codes, old_codes = _codes(rows, before, keys)
+    codes, old_codes = key_codes([rows, before], keys)
     ids = rows[SEQUENCE_ID].to_numpy()
     ranks = [ids, codes]
     if POSITION in rows.column_names:
@@ -266,25 +267,6 @@ def _by_key(
             for cut, stop in zip(cuts, [*cuts[1:], len(mine)], strict=True)
         ]
         yield key, states.get(int(codes[start])), batches
-
-
-def _codes(rows: pa.Table, before: pa.Table, keys: Sequence[str]) -> tuple[Any, Any]:
-    """Return a number for the key of every row of both tables: the same for equal keys, null being one."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    codes = np.zeros(rows.num_rows + before.num_rows, np.int64)
-    for key in keys:
-        column = pa.chunked_array([*rows[key].chunks, *before[key].chunks], rows[key].type).combine_chunks()
-        if pa.types.is_nested(column.type):
-            column = pa.array([repr(value) for value in column.to_pylist()])
-        elif pa.types.is_floating(column.type):
-            column = pc.add(column, 0.0)  # minus zero is zero to Spark
-        encoded = pc.dictionary_encode(column, null_encoding="encode")
-        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-        codes = np.unique(codes, return_inverse=True)[1]
-    return codes[: rows.num_rows], codes[rows.num_rows :]
 
 
 def custom(
