@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from jobs.errors import UsageError, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
@@ -269,6 +269,28 @@ def _by_key(
         yield key, states.get(int(codes[start])), batches
 
 
+@overload
+def custom(
+    function: Callable[..., Any],
+    /,
+    *,
+    keys: Sequence[str] = (),
+    output: str,
+    state: type,
+    name: str | None = None,
+    inputs: Sequence[StreamLike] | None = None,
+    batch: Literal["pandas", "arrow"] = "pandas",
+) -> Stream: ...
+@overload
+def custom(
+    *,
+    keys: Sequence[str] = (),
+    output: str,
+    state: type,
+    name: str | None = None,
+    inputs: Sequence[StreamLike] | None = None,
+    batch: Literal["pandas", "arrow"] = "pandas",
+) -> Callable[[Callable[..., Any]], Stream]: ...
 def custom(
     function: Callable[..., Any] | None = None,
     /,
@@ -279,7 +301,7 @@ def custom(
     name: str | None = None,
     inputs: Sequence[StreamLike] | None = None,
     batch: Literal["pandas", "arrow"] = "pandas",
-) -> Any:
+) -> Stream | Callable[[Callable[..., Any]], Stream]:
     """Declare a keyed operator in Python:
 
         @dm.custom(keys=["user"], state=Visits, output="user string, visits bigint")

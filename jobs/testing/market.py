@@ -25,7 +25,7 @@ FILE_SPAN = dt.timedelta(minutes=5)
 
 _COLUMNS = HEADER.split(",")
 _TRADES = 0.25
-_UNPRICED = 0.01
+_UNPRICED = 0.04
 _WITHOUT_ASK = 0.02
 _LAST_DIGITS = 2
 
