@@ -46,6 +46,7 @@ from jobs.operators.handled import Checkpoint, Copied, CowDict, SerialisedCopy, 
 from jobs.operators.lookup import lookup
 from jobs.operators.parallel_map import parallel_map
 from jobs.operators.per_trigger import per_trigger
+from jobs.operators.quarantine import quarantine
 from jobs.operators.replayable_start import ReplayableStart
 from jobs.operators.sink import sink
 from jobs.operators.sliding import sliding
@@ -107,6 +108,7 @@ __all__ = [
     "parallel_map",
     "per_trigger",
     "push",
+    "quarantine",
     "read",
     "select",
     "sink",

@@ -20,12 +20,17 @@ SourceName = Callable[[Path], str]
 
 ALERT_FAILURES = 10
 ALERT_WINDOW_SECONDS = 300
+BURST = (10, 300)
+ENUMERATION = (5, 600)
+SUSPICIOUS_FAILURES = 3
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Java's dot stops at more line ends than Python's, and its \s and \d are ASCII.
 _ANY = "[^\n\r\x85\u2028\u2029]*"
 _PAM = re.compile(rf"authentication failure; {_ANY} rhost=(\S+)(?:\s+user=(\S+))?", re.ASCII)
 _SSHD = re.compile(r"Failed password for (?:invalid user )?(\S+) from (\S+) port", re.ASCII)
+_UNKNOWN = re.compile(r"[Ii](?:nvalid|llegal) user (\S+) from (\S+)", re.ASCII)
+_ACCEPTED = re.compile(r"Accepted \S+ for (\S+) from (\S+) port", re.ASCII)
 _HEADER = re.compile(
     r"(?P<month>[A-Z][a-z][a-z]) +(?P<day>\d\d?) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d) +(?P<host>\S+) ",
     re.ASCII,
@@ -46,7 +51,7 @@ class Failure:
 
 
 def log_watch(files: Sequence[Path], year: int = 2005, *, source_name: SourceName = str) -> Tables:
-    """Return the three tables of `log_watch`: failures in order, hosts and alerts sorted by key.
+    """Return the four tables of `log_watch`: failures in order, hosts and alerts sorted by key, attacks.
 
     Args:
         files: the files in the order of their triggers.
@@ -68,7 +73,87 @@ def log_watch(files: Sequence[Path], year: int = 2005, *, source_name: SourceNam
         "log_watch_failures": failures,
         "log_watch_hosts": [hosts[key] for key in sorted(hosts)],
         "log_watch_alerts": [windows[key] for key in sorted(windows) if windows[key]["failures"] >= ALERT_FAILURES],
+        "log_watch_attacks": log_watch_attacks(files, year),
     }
+
+
+def log_watch_attacks(files: Sequence[Path], year: int = 2005) -> list[Row]:
+    """Return the attacks, by pair of host and remote host: each at the line that makes it one."""
+    pairs: dict[tuple[str | None, str], list[tuple[int, LogIn]]] = {}
+    for sequence_id, path in enumerate(files, 1):
+        for line in text_lines(path):
+            found = parse_log_in(line, year)
+            if found is not None:
+                pairs.setdefault((found.host, found.remote_host), []).append((sequence_id, found))
+    return [
+        {"_sequence_id": number, "host": host, "remote_host": remote, **attack}
+        for (host, remote), events in pairs.items()
+        for number, attack in _attacks_of(events)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogIn:
+    """A line on a remote log-in."""
+
+    at: dt.datetime | None
+    host: str | None
+    remote_host: str
+    user: str | None
+    failed: bool
+    unknown: bool
+    accepted: bool
+
+
+def parse_log_in(line: str, year: int) -> LogIn | None:
+    """Return what a line says of a remote log-in: failed, with an unknown user, or accepted."""
+    pam, sshd, unknown, accepted = (pattern.search(line) for pattern in (_PAM, _SSHD, _UNKNOWN, _ACCEPTED))
+    found = pam or sshd or unknown or accepted
+    if found is None:
+        return None
+    user, remote_host = (found.group(2), found.group(1)) if pam else found.groups()
+    header = _HEADER.match(line)
+    return LogIn(
+        at=_moment(header, year) if header else None,
+        host=header["host"] if header else None,
+        remote_host=remote_host,
+        user=user,
+        failed=bool(pam or sshd),
+        unknown=bool(unknown) and not pam,
+        accepted=not (pam or sshd or unknown),
+    )
+
+
+def _attacks_of(events: Sequence[tuple[int, LogIn]]) -> Iterator[tuple[int, Row]]:
+    """Yield the attacks in the log-ins of one remote host on one host: (sequence id, the other columns)."""
+    burst: list[dt.datetime] = []
+    names: list[tuple[dt.datetime, str | None]] = []
+    failures: list[dt.datetime | None] = []
+    for number, event in events:
+        at = event.at
+        if event.failed:
+            failures.append(at)
+        if event.failed and at is not None:
+            burst = [past for past in burst if 0 <= (at - past).total_seconds() <= BURST[1]] + [at]
+            if len(burst) == BURST[0]:
+                yield number, _attack("burst", None, burst[0], at, BURST[0])
+                burst = []
+        if event.unknown and at is not None:
+            names = [(past, name) for past, name in names
+                     if name != event.user and 0 <= (at - past).total_seconds() <= ENUMERATION[1]]  # fmt: skip
+            names.append((at, event.user))
+            if len(names) == ENUMERATION[0]:
+                yield number, _attack("user_enumeration", None, min(names)[0], at, ENUMERATION[0])
+                names = []
+        if event.accepted:
+            if len(failures) >= SUSPICIOUS_FAILURES:
+                first = next((moment for moment in failures if moment is not None), None)
+                yield number, _attack("success_after_failures", event.user, first, at, len(failures))
+            failures = []
+
+
+def _attack(kind: str, user: str | None, first: dt.datetime | None, last: dt.datetime | None, count: int) -> Row:
+    return {"kind": kind, "user": user, "first_seen": first, "last_seen": last, "count": count}
 
 
 def enron_ds(files: Sequence[Path], *, source_name: SourceName = str) -> Tables:

@@ -1,12 +1,16 @@
 """LogWatch: who tries to break in? Reads syslog files of many hosts, finds failed log-ins, counts them by remote host.
 
-Three tables at one consistent state a file: every failure, each remote host's total, and bursts of ten or more in
-five minutes. Syslog writes no year: it is the parameter `year`, and December is not told from the next January.
+Four tables at one consistent state a file: every failure, each remote host's total, five minutes with ten failures or
+more, and attacks on a host, recognised in the order of its log: bursts, user enumeration, success after failures.
+Syslog writes no year: it is the parameter `year`, and December is not told from the next January.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -14,6 +18,7 @@ import drainmark as dm
 from drainmark import F
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 PAM_FAILURE = r"authentication failure; .* rhost=(\S+)(?:\s+user=(\S+))?"
@@ -28,7 +33,26 @@ HEADER = r"^([A-Z][a-z]{2}) +(\d{1,2}) (\d{2}:\d{2}:\d{2}) +(\S+) "
 TAGGED = HEADER + r"([^\s\[:]+)(?:\[[^\]]*\])?: ?"
 """The header and the program with or without its process id; what follows is the message."""
 
+UNKNOWN_USER = r"[Ii](?:nvalid|llegal) user (\S+) from (\S+)"
+"""The line of sshd on a name that the host does not have: user, remote host."""
+
+ACCEPTED = r"Accepted \S+ for (\S+) from (\S+) port"
+"""The line of sshd on a log-in that succeeded: user, remote host."""
+
 ALERT_FAILURES = 10
+
+BURST_FAILURES, BURST_WINDOW = 10, dt.timedelta(minutes=5)
+"""A burst: so many failures within so long."""
+
+ENUMERATED_USERS, ENUMERATION_WINDOW = 5, dt.timedelta(minutes=10)
+"""User enumeration: so many different unknown users within so long."""
+
+SUSPICIOUS_FAILURES = 3
+"""A log-in that succeeds after so many failures, or more, since the last one that did."""
+
+ATTACK = """
+    kind string, host string, remote_host string, user string, first_seen timestamp, last_seen timestamp, count bigint
+"""
 
 
 class Params(dm.Params):
@@ -98,6 +122,98 @@ def alerts(windows: DataFrame) -> Column:
     return F.col("failures") >= ALERT_FAILURES
 
 
+@dm.functor
+def log_ins(lines: DataFrame, params: Params) -> DataFrame:
+    """One row a line on a remote log-in: a failure, as in `failures`, an unknown user, both, or a success."""
+    text = F.col("value")
+    by_pam, unknown, accepted = text.rlike(PAM_FAILURE), text.rlike(UNKNOWN_USER), text.rlike(ACCEPTED)
+    failed = by_pam | text.rlike(SSHD_FAILURE)
+
+    def named(pam: int, sshd: int) -> Column:
+        """Return user or remote host of whichever pattern fits."""
+        others = F.when(text.rlike(SSHD_FAILURE), found(SSHD_FAILURE, sshd)).when(unknown, found(UNKNOWN_USER, sshd))
+        return F.when(by_pam, found(PAM_FAILURE, pam)).otherwise(others.otherwise(found(ACCEPTED, sshd)))
+
+    return dm.select(
+        lines.where(failed | unknown | accepted),
+        found(HEADER, 4).alias("host"),
+        named(1, 2).alias("remote_host"),
+        named(2, 1).alias("user"),
+        logged_at(params.year).alias("logged_at"),
+        failed.alias("is_failure"),
+        (unknown & ~by_pam).alias("is_unknown"),
+        (accepted & ~failed & ~unknown).alias("is_success"),
+    )
+
+
+@dataclass
+class Trail:
+    """What a remote host left on a host: never more than a threshold's worth, however long the attack.
+
+    Attributes:
+        moments: of the failures that may become a burst, in their order.
+        tried: the unknown users that may become an enumeration, with the moments at which they were tried last.
+        failures, first_failure: since the last success.
+    """
+
+    moments: list[dt.datetime] = field(default_factory=list)
+    tried: dict[str, dt.datetime] = field(default_factory=dict)
+    failures: int = 0
+    first_failure: dt.datetime | None = None
+
+
+@dm.custom(keys=["host", "remote_host"], state=Trail, output=ATTACK, batch="arrow")
+def attacks(state: Trail | None, log_ins: pa.Table) -> tuple[Trail | None, pa.Table | None]:
+    """Recognise attacks of a remote host on a host, each at the line that makes it one.
+
+    What made a burst or an enumeration is forgotten then: a longer one has a row for each further threshold's worth.
+    `count` is failures or users; `user` is who got in. Lines without a moment are in no window.
+    """
+    import pyarrow as pa
+
+    trail, found = state or Trail(), []
+    for line in log_ins.to_pylist():
+        for kind, user, first, count in recognised(trail, line):
+            found.append((kind, line["host"], line["remote_host"], user, first, line["logged_at"], count))
+    kept = trail if trail != Trail() else None
+    if not found:
+        return kept, None
+    names = ["kind", "host", "remote_host", "user", "first_seen", "last_seen", "count"]
+    moment = pa.timestamp("us", tz="UTC")
+    types = [pa.string(), pa.string(), pa.string(), pa.string(), moment, moment, pa.int64()]
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*found, strict=True), types, strict=True)]
+    return kept, pa.table(columns, names=names)
+
+
+def recognised(trail: Trail, line: dict[str, Any]) -> Iterator[tuple[str, str | None, dt.datetime | None, int]]:
+    """Take a line into the trail; yield (kind, user, first seen, count) of what it completes."""
+    moment = line["logged_at"]
+    if line["is_failure"]:
+        trail.failures += 1
+        trail.first_failure = trail.first_failure or moment
+        if moment is not None:
+            trail.moments = [*recent(trail.moments, moment, BURST_WINDOW), moment]
+            if len(trail.moments) >= BURST_FAILURES:
+                yield "burst", None, trail.moments[0], len(trail.moments)
+                trail.moments = []
+    if line["is_unknown"] and moment is not None:
+        kept = set(recent(trail.tried.values(), moment, ENUMERATION_WINDOW))
+        trail.tried = {user: at for user, at in trail.tried.items() if at in kept} | {line["user"]: moment}
+        if len(trail.tried) >= ENUMERATED_USERS:
+            yield "user_enumeration", None, min(trail.tried.values()), len(trail.tried)
+            trail.tried = {}
+    if line["is_success"]:
+        if trail.failures >= SUSPICIOUS_FAILURES:
+            yield "success_after_failures", line["user"], trail.first_failure, trail.failures
+        trail.failures, trail.first_failure = 0, None
+
+
+def recent(moments: Iterable[dt.datetime], now: dt.datetime, window: dt.timedelta) -> Iterator[dt.datetime]:
+    """Yield the moments within the window that ends now; a clock that went back begins a new one."""
+    return (moment for moment in moments if dt.timedelta(0) <= now - moment <= window)
+
+
 dm.sink(failures, dm.DeltaAppend("log_watch_failures"))
 dm.sink(hosts, dm.DeltaUpsert("log_watch_hosts", keys=["remote_host"]))
 dm.sink(alerts, dm.DeltaUpsert("log_watch_alerts", keys=["remote_host", "window_start"]))
+dm.sink(attacks, dm.DeltaAppend("log_watch_attacks"))

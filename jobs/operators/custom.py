@@ -1,21 +1,22 @@
 """`@custom`: the author's own keyed operator, `(state, rows) -> (state, rows)`, once a key and id, in id order.
 
-It runs on Spark's workers, keys side by side, and vectorises: a worker gets all rows of a key in a group and goes
-through their ids in order. The state is a dataclass, kept as typed columns (V58); the function is pure, so any grouping
-leaves the same states and rows.
+It runs on Spark's workers, keys side by side, and vectorises: a worker gets all rows of some keys in a group and goes
+through them key by key, through the ids of a key in order. The state is a dataclass, kept as typed columns (V58); the
+function is pure, so any grouping leaves the same states and rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from jobs.errors import UsageError, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
 from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction
 from jobs.lazy import F
-from jobs.state.typed import reader_of, struct_of, to_row
+from jobs.state.keyed_rows import key_codes
+from jobs.state.typed import check_state, reader_of, struct_of, to_row
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,9 @@ __all__ = ["custom"]
 _WHAT = "_what"
 _OUT, _STATE = 0, 1
 _PLACE = "_place"
-_NO_KEY = "_no_key"
+_BUCKET = "_bucket"
+_BUCKETS = 32
+"""Of a large group: a worker has the rows of one at a time in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +62,7 @@ class Custom(Operator):
         if len(self.inputs) != 1:
             yield self._violation("CUSTOM_INPUTS", f"it has {len(self.inputs)} streams", "join them by dm.union first")
         try:
-            fields = set(getattr(self.state_class, "__dataclass_fields__", {}))
-            struct_of(self.state_class)
+            fields = set(check_state(self.state_class))
         except UsageError as error:
             yield self._violation("CUSTOM_STATE", error.message, error.remedy or "")
             return
@@ -80,8 +82,10 @@ class Custom(Operator):
         arguments = dict.fromkeys(self.function.params, frames.params)
         call = _Call(operator=self.name, function=self.function, arguments=arguments, keys=self.keys,
                      restore=reader_of(self.state_class), batch=self.batch, shape=shape)  # fmt: skip
-        by_key = [F.col(f"`{key}`") for key in self.keys] or [F.lit(0).alias(_NO_KEY)]
-        grouped = rows.groupBy(*by_key).cogroup(before.groupBy(*by_key))
+        # Not by key: Spark would send each key's rows by themselves, which costs milliseconds a key.
+        spread = F.pmod(F.hash(*(F.col(f"`{key}`") for key in self.keys)), F.lit(_BUCKETS))
+        bucket = (F.lit(0) if frames.small or not self.keys else spread).alias(_BUCKET)
+        grouped = rows.groupBy(bucket).cogroup(before.groupBy(bucket))
         # Spark counts the arguments of what it is given, `self` among them
         made = frames.once(self, grouped.applyInArrow(lambda found, kept: call(found, kept), shape.made))  # noqa: PLW0108
         return Result(
@@ -128,7 +132,7 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """What a worker runs for a key: the author's function, id by id."""
+    """What a worker runs for some keys: the author's function, key by key and id by id."""
 
     operator: str
     function: UserFunction
@@ -139,27 +143,21 @@ class _Call:
     shape: _Shape
 
     def __call__(self, rows: pa.Table, before: pa.Table) -> pa.Table:
-        import pyarrow as pa
+        made = _Made(self.operator, self.shape)
+        if rows.num_rows:
+            for key, state, batches in _by_key(rows, before, self.keys):
+                self._run(key, self.restore(state) if state is not None else None, batches, made)
+        return made.table()
 
-        schema = self._schema()
-        if rows.num_rows == 0:
-            return schema.empty_table()
-        key = {name: rows[name][0].as_py() for name in self.keys}
-        state = self._restored(before)
-        tables = []
-        for number, batch in _by_id(rows):
+    def _run(self, key: dict[str, Any], state: Any, batches: Sequence[tuple[int, pa.Table]], made: _Made) -> None:
+        """Go through the ids of a key."""
+        for number, batch in batches:
             had = state is not None
             state, out = self._called(state, batch)
             if out is not None and len(out):
-                tables.append(self._output(number, out, schema))
+                made.add_output(number, out)
             if state is not None or had:
-                tables.append(self._state(number, key, state, schema))
-        return pa.concat_tables(tables) if tables else schema.empty_table()
-
-    def _restored(self, before: pa.Table) -> Any:
-        if before.num_rows == 0:
-            return None
-        return self.restore(before.to_pylist()[0])
+                made.add_state(number, key, state)
 
     def _called(self, state: Any, batch: pa.Table) -> tuple[Any, Any]:
         given = batch if self.batch == "arrow" else batch.to_pandas()
@@ -171,64 +169,128 @@ class _Call:
             )
         return result
 
-    def _output(self, number: int, out: Any, schema: pa.Schema) -> pa.Table:
+
+class _Made:
+    """What a worker has made so far; put together once, since each array costs some microseconds."""
+
+    def __init__(self, operator: str, shape: _Shape) -> None:
         import pyarrow as pa
-
-        wanted = self.shape.output.names
-        found = out.column_names if isinstance(out, pa.Table) else [str(name) for name in out.columns]
-        if sorted(found) != sorted(wanted):
-            raise ValueError(f"operator {self.operator!r} declares the columns {wanted} and returned {found}")
-        fields = pa.schema([pa.field(name, schema.field(f"out.{name}").type) for name in wanted])
-        if isinstance(out, pa.Table):
-            table = out.select(wanted).cast(fields)
-        else:
-            table = pa.Table.from_pandas(out[wanted], schema=fields, preserve_index=False)
-        columns = {f"out.{name}": table[name] for name in wanted}
-        columns[_PLACE] = pa.array(range(table.num_rows), pa.int64())
-        return self._filled(_OUT, number, table.num_rows, columns, schema)
-
-    def _state(self, number: int, key: dict[str, Any], state: Any, schema: pa.Schema) -> pa.Table:
-        import pyarrow as pa
-
-        values = {**key, **(to_row(state) if state is not None else {}), GONE: state is None, SEQUENCE_ID: number}
-        columns = {
-            f"kept.{name}": pa.array([value], schema.field(f"kept.{name}").type) for name, value in values.items()
-        }
-        return self._filled(_STATE, number, 1, columns, schema)
-
-    @staticmethod
-    def _filled(what: int, number: int, rows: int, columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
-        import pyarrow as pa
-
-        columns[_WHAT] = pa.array([what] * rows, pa.int8())
-        columns[SEQUENCE_ID] = pa.array([number] * rows, pa.int64())
-        return pa.table(
-            [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema],
-            schema=schema,
-        )
-
-    def _schema(self) -> pa.Schema:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        return to_arrow_schema(self.shape.made, timezone="UTC")
+        self._operator = operator
+        self._schema: pa.Schema = to_arrow_schema(shape.made, timezone="UTC")
+        self._output = pa.schema([(name, self._schema.field(f"out.{name}").type) for name in shape.output.names])
+        self._outputs: list[pa.Table] = []
+        self._output_ids: list[int] = []
+        self._states: list[dict[str, Any]] = []
+
+    def add_output(self, number: int, out: Any) -> None:
+        """Take the rows that the author's function returned.
+
+        Raises:
+            ValueError: they have other columns than declared.
+        """
+        import pyarrow as pa
+
+        wanted = self._output.names
+        found = out.column_names if isinstance(out, pa.Table) else [str(name) for name in out.columns]
+        if sorted(found) != sorted(wanted):
+            raise ValueError(f"operator {self._operator!r} declares the columns {wanted} and returned {found}")
+        if isinstance(out, pa.Table):
+            chosen = out.select(wanted)
+            table = chosen if chosen.schema == self._output else chosen.cast(self._output)
+        else:
+            table = pa.Table.from_pandas(out[wanted], schema=self._output, preserve_index=False)
+        self._outputs.append(table.replace_schema_metadata())
+        self._output_ids.append(number)
+
+    def add_state(self, number: int, key: dict[str, Any], state: Any) -> None:
+        """Take a key's state after an id, None if it is forgotten."""
+        kept = to_row(state) if state is not None else {}
+        self._states.append({**key, **kept, GONE: state is None, SEQUENCE_ID: number})
+
+    def table(self) -> pa.Table:
+        """Return all of it: a row is one of the output or a state."""
+        import numpy as np
+        import pyarrow as pa
+
+        parts = [self._schema.empty_table()]
+        if self._outputs:
+            rows, counts = pa.concat_tables(self._outputs), [table.num_rows for table in self._outputs]
+            columns = {f"out.{name}": rows[name] for name in rows.column_names}
+            columns[_PLACE] = pa.array(np.concatenate([np.arange(count) for count in counts]), pa.int64())
+            parts.append(self._filled(_OUT, np.repeat(self._output_ids, counts), columns))
+        if self._states:
+            names = [field.name for field in self._schema if field.name.startswith("kept.")]
+            columns = {}
+            for name in names:
+                values = [row.get(name.removeprefix("kept.")) for row in self._states]
+                columns[name] = pa.array(values, self._schema.field(name).type)
+            parts.append(self._filled(_STATE, [row[SEQUENCE_ID] for row in self._states], columns))
+        return pa.concat_tables(parts)
+
+    def _filled(self, what: int, ids: Any, columns: dict[str, Any]) -> pa.Table:
+        import pyarrow as pa
+
+        count = len(ids)
+        columns = {**columns, _WHAT: pa.array([what] * count, pa.int8()), SEQUENCE_ID: pa.array(ids, pa.int64())}
+        return pa.table(
+            [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in self._schema],
+            schema=self._schema,
+        )
 
 
-def _by_id(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of each id in order, by position within the id, without their tags."""
+def _by_key(
+    rows: pa.Table, before: pa.Table, keys: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None, list[tuple[int, pa.Table]]]]:
+    """Yield each key of the rows, its state before, and its rows by id, in order by position and without their tags."""
     import numpy as np
 
+    codes, old_codes = key_codes([rows, before], keys)
     ids = rows[SEQUENCE_ID].to_numpy()
-    ranks = [ids]
+    ranks = [ids, codes]
     if POSITION in rows.column_names:
         position = rows[POSITION].combine_chunks()
-        ranks = [position.field("row").to_numpy(), position.field("block").to_numpy(), ids]
+        ranks = [position.field("row").to_numpy(), position.field("block").to_numpy(), *ranks]
     order = np.lexsort(ranks)
     ordered = rows.drop_columns([name for name in (SEQUENCE_ID, POSITION) if name in rows.column_names]).take(order)
-    numbers, starts = np.unique(ids[order], return_index=True)
-    for number, start, end in zip(numbers, starts, [*starts[1:], len(ids)], strict=True):
-        yield int(number), ordered.slice(start, end - start)
+    ids, codes = ids[order], codes[order]
+    known = np.isin(old_codes, codes)
+    states = dict(zip(old_codes[known].tolist(), before.filter(known).to_pylist(), strict=True))
+    first_of_key = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+    values = ordered.select(list(keys)).take(first_of_key).to_pylist() if keys else [{}]
+    for key, start, end in zip(values, first_of_key, [*first_of_key[1:], len(ids)], strict=True):
+        mine = ids[start:end]
+        cuts = np.flatnonzero(np.append(True, mine[1:] != mine[:-1]))
+        batches = [
+            (int(mine[cut]), ordered.slice(start + cut, stop - cut))
+            for cut, stop in zip(cuts, [*cuts[1:], len(mine)], strict=True)
+        ]
+        yield key, states.get(int(codes[start])), batches
 
 
+@overload
+def custom(
+    function: Callable[..., Any],
+    /,
+    *,
+    keys: Sequence[str] = (),
+    output: str,
+    state: type,
+    name: str | None = None,
+    inputs: Sequence[StreamLike] | None = None,
+    batch: Literal["pandas", "arrow"] = "pandas",
+) -> Stream: ...
+@overload
+def custom(
+    *,
+    keys: Sequence[str] = (),
+    output: str,
+    state: type,
+    name: str | None = None,
+    inputs: Sequence[StreamLike] | None = None,
+    batch: Literal["pandas", "arrow"] = "pandas",
+) -> Callable[[Callable[..., Any]], Stream]: ...
 def custom(
     function: Callable[..., Any] | None = None,
     /,
@@ -239,7 +301,7 @@ def custom(
     name: str | None = None,
     inputs: Sequence[StreamLike] | None = None,
     batch: Literal["pandas", "arrow"] = "pandas",
-) -> Any:
+) -> Stream | Callable[[Callable[..., Any]], Stream]:
     """Declare a keyed operator in Python:
 
         @dm.custom(keys=["user"], state=Visits, output="user string, visits bigint")

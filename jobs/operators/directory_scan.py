@@ -25,7 +25,9 @@ CORRUPT = "_corrupt_record"
 
 _ADDRESS = "_drainmark_address"
 _POSITION = f"struct(_metadata.file_block_start as block, monotonically_increasing_id() as row) as {POSITION}"
-_FORMATS = ("text", "csv", "json", "parquet")
+_FORMATS = ("text", "csv", "json", "parquet", "binary")
+_WITHOUT_SCHEMA = ("text", "binary")
+_BINARY_COLUMNS = "content binary, length bigint"
 _POLICIES: Mapping[str, tuple[str, ...]] = {
     "order": ("name", "mtime", "arrival"),
     "on_change": ("halt", "ignore", "reprocess"),
@@ -46,9 +48,10 @@ class DirectoryScan:
         path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml. `run --input`
             overrides it. How a bucket is reached say the settings `s3_endpoint_url`, `s3_profile` and `s3_region`.
         pattern: glob of file names; with `recursive` matched against the path below the folder as well.
-        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines) or `parquet`.
-        schema: DDL such as `"id bigint, amount double"`; required for all formats but text, since a schema that is
-            inferred anew from each group of files would make the result depend on the grouping.
+        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, or `binary` (a row a file:
+            `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
+        schema: DDL such as `"id bigint, amount double"`; required for `csv`, `json` and `parquet`, since a schema that
+            is inferred anew from each group of files would make the result depend on the grouping.
         options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
         recursive: also look into folders below.
         outputs: several outputs from one start: `{"orders": "orders/*.csv", "payments": "payments/*.csv"}` maps an
@@ -83,7 +86,7 @@ class DirectoryScan:
 
     path: str
     pattern: str = "*"
-    format: Literal["text", "csv", "json", "parquet"] = "text"
+    format: Literal["text", "csv", "json", "parquet", "binary"] = "text"
     schema: str | Mapping[str, str] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     recursive: bool = False
@@ -105,6 +108,8 @@ class DirectoryScan:
         """Return the DDL of an output's rows as read, None for text."""
         if self.format == "text":
             return None
+        if self.format == "binary":
+            return _BINARY_COLUMNS
         return self.schema.get(output) if isinstance(self.schema, Mapping) else self.schema
 
     def output_of(self, relative: str) -> str | None:
@@ -131,8 +136,10 @@ class DirectoryScan:
         """Yield (rule, sentence, remedy) for every argument that does not fit."""
         if self.format not in _FORMATS:
             yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(_FORMATS)}"
+        if self.format in _WITHOUT_SCHEMA and self.schema is not None:
+            yield "SCHEMA_UNUSED", f"format {self.format!r} has columns of its own", "leave schema out"
         for output in self.outputs or ("",):
-            if self.format in _FORMATS[1:] and not self.schema_of(output):
+            if self.format in _FORMATS and self.format not in _WITHOUT_SCHEMA and not self.schema_of(output):
                 label = f" for output {output!r}" if output else ""
                 yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", 'add schema="id bigint, …"'
         for name, known in _POLICIES.items():
@@ -205,7 +212,7 @@ class DirectorySource(Source):
         """
         return self._reader(session, output).load(list(paths)).selectExpr(
             # as text: a tenth of the calls to the JVM that Columns would take
-            f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}", _POSITION, "*"
+            f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}", _POSITION, *self._columns()
         )
 
     def read_in_place(self, session: SparkSession, addresses: Mapping[str, int], output: str) -> DataFrame:
@@ -227,7 +234,9 @@ class DirectorySource(Source):
         reader = self._reader(session, output)
         if self.scan.format == "csv":
             reader = reader.option("enforceSchema", "false")
-        rows = reader.load(list(addresses)).selectExpr(f"_metadata.file_path as {_ADDRESS}", _POSITION, "*")
+        rows = reader.load(list(addresses)).selectExpr(
+            f"_metadata.file_path as {_ADDRESS}", _POSITION, *self._columns()
+        )  # fmt: skip
         ids = session.createDataFrame(pa.table({_ADDRESS: list(addresses), SEQUENCE_ID: list(addresses.values())}))
         columns = [name for name in rows.columns if name != _ADDRESS]
         return rows.join(F.broadcast(ids), _ADDRESS, "left").selectExpr(
@@ -235,8 +244,14 @@ class DirectorySource(Source):
             *(f"`{name.replace('`', '``')}`" for name in columns),
         )
 
+    def _columns(self) -> tuple[str, ...]:
+        """Return what is taken of what Spark reads."""
+        return ("content", "length") if self.scan.format == "binary" else ("*",)
+
     def _reader(self, session: SparkSession, output: str) -> DataFrameReader:
         reader = session.read.options(**dict(self.scan.options))
+        if self.scan.format == "binary":
+            return reader.format("binaryFile")
         if self.scan.format == "parquet":  # off by default, and then a damaged page is read as other values
             reader = reader.option("parquet.page.verify-checksum.enabled", "true")
         ddl = self.scan.schema_of(output)

@@ -18,6 +18,7 @@ from jobs.graph.params import Params
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.handled import Handled
 from jobs.operators.lookup import Lookup
+from jobs.operators.quarantine import QuarantineSink
 from jobs.operators.sink import Sink
 from jobs.operators.sources import Source
 from jobs.protocol.generations import state_table
@@ -133,7 +134,7 @@ def analyse(
                 if not table.is_derived:
                     written_by[operator.name] = table.name
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
-    if any(isinstance(operator, Source) for operator in region.run_order):
+    if any(isinstance(operator, Source | QuarantineSink) for operator in region.run_order):
         tables.append(quarantine_table(region))
     _examine_foreign(tables, outside)
     return Blueprint(

@@ -7,6 +7,7 @@ commit names them, they are orphans that no reader sees.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from jobs.graph.annotations import Checkpoints
 from jobs.graph.operator import Operator, Result
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.lookup import Lookup
+from jobs.operators.quarantine import QuarantineSink
 from jobs.operators.sources import Source
 from jobs.protocol.manifest import Image, Manifest, StagedFile
 from jobs.runtime.adopting import require_accepted
@@ -29,6 +31,7 @@ from jobs.runtime.materialising import Materialiser
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
 from jobs.runtime.reading import Group
+from jobs.runtime.refusing import Refusals, read_by, stage_refused
 from jobs.runtime.storage_faults import no_space
 from jobs.runtime.taking import Taking
 from jobs.state.handlers import Frozen, Written
@@ -106,6 +109,7 @@ class GroupWork:
     lookups: dict[str, int] = field(default_factory=dict)
     _taking: Taking = field(init=False)
     _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
+    _refused: list[Future[Refusals]] = field(default_factory=list)
     _frames: GroupFrames | None = None
 
     def stage(self) -> StagedGroup:
@@ -141,7 +145,7 @@ class GroupWork:
         return StagedGroup(
             group=self.group,
             rows_in=taking.rows_in,
-            rows_quarantined=taking.quarantined,
+            rows_quarantined=self._quarantined_by_id(),
             refused=taking.remarks,
             tables=tables,
             lookups=self.lookups,
@@ -193,6 +197,10 @@ class GroupWork:
         if operator.name in self.blueprint.written_by:
             self._stage(operator, frame, materialiser, pool)
             return
+        if isinstance(operator, QuarantineSink):
+            read = read_by(operator, self.blueprint.region, frames.scanned_frames)
+            self._refused.append(pool.submit(self._refuse, operator, frame, read, materialiser))
+            return
         if self.blueprint.region.consumers(operator.name, output) > 1 and not self._is_fixed(operator, frame, frames):
             frame = self._blaming(operator, lambda: materialiser.once(frame))
         frames.streams[f"{operator.name}[{output}]" if output else operator.name] = frame
@@ -225,19 +233,41 @@ class GroupWork:
         frames: dict[str, DataFrame] = self._blaming(self._taking.sources[0], self._taking.take)
         return frames
 
+    def _refuse(
+        self, operator: QuarantineSink, frame: DataFrame, read: DataFrame | None, materialiser: Materialiser
+    ) -> Refusals:
+        """Stage what an operator puts into quarantine; runs in a thread of its own, beside the outputs."""
+        name = quarantine_table(self.blueprint.region).name
+        staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)
+        with self.outside.engine.tagged(self.tag):
+            refusals: Refusals = self._blaming(
+                operator,
+                lambda: stage_refused(
+                    operator, frame, read=read, group=self.group, materialiser=materialiser, staging=staging
+                ),
+            )
+            return refusals
+
     def _quarantined(self) -> dict[str, StagedTable]:
-        """Stage the rows that could not be read; no file where there are none."""
-        if not self._taking.sources:
+        """Stage the rows that could not be read beside those that operators refused; no file where there are none."""
+        refused = [future.result() for future in self._refused]
+        if not self._taking.sources and not refused:
             return {}
         name = quarantine_table(self.blueprint.region).name
+        files = tuple(file for refusals in refused for file in refusals.files)
         rows = self._taking.quarantine_rows()
-        if rows is None:
-            return {name: StagedTable(files=())}
-        files = self.outside.store.staging(name, self.group.epoch, self.group.attempt).write(rows, "rows")
-        staged, counted = sum(file.rows for file in files), sum(self._taking.quarantined.values())
+        if rows is not None:
+            files += self.outside.store.staging(name, self.group.epoch, self.group.attempt).write(rows, "rows")
+        staged, counted = sum(file.rows for file in files), sum(self._quarantined_by_id().values())
         if staged != counted:
             raise AccountingError(f"{counted} rows are to be quarantined, and {staged} are staged in {name}")
         return {name: StagedTable(files=files)}
+
+    def _quarantined_by_id(self) -> dict[int, int]:
+        counts = Counter(self._taking.quarantined)
+        for refused in self._refused:
+            counts.update(refused.result().counts)
+        return dict(counts)
 
     def _state_before(
         self, operator: Aggregate, partials: DataFrame, materialiser: Materialiser

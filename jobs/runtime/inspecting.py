@@ -45,7 +45,7 @@ class Expected:
     """What a file of one output is declared to be.
 
     Attributes:
-        format: `text`, `csv`, `json` or `parquet`.
+        format: `text`, `csv`, `json`, `parquet` or `binary`.
         columns: as declared; None for text.
         options: of Spark's reader, names in lower case.
         strict: refuse JSON that Spark would take in part: trailing text, duplicate keys, several values on a line.
@@ -74,7 +74,7 @@ class Expected:
     def has_records_in_lines(self) -> bool:
         """Is each line a record, so that a bad one leaves the others alone?"""
         whole = self.has_multiline or self.options.get("wholetext", "false").lower() == "true"
-        return not whole and "linesep" not in self.options and self.encoding is None
+        return self.format != "binary" and not whole and "linesep" not in self.options and self.encoding is None
 
     @property
     def has_row_a_record(self) -> bool:
@@ -101,8 +101,8 @@ def inspect(
     """
     if expected.format == "parquet":
         return parquet_footers.inspect(path, expected.columns or ())
-    if not can_be_read_here(path):
-        return Verdict()
+    if expected.format == "binary" or not can_be_read_here(path):
+        return _document(path) if expected.format == "binary" else Verdict()
     try:
         if expected.has_records_in_lines:
             return _quick(path, expected, take) or _separate(path, expected, cleaned)
@@ -128,6 +128,14 @@ def count_records(path: Path, expected: Expected) -> int:
 def numbered_records(path: Path, expected: Expected) -> Iterator[tuple[int, bytes]]:
     """Yield (number of its line from 1, content) of every line that Spark makes a record of."""
     return ((number, _content(line)) for number, line, is_record in _lines(path, expected) if is_record)
+
+
+def _document(path: Path) -> Verdict:
+    """Judge a file that is one row by its size alone; an empty one has no row."""
+    size = path.stat().st_size
+    if size > CAPS.document_bytes:
+        return Verdict(refused=f"has {size} bytes, more than the {CAPS.document_bytes} of one row")
+    return Verdict(records=1 if size else 0)
 
 
 # --- the quick look ------------------------------------------------------------------------------------------------

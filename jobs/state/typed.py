@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 _SIMPLE = {
     int: "LongType",
@@ -37,37 +37,57 @@ def struct_of(state_class: type) -> StructType:
     Raises:
         UsageError: it is no dataclass, or a field has a type that no column can hold.
     """
-    from pyspark.sql.types import StructField, StructType
+    struct: StructType = _spark_type(("struct", check_state(state_class)))
+    return struct
 
+
+def check_state(state_class: type) -> dict[str, Any]:
+    """Return the columns of a state class by name, without Spark: `("simple", "LongType")`, `("array", …)` and so on.
+
+    Raises:
+        UsageError: as `struct_of`.
+    """
     if not (isinstance(state_class, type) and dataclasses.is_dataclass(state_class)):
         raise UsageError(f"the state {state_class!r} is no dataclass", remedy="write @dataclass above the class")
     hints = typing.get_type_hints(state_class)
-    return StructType([
-        StructField(field.name, _type_of(hints[field.name], f"{state_class.__name__}.{field.name}"), True)
+    return {
+        field.name: _column_of(hints[field.name], f"{state_class.__name__}.{field.name}")
         for field in dataclasses.fields(state_class)
-    ])  # fmt: skip
+    }
 
 
-def _type_of(hint: Any, where: str) -> DataType:
-    from pyspark.sql import types as spark
-
+def _column_of(hint: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         present = [argument for argument in arguments if argument is not type(None)]
         if len(present) == 1:
-            return _type_of(present[0], where)
+            return _column_of(present[0], where)
     elif hint in _SIMPLE:
-        made: DataType = getattr(spark, _SIMPLE[hint])()
-        return made
+        return "simple", _SIMPLE[hint]
     elif hint is decimal.Decimal:
-        return spark.DecimalType(38, 18)
+        return ("decimal",)
     elif origin is list or (origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis):
-        return spark.ArrayType(_type_of(arguments[0], where), True)
+        return "array", _column_of(arguments[0], where)
     elif origin is dict:
-        return spark.MapType(_type_of(arguments[0], where), _type_of(arguments[1], where), True)
+        return "map", _column_of(arguments[0], where), _column_of(arguments[1], where)
     elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return struct_of(hint)
+        return "struct", check_state(hint)
     raise UsageError(f"{where} is a {hint}, which no column can hold", remedy=_REMEDY)
+
+
+def _spark_type(column: Any) -> Any:
+    from pyspark.sql import types as spark
+
+    kind, *parts = column
+    if kind == "simple":
+        return getattr(spark, parts[0])()
+    if kind == "decimal":
+        return spark.DecimalType(38, 18)
+    if kind == "array":
+        return spark.ArrayType(_spark_type(parts[0]), True)
+    if kind == "map":
+        return spark.MapType(_spark_type(parts[0]), _spark_type(parts[1]), True)
+    return spark.StructType([spark.StructField(name, _spark_type(one), True) for name, one in parts[0].items()])
 
 
 def to_row(state: Any) -> dict[str, Any]:

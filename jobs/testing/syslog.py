@@ -24,6 +24,9 @@ BURST_FAILURES = (12, 28)
 BURST_GAP_SECONDS = (2, 6)
 """28 failures 6 s apart last 162 s: a burst that starts on a multiple of 5 minutes stays in that window."""
 
+BREAK_INS = 0.25
+"""Share of the attacks after which the attacker gets in."""
+
 _WINDOW = dt.timedelta(minutes=5)
 _USERS = ("admin", "guest", "mysql", "nagios", "oracle", "postgres", "test", "webmaster")
 _STAFF = ("alice", "bob", "carol", "dave")
@@ -43,6 +46,7 @@ class SyslogFile:
         failures: remote host to its failed log-ins in this file.
         bursts: (remote host, start of the five-minute window, UTC) to the failures of the attack planted there, which
             are all that the file holds of that pair. Other hosts may be under the same attack in the same window.
+        break_ins: remote host to the user as whom it got in after one of these attacks.
     """
 
     name: str
@@ -50,6 +54,7 @@ class SyslogFile:
     lines: tuple[str, ...]
     failures: Mapping[str, int]
     bursts: Mapping[tuple[str, dt.datetime], int]
+    break_ins: Mapping[str, str]
 
     def write(self, folder: Path, *, newline: str = "\n") -> Path:
         """Write the file below `folder` under another name, then rename it: a scan sees all of it or nothing."""
@@ -123,8 +128,9 @@ def attackers(seed: int) -> tuple[str, ...]:
 
 
 def _file(seed: int, host: str, number: int, line_count: int, start: dt.datetime) -> SyslogFile:
-    chance = random.Random(f"{seed}/{host}/{number}")
+    chance, success = random.Random(f"{seed}/{host}/{number}"), random.Random(f"{seed}/{host}/{number}/success")
     failures: Counter[str] = Counter()
+    break_ins: dict[str, str] = {}
     bursts: dict[tuple[str, dt.datetime], int] = {}
     lines: list[_Line] = []
     windows = chance.sample(range(FILE_SPAN // _WINDOW), 2)
@@ -134,6 +140,9 @@ def _file(seed: int, host: str, number: int, line_count: int, start: dt.datetime
         lines += _burst(chance, host, remote, start + window * _WINDOW, attempts)
         failures[remote] += attempts
         bursts[remote, start + window * _WINDOW] = attempts
+        if success.random() < BREAK_INS:
+            user = break_ins[remote] = success.choice(_USERS)
+            lines.append(_success(success, host, remote, lines[-1][0] + dt.timedelta(seconds=9), user))
     for _ in range(chance.randint(0, 3)):
         remote = chance.choice(_OFFICE)
         lines.append(_failure(chance, host, remote, _moment(chance, start), chance.choice(_STAFF)))
@@ -148,7 +157,14 @@ def _file(seed: int, host: str, number: int, line_count: int, start: dt.datetime
         lines=tuple(text for _, text in lines),
         failures=dict(failures),
         bursts=bursts,
+        break_ins=break_ins,
     )
+
+
+def _success(chance: random.Random, host: str, remote: str, moment: dt.datetime, user: str) -> _Line:
+    """Return a log-in that succeeds, as sshd writes it."""
+    pid, port = chance.randint(2_000, 32_000), chance.randint(1_024, 65_000)
+    return moment, f"{_stamp(moment)} {host} sshd[{pid}]: Accepted password for {user} from {remote} port {port} ssh2"
 
 
 def _burst(chance: random.Random, host: str, remote: str, start: dt.datetime, attempts: int) -> list[_Line]:

@@ -204,8 +204,9 @@ def _expect(code: int) -> None:
 def _result(project: DemoProject, counted: Counted, files: int) -> None:
     """Show the attackers, compare the sinks with what plain Python counts, and say how to go on."""
     hosts = project.read("show", "log_watch_hosts")
-    headline(project.console, "3  The attackers", "log_watch_hosts and log_watch_alerts, as they are now")
-    _attackers(project.console, hosts, project.read("show", "log_watch_alerts"))
+    headline(project.console, "3  The attackers", "log_watch_hosts, _alerts and _attacks, as they are now")
+    attacks = project.read("show", "log_watch_attacks")
+    _attackers(project.console, hosts, project.read("show", "log_watch_alerts"), attacks)
     compare(project, counted, files)
     _next_steps(project)
 
@@ -240,7 +241,12 @@ def compare(project: DemoProject, counted: Counted, files: int) -> None:
     )
 
 
-def _attackers(console: Console, hosts: Sequence[Mapping[str, Any]], alerts: Sequence[Mapping[str, Any]]) -> None:
+def _attackers(
+    console: Console,
+    hosts: Sequence[Mapping[str, Any]],
+    alerts: Sequence[Mapping[str, Any]],
+    attacks: Sequence[Mapping[str, Any]],
+) -> None:
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -253,6 +259,7 @@ def _attackers(console: Console, hosts: Sequence[Mapping[str, Any]], alerts: Seq
     table.add_column("bursts", justify="right", no_wrap=True)
     table.add_column("first seen", no_wrap=True)
     table.add_column("last seen", no_wrap=True)
+    table.add_column("got in as", no_wrap=True, style="bold red")
     ranked = sorted(hosts, key=lambda row: (-row["failures"], row["remote_host"]))
     most = ranked[0]["failures"] if ranked else 1
     for row in ranked[:SHOWN_ATTACKERS]:
@@ -260,12 +267,19 @@ def _attackers(console: Console, hosts: Sequence[Mapping[str, Any]], alerts: Seq
         burst = bursts.get(row["remote_host"], 0)
         table.add_row(
             escape(row["remote_host"]), f"{row['failures']:,}", bar, str(burst or ""),
-            _minute(row["first_seen"]), _minute(row["last_seen"]),
+            _minute(row["first_seen"]), _minute(row["last_seen"]), escape(_got_in(row["remote_host"], attacks)),
         )  # fmt: skip
     console.print(table)
     if len(ranked) > SHOWN_ATTACKERS:
         console.print(f"... and {len(ranked) - SHOWN_ATTACKERS} more. ", end="")
-    console.print("A burst: ten failures or more in five minutes.")
+    kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in sorted(_tally(attacks, "kind").items()))
+    console.print(f"A burst: ten failures or more in five minutes. Attacks, in the order of the logs: {kinds or 0}.")
+
+
+def _got_in(remote_host: str, attacks: Sequence[Mapping[str, Any]]) -> str:
+    """Return as whom a remote host logged in after failures, and where."""
+    mine = (row for row in attacks if row["remote_host"] == remote_host)
+    return ", ".join(sorted({f"{row['user']}@{row['host']}" for row in mine if row["user"] is not None}))
 
 
 def _next_steps(project: DemoProject) -> None:

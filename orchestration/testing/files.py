@@ -103,6 +103,8 @@ def encoded(content: Content, scan: DirectoryScan, name: str) -> bytes:
         return content
     if isinstance(content, str):
         return content.encode()
+    if scan.format == "binary":
+        raise UsageError(f"{name!r}: a binary file has no rows", remedy="give its content as bytes")
     ddl = scan.schema_of(scan.output_of(name) or "")
     if scan.format == "parquet":
         return _parquet(content, ddl or "")

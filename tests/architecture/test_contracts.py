@@ -13,7 +13,10 @@ import pytest
 from architecture.tree import ROOT, relative
 
 LINT_IMPORTS = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
-PUBLIC = {"drainmark", "pyspark", "pydantic", "typing", "__future__", "collections", "dataclasses", "datetime"}
+PUBLIC = {
+    *("drainmark", "pyspark", "pydantic", "typing", "__future__", "collections", "dataclasses", "datetime"),
+    *("numpy", "pyarrow"),
+}
 """All that an application may import: the public API and what its user code is written with."""
 
 

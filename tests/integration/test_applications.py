@@ -9,11 +9,12 @@ import oracles
 import pytest
 from harness import opened, rows, run_once, settle
 
+from jobs.testing.syslog import HOSTS, write_syslog
 from orchestration.assembly import Workplace, open_application, region_run
 from orchestration.testing.processing import drive, scan
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-LOG_WATCH = ("log_watch_failures", "log_watch_hosts", "log_watch_alerts")
+LOG_WATCH = ("log_watch_failures", "log_watch_hosts", "log_watch_alerts", "log_watch_attacks")
 
 pytestmark = pytest.mark.spark
 
@@ -45,6 +46,23 @@ def test_log_watch_on_the_real_log_equals_the_oracle(workplace: Workplace, tmp_p
     files = cut(DATA / "logwatch" / "Linux.log", tmp_path / "inbox", parts)
     run_once(workplace, opened("log_watch", tmp_path / "inbox"), max_group=16)
     assert_log_watch(workplace, files, ids=True)
+
+
+@pytest.mark.seed("V177")
+@pytest.mark.parametrize("group", [1, 8])
+def test_attacks_in_generated_logs_equal_the_oracle(workplace: Workplace, tmp_path: Path, group: int) -> None:
+    """All kinds of attack, several hosts attacked by the same remote ones; attacks go on from file to file."""
+    made = write_syslog(tmp_path / "inbox", seed=4, hosts=HOSTS[:2], files_per_host=4, lines_per_file=150)
+    settle(tmp_path / "inbox")
+    files = sorted(tmp_path / "inbox" / file.name for file in made)
+    run_once(workplace, opened("log_watch", tmp_path / "inbox"), max_group=group)
+    assert_log_watch(workplace, files, ids=True)
+    found = rows(workplace, "log_watch/lines", "log_watch_attacks")
+    assert {row["kind"] for row in found} == {"burst", "user_enumeration", "success_after_failures"}
+    broken_into = {(file.host, remote, user) for file in made for remote, user in file.break_ins.items()}
+    got_in = {(row["host"], row["remote_host"], row["user"]) for row in found if row["user"] is not None}
+    assert broken_into
+    assert broken_into <= got_in
 
 
 @pytest.mark.skipif(not (DATA / "enron").is_dir(), reason="the shared data is absent")

@@ -36,7 +36,7 @@ def log_watch(nursery: Nursery, master: str, folder: Path) -> Scene:
         region="log_watch/lines",
         inputs=(str(folder / "in"),),
         oracle=oracles.log_watch,
-        sinks=("log_watch_failures", "log_watch_hosts", "log_watch_alerts"),
+        sinks=("log_watch_failures", "log_watch_hosts", "log_watch_alerts", "log_watch_attacks"),
     )
     generated = generate_syslog(seed=7, hosts=("combo",), files_per_host=FILES, lines_per_file=100)
     for file in generated:
