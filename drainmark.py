@@ -30,28 +30,40 @@ from jobs.operators.aggregate import (
     sum,  # noqa: A004
     tumbling,
 )
+from jobs.operators.barrier import barrier, pair
 from jobs.operators.beacon import Beacon
 from jobs.operators.custom import custom
 from jobs.operators.database_sinks import DatabaseAppend, DatabaseUpsert
 from jobs.operators.database_source import DatabaseSource
+from jobs.operators.decompress import decompress
+from jobs.operators.deduplicate import deduplicate
+from jobs.operators.delay import delay
 from jobs.operators.delta_append import DeltaAppend
 from jobs.operators.delta_overwrite import DeltaOverwrite
 from jobs.operators.delta_upsert import DeltaUpsert
 from jobs.operators.directory_scan import DirectoryScan, source
+from jobs.operators.dynamic_filter import dynamic_filter
 from jobs.operators.file_sink import FileSink
 from jobs.operators.file_source import FileSource
 from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
 from jobs.operators.handled import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
+from jobs.operators.join import join
 from jobs.operators.lookup import lookup
 from jobs.operators.parallel_map import parallel_map
+from jobs.operators.parse import format, parse  # noqa: A004
 from jobs.operators.per_trigger import per_trigger
+from jobs.operators.punctor import punctor
 from jobs.operators.quarantine import quarantine
 from jobs.operators.replayable_start import ReplayableStart
 from jobs.operators.sink import sink
 from jobs.operators.sliding import sliding
+from jobs.operators.sort import sort
+from jobs.operators.split import split
 from jobs.operators.sql import sql
 from jobs.operators.table_source import TableSource
+from jobs.operators.throttle import throttle
+from jobs.operators.union import union
 from jobs.operators.unsupported import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
 
 if TYPE_CHECKING:
@@ -88,16 +100,23 @@ __all__ = [
     "application",
     "approx_distinct",
     "autonomous",
+    "barrier",
     "build_application",
     "collect_set",
     "composite",
     "consistent",
     "count",
     "custom",
+    "decompress",
+    "deduplicate",
+    "delay",
+    "dynamic_filter",
     "filter",
     "first",
+    "format",
     "functor",
     "gate",
+    "join",
     "last",
     "load_application",
     "lookup",
@@ -105,24 +124,31 @@ __all__ = [
     "mean",
     "min",
     "operator",
+    "pair",
     "parallel_map",
+    "parse",
     "per_trigger",
+    "punctor",
     "push",
     "quarantine",
     "read",
     "select",
     "sink",
     "sliding",
+    "sort",
     "source",
+    "split",
     "sql",
     "sum",
     "switch",
     "tcp_sink",
     "tcp_source",
     "testing",
+    "throttle",
     "tumbling",
     "udp_sink",
     "udp_source",
+    "union",
 ]
 
 
@@ -176,10 +202,10 @@ def __getattr__(name: str) -> Any:
     """Find the test kit, or what an operator file of the library exports and this facade does not name yet."""
     if name == "testing":
         return importlib.import_module("orchestration.testing")
-    from jobs.operators.catalogue import exports
+    from jobs.operators.catalogue import exports, why_not
 
     try:
         return exports()[name]
     except KeyError:
-        msg = f"module 'drainmark' has no attribute {name!r}"
+        msg = why_not(name) or f"module 'drainmark' has no attribute {name!r}"
         raise AttributeError(msg) from None

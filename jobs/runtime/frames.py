@@ -132,6 +132,13 @@ class GroupFrames:
             for field in schema.fields
         ))  # fmt: skip
 
+    def ids(self) -> DataFrame:
+        """Return the group's ids, also those of triggers without rows: one column, `_id`."""
+        import pyarrow as pa
+
+        numbers = pa.array(range(self.first_id, self.last_id + 1), pa.int64())
+        return frame_of(self.session, pa.table({"_id": numbers})).coalesce(1)
+
     def once(self, operator: Operator, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that is computed once (H15). The one thing in a step that may start a job."""
         return self.materialise(operator, frame)

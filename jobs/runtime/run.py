@@ -38,6 +38,7 @@ from jobs.runtime.disposing import Disposal
 from jobs.runtime.establishing import Establishing
 from jobs.runtime.maintaining import EVERY_GROUPS, maintain_region
 from jobs.runtime.owner import Identity, RegionOwner, Report
+from jobs.runtime.pacing import Pace
 from jobs.runtime.pipeline import Pipeline
 from jobs.runtime.ports import Outside
 from jobs.runtime.replacing import one_of_each
@@ -86,10 +87,12 @@ class RegionRun:
     _shown: str | None = None
     _pipeline: Pipeline = field(init=False)
     _disposal: Disposal = field(init=False)
+    _pace: Pace = field(init=False)
 
     def __post_init__(self) -> None:
         self.owner = RegionOwner(identity=self.identity, outside=self.outside, report=self._note)
         self._disposal = Disposal(outside=self.outside, region=self.region, starts=self.blueprint.region.starts)
+        self._pace = Pace.of(self.blueprint.region.operators)
         self._pipeline = Pipeline(
             blueprint=self.blueprint,
             outside=self.outside,
@@ -157,6 +160,10 @@ class RegionRun:
                     if halt is not None:
                         raise self._halted_on_request(halt)
                     return
+                if pending and self._pace.left_seconds:
+                    yield from self._turn([])  # nothing waits that is under way
+                    self._pace.wait(lambda seconds: self.interrupted.wait(seconds))  # noqa: PLW0108 - may be another event
+                    continue
                 yield from self._turn(pending)
             yield from self._turn([])
         finally:
@@ -248,6 +255,7 @@ class RegionRun:
         self.done_triggers += report.triggers
         self.done_groups += 1
         self._tell_sources(report)
+        self._pace.passed(report.rows_in)
         return report
 
     def _tell_sources(self, report: GroupReport) -> None:

@@ -21,6 +21,7 @@ from jobs.protocol.triggers import FILE, kind_of
 from jobs.runtime.frames import with_source_file
 from jobs.runtime.intake import Intake
 from jobs.runtime.parsing import Parsed
+from jobs.runtime.quarantining import Quarantine
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
 from jobs.runtime.slice_files import files_of_slices
 from jobs.runtime.slicing import slice_of
@@ -48,6 +49,7 @@ class Taking:
         rows_in: by id, rows accepted and quarantined.
         quarantined: by id, rows of the quarantine table.
         remarks: by id, what the history is to say: why a file was quarantined whole, for example.
+        aside: what operators could not make sense of, by id.
     """
 
     sources: Sequence[Source]
@@ -57,6 +59,7 @@ class Taking:
     rows_in: dict[int, int] = field(default_factory=dict)
     quarantined: dict[int, int] = field(default_factory=dict)
     remarks: dict[int, str] = field(default_factory=dict)
+    aside: Quarantine = field(default_factory=Quarantine)
     _folder: Path = field(init=False)
     _inboxes: list[Inbox] = field(default_factory=list)
     _intakes: list[tuple[Intake, Mapping[int, int]]] = field(default_factory=list)
@@ -112,6 +115,8 @@ class Taking:
             place = rows.column_names.index(SEQUENCE_ID)
             numbers = [ids.get(number, number) for number in rows[SEQUENCE_ID].to_pylist()]
             tables.append(rows.set_column(place, rows.schema.field(place), pa.array(numbers, pa.int64())))
+        found = self.aside.rows({member.sequence_id: member.trigger.uri for member in self.group.members})
+        tables += [found] if found is not None else []
         return pa.concat_tables(tables).sort_by(SEQUENCE_ID) if tables else None
 
     # --- files -------------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ _VERBS: tuple[Callable[..., Any], ...] = (
     views.apps,
     views.graph,
     planning.plan,
+    views.operators,
     runs.run,
     runs.scan,
     pushing.push,
