@@ -28,16 +28,28 @@ from jobs.operators.aggregate import (
     sum,  # noqa: A004
     tumbling,
 )
+from jobs.operators.barrier import barrier, pair
 from jobs.operators.custom import custom
+from jobs.operators.decompress import decompress
+from jobs.operators.deduplicate import deduplicate
+from jobs.operators.delay import delay
 from jobs.operators.delta_append import DeltaAppend
 from jobs.operators.delta_upsert import DeltaUpsert, sink
 from jobs.operators.directory_scan import DirectoryScan, source
+from jobs.operators.dynamic_filter import dynamic_filter
 from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
+from jobs.operators.join import join
 from jobs.operators.lookup import lookup
+from jobs.operators.parse import format, parse  # noqa: A004
 from jobs.operators.per_trigger import per_trigger
+from jobs.operators.punctor import punctor
 from jobs.operators.sliding import sliding
+from jobs.operators.sort import sort
+from jobs.operators.split import split
 from jobs.operators.sql import sql
+from jobs.operators.throttle import throttle
+from jobs.operators.union import union
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,30 +71,44 @@ __all__ = [
     "application",
     "approx_distinct",
     "autonomous",
+    "barrier",
     "build_application",
     "collect_set",
     "consistent",
     "count",
     "custom",
+    "decompress",
+    "deduplicate",
+    "delay",
+    "dynamic_filter",
     "filter",
     "first",
+    "format",
     "functor",
+    "join",
     "last",
     "load_application",
     "lookup",
     "max",
     "mean",
     "min",
+    "pair",
+    "parse",
     "per_trigger",
+    "punctor",
     "read",
     "select",
     "sink",
     "sliding",
+    "sort",
     "source",
+    "split",
     "sql",
     "sum",
     "testing",
+    "throttle",
     "tumbling",
+    "union",
 ]
 
 

@@ -100,10 +100,21 @@ class Result:
         output: None for a sink.
         changes: by part of the kept state, the rows that changed: keys, columns, `_sequence_id`, and `GONE` where keys
             can be lost; a row a key and id (`depth` of them where it is more).
+        outputs: by name, where the operator has several; `output` is None then.
+        bad: rows that could not be made sense of, and that no output has: `_sequence_id`, `position` (bigint, the
+            row's place in the stream from 1), `raw` and `reason` (string).
+        bad_halts: bad rows halt the region instead of going to its quarantine.
     """
 
     output: DataFrame | None
     changes: Mapping[str, DataFrame] = field(default_factory=dict)
+    outputs: Mapping[str, DataFrame] = field(default_factory=dict)
+    bad: DataFrame | None = None
+    bad_halts: bool = False
+
+    def of(self, output: str) -> DataFrame | None:
+        """Return the rows of one output port."""
+        return self.outputs[output] if self.outputs else self.output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +129,10 @@ class Operator(ABC):
         autonomous: `@autonomous` was put on it (V49).
 
     What is true of a kind stands in class variables; `keeps_tags`: its results surely carry `_sequence_id`, or need
-    none, so that nobody has to look; `non_blocking`: its state, once frozen, is written while the flow goes on (N17).
+    none, so that nobody has to look; `non_blocking`: its state, once frozen, is written while the flow goes on (N17);
+    `sees_control_by_id`: what its control ports bring within a group it tells apart by id, so that it vectorises where
+    no loop is closed on it; `configurations`: the ways to declare it that differ in what they compute, each of which
+    has an oracle in the tests.
     """
 
     kind: ClassVar[str]
@@ -132,6 +146,8 @@ class Operator(ABC):
     guarantee: ClassVar[Guarantee | None] = None
     keeps_tags: ClassVar[bool] = False
     non_blocking: ClassVar[bool] = True
+    sees_control_by_id: ClassVar[bool] = False
+    configurations: ClassVar[tuple[str, ...]] = ("default",)
 
     name: str
     inputs: tuple[Input, ...] = ()
@@ -176,6 +192,12 @@ class Operator(ABC):
     def violations(self, in_region: bool) -> Iterator[Violation]:
         """Yield what is wrong with this operator's own configuration (V55, V56)."""
         yield from ()
+
+    def wrong(self, rule: str, message: str, remedy: str) -> Violation:
+        """Return a violation of this operator's."""
+        return Violation(
+            rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
+        )
 
     def fingerprint(self) -> Any:
         """Return a JSON-able value that changes when what the operator computes does."""

@@ -12,7 +12,7 @@ from jobs.graph.operator import Guarantee, Operator, Vectorises
 from jobs.graph.params import digest_of
 from jobs.regions.merging import Membership, merged_parameters, starts_of
 from jobs.regions.ports import PortClass, PortPlan, port_plans
-from jobs.regions.reachability import Graph, components, reachable
+from jobs.regions.reachability import Graph, components, loop_through, reachable
 from jobs.regions.rules import broken_rules
 from jobs.regions.rules.draft import draft_of
 
@@ -211,7 +211,7 @@ def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tupl
         run_order=run_order,
         parameters=merged_parameters([annotation for _, annotation in starts_of(graph, draft)]),
         ports=tuple(port for operator in operators for port in port_plans(operator, draft.members)),
-        vectorisation={operator.name: operator.vectorisation() for operator in run_order},
+        vectorisation={operator.name: _vectorisation(operator, graph) for operator in run_order},
         tables=tuple(
             TablePlan(
                 name=table, operator=operator.name, guarantee=operator.guarantee, condition=operator.condition
@@ -223,6 +223,13 @@ def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tupl
         fingerprints=fingerprints,
         fingerprint=digest_of({"starts": draft.starts, "operators": fingerprints}),
     )
+
+
+def _vectorisation(operator: Operator, graph: Graph) -> Vectorises:
+    """Return what is known before any plan is analysed; a loop needs the id before to be whole (V94)."""
+    if operator.sees_control_by_id and not loop_through(operator.name, graph.downstream):
+        return operator.vectorises
+    return operator.vectorisation()
 
 
 def _feeds(graph: Graph, draft: Membership, drafts: tuple[Membership, ...]) -> frozenset[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from jobs.arrow_frames import frame_of
 from jobs.errors import DrainmarkError, OperatorFailed
 from jobs.failpoints import InjectedFailure
 from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Input, Operator, UserFunction, control_part
@@ -122,6 +123,13 @@ class GroupFrames:
             F.col(f"`{field.name}`") if field.name in known else F.lit(None).cast(field.dataType).alias(field.name)
             for field in schema.fields
         ))  # fmt: skip
+
+    def ids(self) -> DataFrame:
+        """Return the group's ids, also those of triggers without rows: one column, `_id`."""
+        import pyarrow as pa
+
+        numbers = pa.array(range(self.first_id, self.last_id + 1), pa.int64())
+        return frame_of(self.session, pa.table({"_id": numbers})).coalesce(1)
 
     def once(self, operator: Operator, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that is computed once (H15). The one thing in a step that may start a job."""

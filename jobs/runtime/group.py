@@ -27,9 +27,10 @@ from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of
 from jobs.runtime.intake import Intake
 from jobs.runtime.materialising import Materialiser
 from jobs.runtime.ports import Outside
-from jobs.runtime.quarantining import quarantine_table
+from jobs.runtime.quarantining import put_aside, quarantine_table
 from jobs.runtime.reading import Group, Inbox
 from jobs.runtime.storage_faults import no_space
+from jobs.runtime.verdicts import CAPS
 from jobs.state.handlers import Frozen, Written
 from jobs.state.keyed import KeyedState
 
@@ -165,26 +166,43 @@ class GroupWork:
         )
         for operator in region.run_order:
             self._await_inputs(operator, frames)
-            for output in operator.outputs or ("",):
-                self._run(operator, output, frames, materialiser, pool)
+            self._run(operator, frames, materialiser, pool)
         for operator in region.operators:
             changes = frames.guard(operator, partial(operator.absorb, frames))
             self._keep(operator, changes, materialiser, pool)
 
     def _run(
-        self, operator: Operator, output: str, frames: GroupFrames, materialiser: Materialiser, pool: ThreadPoolExecutor
+        self, operator: Operator, frames: GroupFrames, materialiser: Materialiser, pool: ThreadPoolExecutor
     ) -> None:
         if shares_history(operator, self.blueprint.region):
             return
         if isinstance(operator, Source):
-            frame = frames.tagged(operator, operator.apply_output(frames, output))
+            result = Result(None, outputs={name: operator.apply_output(frames, name) for name in operator.outputs})
         else:
-            result: Result = frames.guard(operator, lambda: operator.step(frames))
-            frame = frames.tagged(operator, result.output)
+            result = frames.guard(operator, lambda: operator.step(frames))
             self._keep(operator, result.changes, materialiser, pool)
-        if operator.name in self.blueprint.written_by:
-            self._stage(operator, frame, materialiser, pool)
+            self._put_aside(operator, result)
+        for output in operator.outputs or ("",):
+            frame = frames.tagged(operator, result.of(output))
+            if operator.name in self.blueprint.written_by:
+                self._stage(operator, frame, materialiser, pool)
+            else:
+                self._pass_on(operator, output, frame, frames, materialiser)
+
+    def _put_aside(self, operator: Operator, result: Result) -> None:
+        """Quarantine the rows that an operator could not make sense of."""
+        if result.bad is None:
             return
+        if self._intake is None:
+            raise AccountingError(f"{operator.name!r} has bad rows, and its region no quarantine")
+        found = result.bad.limit(CAPS.bad_rows + 1)
+        rows = self._blaming(operator, lambda: found.toArrow()).to_pylist()  # noqa: PLW0108 - looked up when called
+        put_aside(self._intake.quarantine, operator, rows, self.group, halts=result.bad_halts)
+
+    def _pass_on(
+        self, operator: Operator, output: str, frame: DataFrame, frames: GroupFrames, materialiser: Materialiser
+    ) -> None:
+        """Enter what downstream operators read, computed once where several do."""
         if self.blueprint.region.consumers(operator.name, output) > 1 and not self._is_fixed(operator, frame, frames):
             frame = self._blaming(operator, lambda: materialiser.once(frame))
         frames.streams[f"{operator.name}[{output}]" if output else operator.name] = frame

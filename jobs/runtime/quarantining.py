@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE
+from jobs.errors import BadInput
+from jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Operator
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.regions.plan import RegionPlan
-from jobs.runtime.verdicts import BadRecord
+from jobs.runtime.reading import Group
+from jobs.runtime.verdicts import CAPS, BadRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,3 +79,33 @@ class Quarantine:
     def _by_id(self) -> Iterator[tuple[int, Sequence[BadRecord]]]:
         whole = {number: [BadRecord(position=None, raw=None, reason=why)] for number, why in self.files.items()}
         yield from sorted({**self.records, **whole}.items())
+
+
+def put_aside(
+    quarantine: Quarantine, operator: Operator, rows: Sequence[Mapping[str, Any]], group: Group, *, halts: bool
+) -> None:
+    """Keep the rows that an operator could not make sense of.
+
+    Args:
+        rows: `_sequence_id`, `position`, `raw`, `reason`.
+        halts: a bad row is an error.
+
+    Raises:
+        BadInput: a bad row halts the region, or there are too many.
+    """
+    if not rows or not (halts or len(rows) > CAPS.bad_rows):
+        for row in rows:
+            quarantine.keep(row[SEQUENCE_ID], [BadRecord.of(row["position"], row["raw"] or "", row["reason"])])
+        return
+    first = min(rows, key=lambda row: (row[SEQUENCE_ID], row["position"]))
+    trigger = group.member(first[SEQUENCE_ID]).trigger
+    more = "" if halts else f"; more than {CAPS.bad_rows} rows are bad"
+    raise BadInput(
+        f"{trigger.uri}: {operator.name!r}: row {first['position']}: {first['reason']}: "
+        f"{(first['raw'] or '')[:200]!r}{more}",
+        operator=operator.name,
+        location=operator.location,
+        remedy=f"mend the file, or: drainmark skip {trigger.region} --file '{trigger.uri}' --reason '…', "
+        f'or on_bad="quarantine" at {operator.name!r}',
+        triggers=(trigger,),
+    )

@@ -36,6 +36,7 @@ from jobs.runtime.descriptions import classified, described, full_identity, halt
 from jobs.runtime.establishing import Establishing
 from jobs.runtime.maintaining import EVERY_GROUPS, maintain_region
 from jobs.runtime.owner import Identity, RegionOwner, Report
+from jobs.runtime.pacing import Pace
 from jobs.runtime.pipeline import Pipeline
 from jobs.runtime.ports import Outside
 from jobs.runtime.replacing import one_of_each
@@ -82,9 +83,11 @@ class RegionRun:
     _collects_at: float = 0.0
     _shown: str | None = None
     _pipeline: Pipeline = field(init=False)
+    _pace: Pace = field(init=False)
 
     def __post_init__(self) -> None:
         self.owner = RegionOwner(identity=self.identity, outside=self.outside, report=self._note)
+        self._pace = Pace.of(self.blueprint.region.operators)
         self._pipeline = Pipeline(
             blueprint=self.blueprint,
             outside=self.outside,
@@ -151,6 +154,10 @@ class RegionRun:
                     if halt is not None:
                         raise self._halted_on_request(halt)
                     return
+                if pending and self._pace.left_seconds:
+                    yield from self._turn([])  # nothing waits that is under way
+                    self._pace.wait(lambda seconds: self.interrupted.wait(seconds))  # noqa: PLW0108 - may be another event
+                    continue
                 yield from self._turn(pending)
             yield from self._turn([])
         finally:
@@ -238,6 +245,7 @@ class RegionRun:
         self.size = self.size.after_success()
         self.done_triggers += report.triggers
         self.done_groups += 1
+        self._pace.passed(report.rows_in)
         return report
 
     def _maintain(self) -> None:

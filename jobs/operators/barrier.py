@@ -1,0 +1,147 @@
+"""`barrier` and `pair`: the k-th rows of several streams, side by side (E8)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import OperatorFailed, Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result
+from jobs.lazy import F
+from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["barrier", "pair"]
+
+_AT = "_at"
+_KTH = "_kth"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Barrier(Operator):
+    """State: of each stream the rows that still wait for the others; all before them were put together."""
+
+    kind: ClassVar[str] = "barrier"
+    summary: ClassVar[str] = "the k-th rows of several streams, side by side"
+    keeps_tags: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = ("keyed", "three streams")
+
+    keys: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        return tuple(KeptState(part=_part(port), keys=(*self.keys, *HELD)) for port in self.inputs)
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "keys": list(self.keys)}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if len(self.inputs) < 2:
+            yield self.wrong("BARRIER_INPUTS", "one stream has nothing to wait for", "name two streams or more")
+        if len({port.stream for port in self.inputs}) < len(self.inputs):
+            yield self.wrong("BARRIER_INPUTS", "a stream is named twice", "give it a name of its own by dm.functor")
+
+    def step(self, frames: GroupFrames) -> Result:
+        """Number the rows of each stream and key from the first that waits, and put equal numbers together."""
+        waiting = [self._waiting(frames, port) for port in self.inputs]
+        self._require_apart(waiting)
+        sides = []
+        for index, rows in enumerate(waiting):
+            row = ", ".join(quoted([name for name in rows.columns if name not in self.keys]))
+            of = f"partition by {', '.join(quoted(self.keys)) or '1'} order by {FROM}, {PLACE}"
+            sides.append(
+                frames.gathered(rows).selectExpr(
+                    *quoted(self.keys), f"row_number() over ({of}) as {_KTH}", f"struct({row}) as _row_{index}"
+                )
+            )
+        every = frames.gathered(reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), sides))
+        indices = range(len(sides))
+        met = every.groupBy(*quoted(self.keys), _KTH).agg(
+            *(F.expr(f"any_value(_row_{index}, true) as _row_{index}") for index in indices)
+        )
+        last = ", ".join(f"struct(_row_{index}.{FROM}, _row_{index}.{_AT} as {_AT})" for index in indices)
+        is_whole = " and ".join(f"_row_{index} is not null" for index in indices)
+        met = met.selectExpr("*", f"if({is_whole}, greatest({last}), null) as _last")
+        columns = [
+            f"_row_{index}.`{name}` as `{name}`" for index, rows in enumerate(waiting) for name in self._payload(rows)
+        ]
+        tags = (f"_last.{FROM} as {SEQUENCE_ID}", f"_last.{_AT} as {POSITION}")
+        output = met.where("_last is not null").selectExpr(*tags, *quoted(self.keys), *columns)
+        changes = {
+            _part(port): self._changes(met, index, rows)
+            for index, (port, rows) in enumerate(zip(self.inputs, waiting, strict=True))
+        }
+        return Result(output, changes)
+
+    def _waiting(self, frames: GroupFrames, port: Input) -> DataFrame:
+        """Return the rows of a port that wait, old and new: keys, `HELD`, `_at` (the position), payload, `_is_new`."""
+        rows = placed(frames, self, port, self.keys)
+        free = quoted([name for name in payload_of(rows) if name not in (*self.keys, PLACE)])
+        new = rows.selectExpr(*quoted(self.keys), f"{SEQUENCE_ID} as {FROM}", PLACE, f"{POSITION} as {_AT}", *free)
+        held = frames.kept(self, _part(port), new.schema)
+        return new.selectExpr("*", f"true as {IS_NEW}").unionByName(held.selectExpr("*", f"false as {IS_NEW}"))
+
+    def _payload(self, rows: DataFrame) -> list[str]:
+        return [name for name in rows.columns if name not in (*self.keys, *HELD, _AT, IS_NEW)]
+
+    def _require_apart(self, waiting: Sequence[DataFrame]) -> None:
+        counted = Counter(name for rows in waiting for name in self._payload(rows))
+        if twice := [name for name, count in counted.items() if count > 1]:
+            raise OperatorFailed(
+                f"{self.name!r}: several of its streams have a column {', '.join(twice)}",
+                operator=self.name,
+                location=self.location,
+                remedy="rename it in a dm.functor before, or make it a key",
+            )
+
+    def _changes(self, met: DataFrame, index: int, rows: DataFrame) -> DataFrame:
+        row = f"_row_{index}"
+        own = met.where(f"{row} is not null").selectExpr(
+            *quoted(self.keys), f"{row}.*", f"_last.{FROM} as {LEAVES}"
+        )  # fmt: skip
+        return held_changes(own, self.keys, [_AT, *self._payload(rows)])
+
+
+def _part(port: Input) -> str:
+    return f"of-{port.parameter}"
+
+
+def barrier(*streams: StreamLike, keys: Sequence[str] = (), name: str | None = None) -> Stream:
+    """Declare a barrier: `dm.barrier(orders, payments, shipments)`.
+
+    The k-th row of every stream, by (sequence id, position), make one row: keys, then the columns of each. It carries
+    the id and the position of the last of them to come. Rows whose fellows have not come wait in the state.
+
+    Args:
+        keys: the k-th rows of each key; null is a key. Without any one worker goes through all rows.
+        name: identity of the state; `barrier_of_<first>_<second>…` by default.
+
+    Raises:
+        OperatorFailed: two streams share the name of a column that is no key.
+    """
+    return _declared(streams, keys, name or "_".join(["barrier_of", *map(stream_name, streams)]))
+
+
+def pair(left: StreamLike, right: StreamLike, *, key: str | None = None, name: str | None = None) -> Stream:
+    """Declare a barrier of two streams: `dm.pair(requests, answers, key="client")`; see `barrier`."""
+    own = name or f"pair_of_{stream_name(left)}_{stream_name(right)}"
+    return _declared((left, right), (key,) if key else (), own)
+
+
+def _declared(streams: Sequence[StreamLike], keys: Sequence[str], name: str) -> Stream:
+    frame = caller()
+    operator = Barrier(
+        name=name,
+        inputs=tuple(port_to(stream, stream_name(stream)) for stream in streams),
+        location=location_of(frame),
+        keys=tuple(keys),
+    )
+    return declare(operator, frame)

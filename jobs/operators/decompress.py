@@ -1,0 +1,124 @@
+"""`decompress`: a column of compressed bytes, each value one whole stream (V141)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from jobs.errors import Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import SEQUENCE_ID, TAGS, Operator, Result
+from jobs.lazy import F
+from jobs.state.placed import PLACE, payload_of, placed, require_columns
+
+if TYPE_CHECKING:
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["decompress"]
+
+MAX_BYTES = 256 * 1024 * 1024
+_PIECE = 1024 * 1024
+_CODECS = ("gzip", "bz2", "zstd")
+_MADE = "_made"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decompress(Operator):
+    """Nothing is held from row to row, and so no state is ever inside the library that decompresses (V141)."""
+
+    kind: ClassVar[str] = "decompress"
+    summary: ClassVar[str] = "a column of gzip, bz2 or zstd, each value a whole stream"
+    keeps_tags: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = ("gzip", "bz2", "zstd", "null")
+
+    column: str
+    codec: str
+    max_bytes: int = MAX_BYTES
+    on_bad: str = "quarantine"
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "of": [self.column, self.codec, self.max_bytes, self.on_bad]}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if self.codec not in _CODECS:
+            yield self.wrong("DECOMPRESS_CODEC", f"codec={self.codec!r} is not known", " or ".join(_CODECS))
+        if self.on_bad not in ("quarantine", "null", "halt"):
+            yield self.wrong("DECOMPRESS_ON_BAD", f"on_bad={self.on_bad!r} is not known", "quarantine, null or halt")
+
+    def step(self, frames: GroupFrames) -> Result:
+        port = self.inputs[0]
+        rows = frames.input(port)
+        require_columns(self, port, rows, [self.column])
+        made = frames.once_a_run((self.name, _MADE), self._made)
+        every = frames.once(self, placed(frames, self, port).withColumn(_MADE, made))
+        tags = [tag for tag in TAGS if tag in rows.columns]
+        columns = [f"{_MADE}.data as `{name}`" if name == self.column else f"`{name}`" for name in payload_of(rows)]
+        if self.on_bad == "null":
+            return Result(every.selectExpr(*tags, *columns))
+        bad = every.where(f"{_MADE}.error is not null").selectExpr(
+            SEQUENCE_ID, f"{PLACE} as position", "cast(null as string) as raw", f"{_MADE}.error as reason"
+        )
+        good = every.where(f"{_MADE}.error is null").selectExpr(*tags, *columns)
+        return Result(good, bad=bad, bad_halts=self.on_bad == "halt")
+
+    def _made(self) -> Any:
+        codec, limit = self.codec, self.max_bytes
+
+        def unpacked(data: bytes | None) -> tuple[bytes | None, str | None]:
+            return _unpacked(data, codec, limit)
+
+        return F.udf(unpacked, "data binary, error string")(f"`{self.column}`")
+
+
+def _unpacked(data: bytes | None, codec: str, limit: int) -> tuple[bytes | None, str | None]:
+    """Return the bytes, or why there are none; null stays null."""
+    import pyarrow as pa
+
+    if data is None:
+        return None, None
+    pieces, size = [], 0
+    try:
+        with pa.input_stream(pa.py_buffer(bytes(data)), compression=codec) as stream:
+            while piece := stream.read(_PIECE):
+                pieces.append(piece)
+                size += len(piece)
+                if size > limit:
+                    return None, f"more than {limit} bytes come out of it"
+    except (OSError, pa.ArrowException) as error:
+        return None, f"is no whole {codec} stream: {str(error)[:200]}"
+    return b"".join(pieces), None
+
+
+def decompress(
+    stream: StreamLike,
+    column: str,
+    *,
+    codec: Literal["gzip", "bz2", "zstd"] = "gzip",
+    max_bytes: int = MAX_BYTES,
+    on_bad: Literal["quarantine", "null", "halt"] = "quarantine",
+    name: str | None = None,
+) -> Stream:
+    """Declare that a column is decompressed: `dm.decompress(mails, "body", codec="zstd")`.
+
+    Each value must be one whole compressed stream: a state in the middle of one is impossible (V141). Files that are
+    compressed as a whole need no operator, the source reads them.
+
+    Args:
+        column: binary; it is so afterwards, too. Null stays null.
+        codec: `gzip`, `bz2` or `zstd`.
+        max_bytes: a value out of which more comes is bad.
+        on_bad: bad rows go to the region's quarantine, have null in the column, or halt the region.
+        name: the operator's name; `<stream>_decompressed` by default.
+    """
+    frame = caller()
+    operator = Decompress(
+        name=name or f"{stream_name(stream)}_decompressed",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        column=column,
+        codec=codec,
+        max_bytes=max_bytes,
+        on_bad=on_bad,
+    )
+    return declare(operator, frame)

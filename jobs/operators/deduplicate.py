@@ -1,0 +1,202 @@
+"""`deduplicate`: the first row of each key, for ever or for a while (E8)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result
+from jobs.lazy import F
+from jobs.state import clock
+from jobs.state.placed import FROM, IS_NEW, PLACE, payload_of, placed, quoted, same
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["deduplicate"]
+
+_AT = "_at"
+_TIME = "_time"
+_LATEST = "_latest"
+_PASS = f"struct<id: bigint, place: bigint, {_TIME}: bigint>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deduplicate(Operator):
+    """State: the keys that were let through, and when, for as long as that makes others of them duplicates."""
+
+    kind: ClassVar[str] = "deduplicate"
+    summary: ClassVar[str] = "the first row of each key, for ever or for a while"
+    keeps_tags: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = ("forever", "within ids", "within duration")
+
+    keys: tuple[str, ...]
+    within: int | dt.timedelta | None = None
+    event_time: str | None = None
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        seen = KeptState(keys=self.keys)
+        return (seen,) if self.within is None else (seen, clock.clock_state())
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "keys": list(self.keys), "within": str(self.within), "by": self.event_time}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if not self.keys:
+            yield self.wrong("DEDUPLICATE_KEYS", "it has no keys", 'give keys=["order_id"]')
+        if isinstance(self.within, dt.timedelta):
+            if self.within <= dt.timedelta(0):
+                yield self.wrong("DEDUPLICATE_WITHIN", f"within={self.within} is no while", "give a time above zero")
+            if self.event_time is None:
+                message = "a duration is one of event time, and no column says which"
+                yield self.wrong("DEDUPLICATE_TIME", message, 'give event_time="sold_at", or within a number of ids')
+        elif self.within is not None and (isinstance(self.within, bool) or self.within < 0):
+            yield self.wrong("DEDUPLICATE_WITHIN", f"within={self.within!r} is no number of ids", "give 0 or more")
+
+    def step(self, frames: GroupFrames) -> Result:
+        return self._for_ever(frames) if self.within is None else self._for_a_while(frames)
+
+    def _for_ever(self, frames: GroupFrames) -> Result:
+        rows = frames.input(self.inputs[0])
+        first = placed(frames, self, self.inputs[0], self.keys).where(f"{PLACE} = 1")
+        keys = ", ".join(quoted(self.keys))
+        first = first.selectExpr(
+            "*", f"row_number() over (partition by {keys} order by {SEQUENCE_ID}) as _nth"
+        ).where("_nth = 1")  # fmt: skip
+        known = frames.kept(self, "", first.selectExpr(*quoted(self.keys)).schema, changed=first)
+        new = first.alias("new").join(known.alias("known"), on=self._same("new", "known"), how="left_anti")
+        tags = [SEQUENCE_ID, *([POSITION] if POSITION in rows.columns else [])]
+        return Result(
+            new.selectExpr(*tags, *quoted(payload_of(rows))), {"": new.selectExpr(*quoted(self.keys), SEQUENCE_ID)}
+        )
+
+    def _same(self, left: str, right: str) -> Any:
+        return F.expr(same(self.keys, left, right))
+
+    def _for_a_while(self, frames: GroupFrames) -> Result:
+        """Go through the rows of each key in order: who comes soon after the last that passed is a duplicate.
+
+        "Soon" goes by the row's time, or by the clock's before its id where that is later.
+        """
+        rows = placed(frames, self, self.inputs[0], self.keys, extra=[f"{self._micros()} as {_TIME}"])
+        payload = [name for name in payload_of(rows) if name not in (PLACE, _TIME)]
+        ticks, ticked = self._clock(frames, rows)
+        shape = rows.selectExpr(*quoted(self.keys), f"{_TIME} as {_AT}").schema
+        known = frames.kept(self, "", shape)
+        passed = self._passed(frames, rows, known, ticks)
+        returned = rows.alias("rows").join(
+            passed.alias("passed"),
+            on=F.expr(f"rows.{SEQUENCE_ID} = passed.{FROM} and rows.{PLACE} = passed.{PLACE} and "
+                      + same(self.keys, "rows", "passed")),
+            how="left_semi",
+        )  # fmt: skip
+        if self.event_time is not None:
+            returned = returned.unionByName(rows.where(f"{_TIME} is null"))
+        return Result(
+            returned.selectExpr(SEQUENCE_ID, POSITION, *quoted(payload)),
+            {"": self._changes(known, passed, ticks), "clock": ticked},
+        )
+
+    def _micros(self) -> str:
+        return f"unix_micros(cast(`{self.event_time}` as timestamp))" if self.event_time else "cast(null as bigint)"
+
+    @property
+    def _while(self) -> int:
+        """Return after how much time a row of the key passes again: microseconds, or a number of triggers."""
+        if isinstance(self.within, dt.timedelta):
+            return self.within // dt.timedelta(microseconds=1)
+        return (self.within or 0) + 1
+
+    def _clock(self, frames: GroupFrames, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
+        if self.event_time is None:
+            return clock.of_triggers(frames, self)
+        return clock.of_events(frames, self, rows, _TIME)
+
+    def _passed(self, frames: GroupFrames, rows: DataFrame, known: DataFrame, ticks: DataFrame) -> DataFrame:
+        """Return the rows that pass: keys, `_from`, `_place`, `_at`."""
+        keys = quoted(self.keys)
+        timed = rows.join(ticks, on=F.expr(f"{SEQUENCE_ID} = {clock.ID}"))
+        if self.event_time is None:
+            timed = timed.where(f"{PLACE} = 1").selectExpr(
+                *keys, SEQUENCE_ID, PLACE, f"{clock.NOW} as {_TIME}", f"{clock.NOW} as {_LATEST}"
+            )  # fmt: skip
+        else:
+            timed = timed.where(f"{_TIME} is not null").selectExpr(
+                *keys, SEQUENCE_ID, PLACE, _TIME, f"greatest({_TIME}, {clock.BEFORE}) as {_LATEST}"
+            )  # fmt: skip
+        row = f"struct({SEQUENCE_ID} as id, {PLACE} as place, {_TIME}, {_LATEST})"
+        new = timed.selectExpr(*keys, f"{row} as _row", f"cast(null as bigint) as {_AT}")
+        old = known.selectExpr(*keys, "null as _row", _AT)
+        gathered = frames.gathered(new.unionByName(old)).groupBy(*keys).agg(
+            F.expr("array_sort(collect_list(_row)) as _rows"), F.expr(f"max({_AT}) as {_AT}")
+        )  # fmt: skip
+        soon = f"done.last is not null and row.{_LATEST} < done.last + {self._while}L"
+        passes = f"struct(row.id as id, row.place as place, row.{_TIME} as {_TIME})"
+        folded = (
+            f"aggregate(_rows, struct({_AT} as last, cast(array() as array<{_PASS}>) as passed), (done, row) -> "
+            f"if({soon}, done, struct(row.{_TIME} as last, concat(done.passed, array({passes})) as passed)))"
+        )
+        return (
+            gathered.where("size(_rows) > 0")
+            .selectExpr(*keys, f"explode(({folded}).passed) as _pass")
+            .selectExpr(*keys, f"_pass.id as {FROM}", f"_pass.place as {PLACE}", f"_pass.{_TIME} as {_AT}")
+        )
+
+    def _changes(self, known: DataFrame, passed: DataFrame, ticks: DataFrame) -> DataFrame:
+        """Return the last pass of each key and id, and the keys that nothing is a duplicate of any more."""
+        keys = quoted(self.keys)
+        of_key = f"over (partition by {', '.join(keys)} order by {FROM})"
+        last = passed.groupBy(*keys, FROM).agg(F.expr(f"max_by({_AT}, {PLACE}) as {_AT}"))
+        old = known.selectExpr(*keys, f"0L as {FROM}", _AT, f"false as {IS_NEW}")
+        every = last.selectExpr(*keys, FROM, _AT, f"true as {IS_NEW}").unionByName(old)
+        ended = every.selectExpr("*", f"lead({FROM}) {of_key} as _next", f"{_AT} + {self._while} as _due").join(
+            ticks, on=F.expr(clock.reaches("_due")), how="left"
+        )
+        came = f"if({IS_NEW}, struct({FROM} as id, {FROM} <=> {clock.ID} as gone), null)"
+        is_over = f"{clock.ID} > {FROM} and (_next is null or _next > {clock.ID})"
+        went = f"if({is_over}, struct({clock.ID} as id, true as gone), null)"
+        return ended.selectExpr(
+            *keys, _AT, f"explode(filter(array({came}, {went}), event -> event is not null)) as _event"
+        ).selectExpr(*keys, f"if(_event.gone, null, {_AT}) as {_AT}", f"_event.gone as {GONE}",
+                     f"_event.id as {SEQUENCE_ID}")  # fmt: skip
+
+
+def deduplicate(
+    stream: StreamLike,
+    *,
+    keys: Sequence[str],
+    within: int | dt.timedelta | None = None,
+    event_time: str | None = None,
+    name: str | None = None,
+) -> Stream:
+    """Declare that later rows of a key are dropped: `dm.deduplicate(orders, keys=["order_id"])`.
+
+    Of each key the first row by (sequence id, position) passes. Null is a key.
+
+    Args:
+        keys: key columns.
+        within: how long a row that passed makes others of its key duplicates: for ever by default, and the state then
+            holds every key; for the rest of its trigger and so many triggers after it (0: each trigger on its own); or
+            for a `datetime.timedelta` of event time. A duplicate does not prolong it.
+        event_time: the timestamp column of a duration. Time is the newest event time of all rows of earlier triggers,
+            or the row's own where that is later: a row that comes too late to be told a duplicate passes. Rows
+            without event time pass.
+        name: identity of the state; `<stream>_deduplicated` by default.
+    """
+    frame = caller()
+    operator = Deduplicate(
+        name=name or f"{stream_name(stream)}_deduplicated",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        keys=tuple(keys),
+        within=within,
+        event_time=event_time,
+    )
+    return declare(operator, frame)

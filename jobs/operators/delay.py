@@ -1,0 +1,121 @@
+"""`delay`: rows are held back for a number of triggers, or for a while of event time (E8)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result
+from jobs.lazy import F
+from jobs.state import clock
+from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["delay"]
+
+_DUE = "_due"
+_AT_ONCE = -(2**63) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delay(Operator):
+    """State: the rows that are held, and a clock. A row that is released carries the id at which it leaves."""
+
+    kind: ClassVar[str] = "delay"
+    summary: ClassVar[str] = "rows held back for some triggers, or a while of event time"
+    keeps_tags: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = ("ids", "duration")
+
+    ids: int | None = None
+    duration: dt.timedelta | None = None
+    event_time: str | None = None
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        return (KeptState(part="held", keys=HELD), clock.clock_state())
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "ids": self.ids, "duration": str(self.duration), "by": self.event_time}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if (self.ids is None) == (self.duration is None):
+            message = "it is held back by triggers or by event time, one of both"
+            yield self.wrong("DELAY_BY", message, "give ids=1, or duration= and event_time=")
+        if self.ids is not None and (isinstance(self.ids, bool) or self.ids < 1):
+            yield self.wrong("DELAY_BY", f"ids={self.ids!r} is no delay", "give 1 or more")
+        if self.duration is not None and (self.duration <= dt.timedelta(0) or self.event_time is None):
+            message = "a duration is above zero and of event time"
+            yield self.wrong("DELAY_BY", message, 'give duration=timedelta(minutes=5), event_time="sold_at"')
+
+    def step(self, frames: GroupFrames) -> Result:
+        rows = placed(frames, self, self.inputs[0])
+        payload = [name for name in payload_of(rows) if name != PLACE]
+        if self.duration is None:
+            ticks, ticked = clock.of_triggers(frames, self)
+            due = f"{clock.NOW} + {self.ids}"
+        else:
+            micros = f"unix_micros(cast(`{self.event_time}` as timestamp))"
+            ticks, ticked = clock.of_events(frames, self, rows, micros)
+            due = f"coalesce({micros} + {self.duration // dt.timedelta(microseconds=1)}, {_AT_ONCE})"
+        new = rows.join(ticks, on=F.expr(f"{SEQUENCE_ID} = {clock.ID}")).selectExpr(
+            f"{SEQUENCE_ID} as {FROM}", PLACE, f"cast({due} as bigint) as {_DUE}", *quoted(payload)
+        )  # fmt: skip
+        held = frames.kept(self, "held", new.schema)
+        every = new.selectExpr("*", f"true as {IS_NEW}").unionByName(held.selectExpr("*", f"false as {IS_NEW}"))
+        left = self._left(every, ticks)
+        order = f"row_number() over (partition by {LEAVES} order by {FROM}, {PLACE})"
+        position = f"struct(0L as block, cast({order} as bigint) as row) as {POSITION}"
+        out = frames.gathered(left.where(f"{LEAVES} is not null"))
+        return Result(
+            out.selectExpr(f"{LEAVES} as {SEQUENCE_ID}", position, *quoted(payload)),
+            {"held": held_changes(left, (), [_DUE, *payload]), "clock": ticked},
+        )
+
+    def _left(self, every: DataFrame, ticks: DataFrame) -> DataFrame:
+        """Return the rows with the id at which each leaves, `_leaves`, null where that is yet to come."""
+        by = f"{_DUE} = {clock.NOW}" if self.duration is None else clock.reaches(_DUE)
+        named = [*HELD, _DUE, IS_NEW]
+        payload = [name for name in every.columns if name not in named]
+        return every.join(ticks, on=F.expr(by), how="left").selectExpr(
+            *named, *quoted(payload), f"{clock.ID} as {LEAVES}"
+        )  # fmt: skip
+
+
+def delay(
+    stream: StreamLike,
+    *,
+    ids: int | None = None,
+    duration: dt.timedelta | None = None,
+    event_time: str | None = None,
+    name: str | None = None,
+) -> Stream:
+    """Declare that rows are held back: `dm.delay(readings, ids=1)`, the readings of the trigger before.
+
+    A row is released with the trigger that makes it due, in the order in which it came, and carries that trigger's
+    sequence id. What is not due yet when a run ends waits in the state.
+
+    Args:
+        ids: by so many triggers; one without rows counts, one that was skipped or quarantined as a whole does, too.
+        duration: until the newest event time of all rows so far is this much after the row's own. A row without event
+            time is released at once.
+        event_time: the timestamp column of a duration.
+        name: identity of the state; `<stream>_delayed` by default.
+    """
+    frame = caller()
+    operator = Delay(
+        name=name or f"{stream_name(stream)}_delayed",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        ids=ids,
+        duration=duration,
+        event_time=event_time,
+    )
+    return declare(operator, frame)

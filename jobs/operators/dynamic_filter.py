@@ -1,0 +1,125 @@
+"""`dynamic_filter`: lets rows through whose key a control stream has named (E8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import Violation
+from jobs.graph.annotations import Control
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator
+from jobs.lazy import F
+from jobs.state.placed import quoted, require_columns, same
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["dynamic_filter"]
+
+_PART = "let-through"
+_ADD, _REMOVE = "add", "remove"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicFilter(Operator):
+    """State: the keys that are let through. What a control port brings at an id acts from the next id on (V94)."""
+
+    kind: ClassVar[str] = "dynamic-filter"
+    summary: ClassVar[str] = "rows whose key a control stream has named"
+    keeps_tags: ClassVar[bool] = True
+    sees_control_by_id: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = ("add", "add and remove")
+
+    keys: tuple[str, ...]
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        return (KeptState(part=_PART, keys=self.keys),)
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "on": list(self.keys)}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if not self.keys:
+            yield self.wrong("DYNAMIC_FILTER_KEYS", "it has no columns to go by", 'give on=["user"]')
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        port = self.inputs[0]
+        rows = frames.input(port)
+        require_columns(self, port, rows, self.keys)
+        known = frames.kept(self, _PART, rows.selectExpr(*quoted(self.keys)).schema)
+        if any(port.stream not in frames.streams for port in self.inputs[1:]):  # a loop: the group has one id
+            return rows.alias("rows").join(known.alias("known"), on=self._same("known"), how="left_semi")
+        return self._by_id(frames, rows, known)
+
+    def _by_id(self, frames: GroupFrames, rows: DataFrame, known: DataFrame) -> DataFrame:
+        """Return the rows whose key is let through at their own id, from the spans of ids in which each key is."""
+        keys = quoted(self.keys)
+        events = (
+            self._events(frames)
+            .selectExpr(*keys, SEQUENCE_ID, f"{GONE} as _gone_now")
+            .unionByName(known.selectExpr(*keys, f"0L as {SEQUENCE_ID}", "false as _gone_now"))
+        )
+        until = f"lead({SEQUENCE_ID}) over (partition by {', '.join(keys)} order by {SEQUENCE_ID}) as _until"
+        spans = frames.gathered(events).selectExpr(*keys, f"{SEQUENCE_ID} as _since", "_gone_now", until)
+        spans = spans.where("not _gone_now")
+        within = f"rows.{SEQUENCE_ID} > spans._since and (spans._until is null or rows.{SEQUENCE_ID} <= spans._until)"
+        on = F.expr(f"{same(self.keys, 'rows', 'spans')} and {within}")
+        return rows.alias("rows").join(spans.alias("spans"), on=on, how="left_semi")
+
+    def _same(self, known: str) -> Any:
+        return F.expr(same(self.keys, "rows", known))
+
+    def absorb(self, frames: GroupFrames) -> Mapping[str, DataFrame]:
+        return {_PART: self._events(frames)}
+
+    def _events(self, frames: GroupFrames) -> DataFrame:
+        """Return what the control ports bring: a row a key and id; what is added and removed at one id is removed."""
+        brought = []
+        for port in self.inputs[1:]:
+            rows = frames.input(port)
+            require_columns(self, port, rows, self.keys)
+            is_gone = str(port.parameter == _REMOVE).lower()
+            brought.append(rows.selectExpr(*quoted(self.keys), SEQUENCE_ID, f"{is_gone} as {GONE}"))
+        events = frames.gathered(reduce(lambda some, more: some.unionByName(more), brought))
+        marked = events.groupBy(*quoted(self.keys), SEQUENCE_ID).agg(F.expr(f"bool_or({GONE}) as {GONE}"))
+        return marked.selectExpr(*quoted(self.keys), GONE, SEQUENCE_ID)
+
+
+def dynamic_filter(
+    stream: StreamLike,
+    control: StreamLike,
+    *,
+    on: Sequence[str],
+    remove: StreamLike | None = None,
+    name: str | None = None,
+) -> Stream:
+    """Declare a filter that a stream sets: `dm.dynamic_filter(events, watched, on=["user"])`.
+
+    A row passes if its key came on the control stream at an earlier sequence id and was not removed since. What comes
+    on a control port at an id acts from the next id on; null is a key.
+
+    Args:
+        control: its rows' keys are let through from then on. It may close a loop; triggers are then processed one at
+            a time.
+        on: key columns, which all streams have.
+        remove: its rows' keys are let through no more; at one id removing wins.
+        name: identity of the state; `<stream>_on_<control>` by default.
+    """
+    frame = caller()
+    keyed = Control(keys=tuple(on))
+    controls = [port_to(control, _ADD, control=keyed)]
+    if remove is not None:
+        controls.append(port_to(remove, _REMOVE, control=keyed))
+    operator = DynamicFilter(
+        name=name or f"{stream_name(stream)}_on_{stream_name(control)}",
+        inputs=(port_to(stream), *controls),
+        location=location_of(frame),
+        keys=tuple(on),
+    )
+    return declare(operator, frame)

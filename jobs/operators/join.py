@@ -1,0 +1,321 @@
+"""`join`: rows of two streams with equal keys, each new row with the window of the other side (E8)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from jobs.errors import OperatorFailed, Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result
+from jobs.lazy import F
+from jobs.state import clock
+from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted, same
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["join"]
+
+Window = int | dt.timedelta | Literal["id"] | None
+
+_AT = "_at"
+_TIME = "_time"
+_ROW = "_row"
+_OWN = "_own"
+_OTHER = "_other"
+_LEFT, _RIGHT = "left", "right"
+_OUTER = {"left": "left", "right": "right", "full": "full"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join(Operator):
+    """State: both windows, as rows; a clock for each window that is a duration.
+
+    A pair is put out when the later of its rows comes, by (sequence id, position, left before right).
+    """
+
+    kind: ClassVar[str] = "join"
+    summary: ClassVar[str] = "windowed join of two streams on equal keys"
+    keeps_tags: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = (
+        "rows", "durations", "rows and duration", "id", "id outer", "left", "right", "latest",
+    )  # fmt: skip
+
+    keys: tuple[str, ...]
+    how: str
+    left_window: Window
+    right_window: Window
+    left_time: str | None = None
+    right_time: str | None = None
+
+    @property
+    def windows(self) -> Mapping[str, Window]:
+        return {_LEFT: self.left_window, _RIGHT: self.right_window}
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        states = []
+        for side, window in self.windows.items():
+            if isinstance(window, dt.timedelta):
+                states += [KeptState(part=side, keys=(*self.keys, *HELD)), clock.clock_state(f"{side}-clock")]
+            elif isinstance(window, int):
+                states.append(KeptState(part=side, keys=self.keys, depth=window))
+        return tuple(states)
+
+    def fingerprint(self) -> Any:
+        windows = [str(window) for window in self.windows.values()]
+        times = [self.left_time, self.right_time]
+        return {
+            **super().fingerprint(),
+            "on": list(self.keys),
+            "kind_of_join": self.how,
+            "windows": windows,
+            "by": times,
+        }
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if not self.keys:
+            yield self.wrong("JOIN_KEYS", "it has no columns to join on", 'give on=["symbol"]')
+        if self.how not in ("inner", *_OUTER):
+            yield self.wrong("JOIN_KIND", f"kind={self.how!r} is not known", "inner, left, right, full or latest")
+        if self.inputs[0].stream == self.inputs[1].stream:
+            yield self.wrong("JOIN_INPUTS", "it joins a stream with itself", "give one side a name by dm.functor")
+        for side, window in self.windows.items():
+            if problem := _window_problem(window):
+                yield self.wrong("JOIN_WINDOW", f"{side}_window={window!r}: {problem}", 'rows, a timedelta, or "id"')
+        yield from self._combination()
+
+    def _combination(self) -> Iterator[Violation]:
+        windows = [*self.windows.values()]
+        if windows == [None, None]:
+            message = "neither side has a window, so no row ever meets another"
+            yield self.wrong("JOIN_WINDOW", message, 'give right_window=1, or left_window="id", right_window="id"')
+        if ("id" in windows) and windows != ["id", "id"]:
+            message = "the window of one id is that of both sides"
+            yield self.wrong("JOIN_WINDOW", message, 'give left_window="id" and right_window="id"')
+        if any(isinstance(window, dt.timedelta) for window in windows) and not (self.left_time and self.right_time):
+            message = "a duration is one of event time, and no columns say which"
+            yield self.wrong("JOIN_TIME", message, 'give left_time="quoted_at" and right_time="traded_at"')
+        kept = {"left": self.left_window, "right": self.right_window, "full": 1}.get(self.how)
+        if kept is not None and windows != ["id", "id"]:
+            message = (
+                f"kind={self.how!r} with this window cannot tell that a row will never meet another: it would put out "
+                "the row alone and, later, paired"
+            )
+            remedy = f'leave {self.how}_window out, so that its rows only meet those before them, or take "id" for both'
+            yield self.wrong("JOIN_KIND", message, remedy if self.how != "full" else 'take "id" for both windows')
+
+    def step(self, frames: GroupFrames) -> Result:
+        sides = {side: self._side(frames, side, port) for side, port in zip(self.windows, self.inputs, strict=True)}
+        self._require_apart(frames)
+        clocks = {side: self._clock(frames, side, sides) for side in self.windows if self._lasts(side)}
+        seen = {side: self._seen(frames, side, rows, clocks) for side, rows in sides.items()}
+        if any(isinstance(window, int) for window in self.windows.values()):
+            seen = self._numbered(frames, seen)
+        changes: dict[str, DataFrame] = {}
+        for side, rows in sides.items():
+            if self._lasts(side):
+                changes[f"{side}-clock"] = clocks[side][1]
+            if self.windows[side] not in (None, "id"):
+                changes[side] = self._changes(frames, side, rows, seen[side], clocks)
+        return Result(self._pairs(seen, sides), changes)
+
+    def _lasts(self, side: str) -> bool:
+        return isinstance(self.windows[side], dt.timedelta)
+
+    def _side(self, frames: GroupFrames, side: str, port: Input) -> DataFrame:
+        """Return the new rows of a side: keys, `HELD`, `_at`, `_time` in microseconds, `_row` with the payload."""
+        rows = placed(frames, self, port, self.keys)
+        column = {_LEFT: self.left_time, _RIGHT: self.right_time}[side]
+        time = f"unix_micros(cast(`{column}` as timestamp))" if column else "cast(null as bigint)"
+        free = ", ".join(quoted([name for name in payload_of(rows) if name not in (*self.keys, PLACE)]))
+        row = f"struct({free})" if free else "cast(null as boolean)"
+        return rows.selectExpr(
+            *quoted(self.keys), f"{SEQUENCE_ID} as {FROM}", PLACE, f"{POSITION} as {_AT}", f"{time} as {_TIME}",
+            f"{row} as {_ROW}",
+        )  # fmt: skip
+
+    def _clock(self, frames: GroupFrames, side: str, sides: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
+        """Return the clock by which a side's window goes: the event time of the other side."""
+        other = sides[_RIGHT if side == _LEFT else _LEFT].withColumnRenamed(FROM, SEQUENCE_ID)
+        return clock.of_events(frames, self, other, _TIME, f"{side}-clock")
+
+    def _seen(
+        self, frames: GroupFrames, side: str, rows: DataFrame, clocks: Mapping[str, tuple[DataFrame, DataFrame]]
+    ) -> DataFrame:
+        """Return the rows of a side that the group can pair, those of its window before the group among them.
+
+        `_leaves` is the id at whose end a row leaves a window of time, null while it stays.
+        """
+        every = rows.selectExpr("*", f"true as {IS_NEW}")
+        if self.windows[side] not in (None, "id"):
+            old = frames.kept(self, side, rows.schema).selectExpr("*", f"false as {IS_NEW}")
+            every = every.unionByName(old)
+        window = self.windows[side]
+        if not isinstance(window, dt.timedelta):
+            return every.selectExpr("*", f"cast(null as bigint) as {LEAVES}")
+        due = f"{_TIME} + {window // dt.timedelta(microseconds=1)} + 1"
+        ended = every.join(clocks[side][0], on=F.expr(clock.reaches(f"({due})")), how="left")
+        return ended.selectExpr(*every.columns, f"if({_TIME} is null, {FROM}, {clock.ID}) as {LEAVES}")
+
+    def _numbered(self, frames: GroupFrames, seen: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        """Add to each row how many of its key came up to it: `_own` of its side, `_other` of the other one."""
+        merged = seen[_LEFT].selectExpr("*", "0 as _side").withColumnRenamed(_ROW, f"{_ROW}_{_LEFT}").unionByName(
+            seen[_RIGHT].selectExpr("*", "1 as _side").withColumnRenamed(_ROW, f"{_ROW}_{_RIGHT}"),
+            allowMissingColumns=True,
+        )  # fmt: skip
+        order = f"order by {FROM}, {_AT}, _side, {PLACE} rows unbounded preceding"
+        until = f"over (partition by {', '.join(quoted(self.keys))} {order})"
+        counted = frames.gathered(merged).selectExpr(
+            "*", f"sum(1 - _side) {until} as _left_rows", f"sum(_side) {until} as _right_rows"
+        )
+        plain = [*quoted(self.keys), *HELD, _AT, _TIME, IS_NEW, LEAVES]
+        return {
+            _LEFT: counted.where("_side = 0").selectExpr(
+                *plain, f"{_ROW}_{_LEFT} as {_ROW}", f"_left_rows as {_OWN}", f"_right_rows as {_OTHER}"
+            ),
+            _RIGHT: counted.where("_side = 1").selectExpr(
+                *plain, f"{_ROW}_{_RIGHT} as {_ROW}", f"_right_rows as {_OWN}", f"_left_rows as {_OTHER}"
+            ),
+        }
+
+    def _pairs(self, seen: Mapping[str, DataFrame], sides: Mapping[str, DataFrame]) -> DataFrame:
+        left, right = seen[_LEFT].alias("l"), seen[_RIGHT].alias("r")
+        left_first = f"struct(l.{FROM}, l.{_AT}) <= struct(r.{FROM}, r.{_AT})"
+        if self.left_window == "id":
+            meets = f"l.{FROM} = r.{FROM}"
+        else:
+            in_left, in_right = self._within(_LEFT, "l", "r"), self._within(_RIGHT, "r", "l")
+            meets = f"(l.{IS_NEW} or r.{IS_NEW}) and if({left_first}, {in_left}, {in_right})"
+        on = F.expr(f"{same(self.keys, 'l', 'r')} and {meets}")
+        if self.how == "left":
+            left = left.where(IS_NEW).alias("l")
+        elif self.how == "right":
+            right = right.where(IS_NEW).alias("r")
+        met = left.join(right, on=on, how=_OUTER.get(self.how, "inner"))
+        keys = [f"if(l.{FROM} is null, r.{key}, l.{key}) as {key}" for key in quoted(self.keys)]
+        is_left_last = f"r.{FROM} is null or not coalesce({left_first}, true)"
+        tags = (
+            f"if(l.{FROM} is null or r.{FROM} > l.{FROM}, r.{FROM}, l.{FROM}) as {SEQUENCE_ID}",
+            f"if(l.{FROM} is not null and ({is_left_last}), l.{_AT}, r.{_AT}) as {POSITION}",
+        )
+        columns = [
+            f"{alias}.{_ROW}.`{name}` as `{name}`"
+            for alias, side in (("l", _LEFT), ("r", _RIGHT))
+            for name in _fields(sides[side])
+        ]
+        return met.selectExpr(*tags, *keys, *columns)
+
+    def _within(self, side: str, row: str, newer: str) -> str:
+        """Return the SQL condition that a row is in its side's window when a newer one of the other side comes."""
+        window = self.windows[side]
+        if isinstance(window, dt.timedelta):
+            micros = window // dt.timedelta(microseconds=1)
+            in_time = f"{newer}.{_TIME} between {row}.{_TIME} and {row}.{_TIME} + {micros}"
+            is_held = f"{row}.{LEAVES} is null or {row}.{LEAVES} >= {newer}.{FROM}"
+            return f"coalesce({in_time} and ({is_held}), false)"
+        if isinstance(window, int):
+            return f"{newer}.{_OTHER} - {row}.{_OWN} < {window}"
+        return "false"
+
+    def _changes(
+        self,
+        frames: GroupFrames,
+        side: str,
+        rows: DataFrame,
+        seen: DataFrame,
+        clocks: Mapping[str, tuple[DataFrame, DataFrame]],
+    ) -> DataFrame:
+        if self._lasts(side):
+            return held_changes(seen, self.keys, [_AT, _TIME, _ROW])
+        keys = quoted(self.keys)
+        size = f"count(1) over (partition by {', '.join([FROM, *keys])}) as _size"
+        last = rows.selectExpr("*", size).where(f"{PLACE} > _size - {self.windows[side]}")
+        position = f"struct(0L as block, {PLACE} as row) as {POSITION}"
+        return last.selectExpr(*keys, *HELD, _AT, _TIME, _ROW, position, f"{FROM} as {SEQUENCE_ID}")
+
+    def _require_apart(self, frames: GroupFrames) -> None:
+        left, right = (
+            {name for name in payload_of(frames.input(port)) if name not in self.keys} for port in self.inputs
+        )
+        if twice := sorted(left & right):
+            raise OperatorFailed(
+                f"{self.name!r}: both streams have a column {', '.join(twice)}",
+                operator=self.name,
+                location=self.location,
+                remedy="rename it in a dm.functor before, or join on it",
+            )
+
+
+def _fields(rows: DataFrame) -> list[str]:
+    kind = rows.schema[_ROW].dataType
+    return list(getattr(kind, "names", []))
+
+
+def _window_problem(window: Window) -> str | None:
+    if window is None or window == "id":
+        return None
+    if isinstance(window, bool) or not isinstance(window, int | dt.timedelta):
+        return "it is no window"
+    if isinstance(window, dt.timedelta):
+        return None if window > dt.timedelta(0) else "it is no while"
+    return None if window > 0 else "it holds no rows"
+
+
+def join(
+    left: StreamLike,
+    right: StreamLike,
+    *,
+    on: Sequence[str],
+    kind: Literal["inner", "left", "right", "full", "latest"] = "inner",
+    left_window: Window = None,
+    right_window: Window = None,
+    left_time: str | None = None,
+    right_time: str | None = None,
+    name: str | None = None,
+) -> Stream:
+    """Declare a windowed join: each new row meets the rows of its key in the other side's window.
+
+        priced = dm.join(quotes, trades, on=["symbol"], kind="latest")
+        matched = dm.join(orders, payments, on=["order"], left_window=dt.timedelta(hours=1),
+                          right_window=dt.timedelta(hours=1), left_time="ordered_at", right_time="paid_at")
+
+    Rows come in the order of (sequence id, position), a left one before a right one in the same place. Null is a key
+    like any other: filter such rows out where they shall meet nothing, as in SQL. A joined row has the keys, then the
+    columns of left and right, and the id and position of the later of both.
+
+    Args:
+        kind: `inner`; `left`, `right`, `full`: rows that meet none, too, with nulls. A row's loneliness must be certain
+            when it is put out: that of `left` is where left rows only meet what came before them (no `left_window`),
+            and that of all kinds is within one id. `latest` is `left` with `right_window=1`: each left row with the
+            newest right row of its key before it.
+        left_window, right_window: what a side's rows can be met in later: the last so many rows of each key; a
+            `datetime.timedelta`, for rows of the other side whose event time is no earlier and at most that much
+            later; `"id"`, for both sides, rows of one trigger; None, nothing. Rows leave a window of time once the
+            other side's event time, of whole triggers, is past it: rows that come later than that miss them.
+        left_time, right_time: timestamp columns of durations; rows without event time meet nothing there.
+        name: identity of the state; `<left>_with_<right>` by default.
+
+    Raises:
+        OperatorFailed: both streams have a column of one name that is no key.
+    """
+    frame = caller()
+    if kind == "latest":
+        right_window = 1 if right_window is None else right_window
+    operator = Join(
+        name=name or f"{stream_name(left)}_with_{stream_name(right)}",
+        inputs=(port_to(left, _LEFT), port_to(right, _RIGHT)),
+        location=location_of(frame),
+        keys=tuple(on),
+        how="left" if kind == "latest" else kind,
+        left_window=left_window,
+        right_window=right_window,
+        left_time=left_time,
+        right_time=right_time,
+    )
+    return declare(operator, frame)

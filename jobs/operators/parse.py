@@ -1,0 +1,245 @@
+"""`parse` and `format`: columns out of a text, and a text out of columns (E8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from jobs.errors import OperatorFailed, Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Result
+from jobs.state.placed import PLACE, payload_of, placed, quoted, require_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["format", "parse"]
+
+_BAD = "_bad"
+_PARSED = "_parsed"
+_POLICIES = ("quarantine", "null", "halt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parse(Operator):
+    """Row-wise, but that a text of lines becomes several rows."""
+
+    kind: ClassVar[str] = "parse"
+    summary: ClassVar[str] = "columns out of a text: CSV, JSON, lines, key=value"
+    keeps_tags: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = ("csv", "json", "key_value", "line", "null")
+
+    column: str
+    form: str
+    schema: str | None = None
+    on_bad: str = "quarantine"
+    separator: str = ","
+
+    def fingerprint(self) -> Any:
+        facts = [self.column, self.form, self.schema, self.on_bad, self.separator]
+        return {**super().fingerprint(), "parse": facts}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if self.form not in ("csv", "json", "key_value", "line"):
+            yield self.wrong("PARSE_FORMAT", f"format={self.form!r} is not known", "csv, json, line or key_value")
+        if (self.schema is None) != (self.form == "line"):
+            message = "lines have no schema" if self.form == "line" else "it has no schema"
+            yield self.wrong("PARSE_SCHEMA", message, 'schema="id bigint, at timestamp", but for format="line"')
+        if self.on_bad not in _POLICIES:
+            yield self.wrong("PARSE_ON_BAD", f"on_bad={self.on_bad!r} is not known", " or ".join(_POLICIES))
+
+    def step(self, frames: GroupFrames) -> Result:
+        port = self.inputs[0]
+        rows = frames.input(port)
+        require_columns(self, port, rows, [self.column])
+        if self.form == "line":
+            return Result(self._lines(rows))
+        schema = self._schema(rows)
+        parsed = [f"{self._struct(schema)} as {_PARSED}"]
+        if self.on_bad == "null":
+            return Result(self._picked(rows.selectExpr("*", *parsed), rows, schema))
+        every = placed(frames, self, port, extra=parsed).selectExpr("*", f"{self._is_bad(schema)} as {_BAD}")
+        reason = f"cannot be read as {self.form} with the columns {self.schema}".replace("'", "")
+        bad = every.where(_BAD).selectExpr(
+            SEQUENCE_ID, f"{PLACE} as position", f"cast(`{self.column}` as string) as raw",
+            f"if(`{self.column}` is null, 'there is no text', '{reason}') as reason",
+        )  # fmt: skip
+        good = every.where(f"not {_BAD}")
+        return Result(self._picked(good, rows, schema), bad=bad, bad_halts=self.on_bad == "halt")
+
+    def _schema(self, rows: DataFrame) -> StructType:
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromDDL(self.schema or "")
+        if twice := sorted(set(schema.names) & {name for name in payload_of(rows) if name != self.column}):
+            raise OperatorFailed(
+                f"{self.name!r}: the stream has a column {', '.join(twice)} beside the text",
+                operator=self.name,
+                location=self.location,
+                remedy="rename it in the schema, or drop it in a dm.functor before",
+            )
+        return schema
+
+    def _struct(self, schema: StructType) -> str:
+        """Return the SQL of the columns as a struct; of CSV and JSON with what is wrong with the text, `_bad`."""
+        if self.form == "key_value":
+            pairs = (
+                f"transform(split(`{self.column}`, '{_regex(self.separator)}'), pair -> struct("
+                "trim(substring_index(pair, '=', 1)) as k, trim(substr(pair, instr(pair, '=') + 1)) as v))"
+            )
+            values = (
+                f"element_at(filter({pairs}, pair -> pair.k = {_text(field.name)}), -1).v as `{field.name}`"
+                for field in schema.fields
+            )
+            return f"struct({', '.join(values)})"
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
+        if self.form == "csv":
+            options["sep"] = self.separator
+        listed = ", ".join(f"{_text(name)}, {_text(value)}" for name, value in options.items())
+        return f"from_{self.form}(`{self.column}`, {_text(f'{columns}, {_BAD} string')}, map({listed}))"
+
+    def _is_bad(self, schema: StructType) -> str:
+        if self.form != "key_value":
+            return f"`{self.column}` is null or {_PARSED} is null or {_PARSED}.{_BAD} is not null"
+        misfits = [
+            f"({_PARSED}.`{field.name}` is not null and {self._typed(field)} is null)" for field in schema.fields
+        ]
+        nothing = " and ".join(f"{_PARSED}.`{field.name}` is null" for field in schema.fields)
+        return f"`{self.column}` is null or ({nothing}) or {' or '.join(misfits)}"
+
+    def _typed(self, field: Any) -> str:
+        value = f"{_PARSED}.`{field.name}`"
+        return f"try_cast({value} as {field.dataType.simpleString()})" if self.form == "key_value" else value
+
+    def _picked(self, parsed: DataFrame, rows: DataFrame, schema: StructType) -> DataFrame:
+        tags = [tag for tag in TAGS if tag in rows.columns]
+        free = [name for name in payload_of(rows) if name != self.column]
+        columns = [f"{self._typed(field)} as `{field.name}`" for field in schema.fields]
+        return parsed.selectExpr(*tags, *quoted(free), *columns)
+
+    def _lines(self, rows: DataFrame) -> DataFrame:
+        tags = [tag for tag in TAGS if tag in rows.columns]
+        free = [name for name in payload_of(rows) if name not in (self.column, "line")]
+        text = f"regexp_replace(`{self.column}`, '\\\\r?\\\\n$', '')"
+        lines = f"posexplode(split({text}, '\\\\r?\\\\n')) as (_line_number, line)"
+        position = [f"struct({POSITION}.block, {POSITION}.row * 4294967296 + _line_number as row) as {POSITION}"]
+        found = rows.where(f"length(`{self.column}`) > 0").selectExpr(*tags, *quoted(free), lines)
+        if POSITION not in tags:
+            return found.drop("_line_number")
+        return found.selectExpr(SEQUENCE_ID, *position, *quoted(free), "line")
+
+
+def _text(value: str) -> str:
+    """Return a text as a literal of SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _regex(text: str) -> str:
+    return re.escape(text).replace("\\", "\\\\").replace("'", "\\'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format(Operator):
+    """Row-wise."""
+
+    kind: ClassVar[str] = "format"
+    summary: ClassVar[str] = "a text out of columns: CSV, JSON, key=value"
+    keeps_tags: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = ("csv", "json", "key_value")
+
+    form: str
+    column: str
+    separator: str = ","
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "format": [self.form, self.column, self.separator]}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if self.form not in ("csv", "json", "key_value"):
+            yield self.wrong("FORMAT_FORMAT", f"format={self.form!r} is not known", "csv, json or key_value")
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        rows = frames.input(self.inputs[0])
+        names = payload_of(rows)
+        row = f"struct({', '.join(quoted(names))})"
+        if self.form == "json":
+            text = f"to_json({row}, map('ignoreNullFields', 'false'))"
+        elif self.form == "csv":
+            text = f"to_csv({row}, map('sep', {_text(self.separator)}))"
+        else:
+            pairs = ", ".join(f"concat({_text(f'{name}=')}, cast(`{name}` as string))" for name in names)
+            text = f"concat_ws({_text(self.separator)}, {pairs})"
+        return rows.selectExpr(*(tag for tag in TAGS if tag in rows.columns), f"{text} as `{self.column}`")
+
+
+def parse(
+    stream: StreamLike,
+    column: str,
+    *,
+    format: Literal["csv", "json", "line", "key_value"],  # noqa: A002 - the field's word
+    schema: str | None = None,
+    on_bad: Literal["quarantine", "null", "halt"] = "quarantine",
+    separator: str = ",",
+    name: str | None = None,
+) -> Stream:
+    """Declare that a text becomes columns: `dm.parse(lines, "value", format="json", schema="id bigint, at timestamp")`.
+
+    The columns of the schema take the place of the text; what else the stream has stays.
+
+    Args:
+        column: the text.
+        format: `csv`, one record a row; `json`, one object a row; `key_value`, `a=1,b=2` (of a key that is there twice
+            the last value; a key that is missing is null); `line`, a row a line, in the column `line`.
+        schema: DDL of the columns; none for `line`.
+        on_bad: what becomes of a row whose text is null, or does not fit: it goes to the region's quarantine with the
+            number of its row in the stream; what cannot be read is null; or the region halts.
+        separator: of CSV fields, or of the pairs of `key_value`.
+        name: the operator's name; `<stream>_parsed` by default.
+    """
+    frame = caller()
+    operator = Parse(
+        name=name or f"{stream_name(stream)}_parsed",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        column=column,
+        form=format,
+        schema=schema,
+        on_bad=on_bad,
+        separator=separator,
+    )
+    return declare(operator, frame)
+
+
+def format(  # noqa: A001 - the field's word; users write dm.format
+    stream: StreamLike,
+    form: Literal["csv", "json", "key_value"],
+    *,
+    column: str = "value",
+    separator: str = ",",
+    name: str | None = None,
+) -> Stream:
+    """Declare that a stream's columns become one text: `dm.format(orders, "json")`.
+
+    Args:
+        form: `csv`, `json` (with nulls), or `key_value` (`a=1,b=2`, nulls left out).
+        column: name of the text, the only column that is left.
+        separator: of CSV fields, or of the pairs of `key_value`.
+        name: the operator's name; `<stream>_formatted` by default.
+    """
+    frame = caller()
+    operator = Format(
+        name=name or f"{stream_name(stream)}_formatted",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        form=form,
+        column=column,
+        separator=separator,
+    )
+    return declare(operator, frame)

@@ -1,0 +1,102 @@
+"""`punctor`: marks the rows at which a condition becomes true, so that windows can end there (E8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from jobs.errors import Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result
+from jobs.state.placed import PLACE, payload_of, placed, quoted
+
+if TYPE_CHECKING:
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["punctor"]
+
+PUNCTUATION = "_punctuation"
+_HOLDS = "_holds"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Punctor(Operator):
+    """A punctuation is a column here: rows are all that a stream has.
+
+    State where `at="rise"`: whether the condition held at the last row of each key.
+    """
+
+    kind: ClassVar[str] = "punctor"
+    summary: ClassVar[str] = "marks the rows at which a condition becomes true"
+    keeps_tags: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = ("rise", "rise by key", "every")
+
+    condition_sql: str
+    keys: tuple[str, ...] = ()
+    at: str = "rise"
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        return (KeptState(keys=self.keys),) if self.at == "rise" else ()
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "when": self.condition_sql, "keys": list(self.keys), "at": self.at}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if self.at not in ("rise", "every"):
+            yield self.wrong("PUNCTOR_AT", f"at={self.at!r} is not known", 'write at="rise" or at="every"')
+        if self.keys and self.at == "every":
+            yield self.wrong("PUNCTOR_KEYS", 'at="every" looks at no other row, keys are for at="rise"', "drop keys=")
+
+    def step(self, frames: GroupFrames) -> Result:
+        holds = f"coalesce(({self.condition_sql}), false)"
+        if self.at == "every":
+            return Result(frames.input(self.inputs[0]).selectExpr("*", f"{holds} as {PUNCTUATION}"))
+        rows = placed(frames, self, self.inputs[0], self.keys, extra=[f"{holds} as {_HOLDS}"])
+        payload = [name for name in payload_of(rows) if name not in (_HOLDS, PLACE)]
+        keys = quoted(self.keys)
+        of_key = f"over (partition by {', '.join(keys) or '1'} order by {SEQUENCE_ID}, {PLACE})"
+        before = frames.kept(self, "", rows.selectExpr(*keys, _HOLDS).schema, changed=rows)
+        before = before.selectExpr(*keys, f"0L as {SEQUENCE_ID}", f"0L as {PLACE}", _HOLDS, "false as _is_new")
+        every = frames.gathered(
+            rows.selectExpr("*", "true as _is_new").unionByName(before, allowMissingColumns=True)
+        ).selectExpr(
+            "*", f"coalesce(lag({_HOLDS}) {of_key}, false) as _held",
+            f"coalesce(lead({SEQUENCE_ID}) {of_key} != {SEQUENCE_ID}, true) as _is_last",
+        )  # fmt: skip
+        new = every.where("_is_new")
+        output = new.selectExpr(SEQUENCE_ID, POSITION, *quoted(payload), f"{_HOLDS} and not _held as {PUNCTUATION}")
+        return Result(output, {"": new.where("_is_last").selectExpr(*keys, _HOLDS, SEQUENCE_ID)})
+
+
+def punctor(
+    stream: StreamLike,
+    when: str,
+    *,
+    keys: Sequence[str] = (),
+    at: Literal["rise", "every"] = "rise",
+    name: str | None = None,
+) -> Stream:
+    """Declare punctuations: `dm.punctor(readings, "temperature > 90", keys=["sensor"])`.
+
+    The stream gets the boolean column `_punctuation`, true on a row at which the condition becomes true: it holds
+    there, and did not at the row before (of the same keys), which may have come with an earlier trigger.
+
+    Args:
+        when: the condition, in SQL; null is false.
+        keys: key columns whose rows have an order of their own; without any it is that of the whole stream, which
+            one worker goes through.
+        at: `"rise"`, or `"every"` for each row for which the condition holds, which takes no state.
+        name: the operator's name; `<stream>_punctuated` by default.
+    """
+    frame = caller()
+    operator = Punctor(
+        name=name or f"{stream_name(stream)}_punctuated",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        condition_sql=when,
+        keys=tuple(keys),
+        at=at,
+    )
+    return declare(operator, frame)

@@ -1,0 +1,77 @@
+"""`sort`: another order of the rows of each id (E8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator
+from jobs.state.placed import order_of, payload_of, quoted, require_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["sort"]
+
+_BY = re.compile(r"(?P<column>.+?)(?: +(?P<way>asc|desc))?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sort(Operator):
+    """Tables have no order: it is `_position` that is written anew, which every operator with an order goes by."""
+
+    kind: ClassVar[str] = "sort"
+    summary: ClassVar[str] = "another order of the rows of each id"
+    keeps_tags: ClassVar[bool] = True
+
+    by: tuple[str, ...]
+    window: str = "id"
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "by": list(self.by)}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if not self.by:
+            yield self.wrong("SORT_BY", "it has nothing to sort by", 'give by=["price", "volume desc"]')
+        if self.window != "id":
+            message = f'window={self.window!r}: only the rows of one id are ever complete, so that is window="id"'
+            yield self.wrong("SORT_WINDOW", message, "leave window out; across ids, order by columns where you read")
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        port = self.inputs[0]
+        rows = frames.input(port)
+        asked = [found.groups() for item in self.by if (found := _BY.fullmatch(item.strip()))]
+        require_columns(self, port, rows, [column for column, _ in asked])
+        order = [f"`{column}` {way or 'asc'}" for column, way in asked] + order_of(frames, self, port, rows)
+        place = f"row_number() over (partition by {SEQUENCE_ID} order by {', '.join(order)})"
+        position = f"struct(0L as block, cast({place} as bigint) as row) as {POSITION}"
+        return frames.gathered(rows).selectExpr(SEQUENCE_ID, position, *quoted(payload_of(rows)))
+
+
+def sort(stream: StreamLike, *, by: Sequence[str], window: str = "id", name: str | None = None) -> Stream:
+    """Declare an order: `dm.sort(trades, by=["traded_at", "price desc"])`.
+
+    Operators downstream that go by the order of rows (`dm.sliding`, `dm.first`, `dm.barrier`, `dm.join`, `@dm.custom`
+    and others) then see the rows of each id in this order. Rows that are equal in it keep theirs. Nulls come first,
+    last with `desc`.
+
+    Args:
+        by: columns, each perhaps with ` asc` or ` desc`.
+        window: among which rows; only `"id"`, those of one trigger.
+        name: the operator's name; `<stream>_sorted` by default.
+    """
+    frame = caller()
+    operator = Sort(
+        name=name or f"{stream_name(stream)}_sorted",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        by=tuple(by),
+        window=window,
+    )
+    return declare(operator, frame)

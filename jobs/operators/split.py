@@ -1,0 +1,94 @@
+"""`split`: several outputs; a row goes to the first whose condition holds, or to every one (E8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from jobs.errors import Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import Operator, Result
+
+if TYPE_CHECKING:
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["split"]
+
+_TO = "_to"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(Operator):
+    """Where a row goes is computed once, so that outputs agree whatever the conditions call (H15)."""
+
+    kind: ClassVar[str] = "split"
+    summary: ClassVar[str] = "rows to the first, or to every, output whose condition holds"
+    keeps_tags: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = ("first", "every")
+
+    conditions: Mapping[str, str]
+    otherwise: str | None = None
+    to: str = "first"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (*self.conditions, *([self.otherwise] if self.otherwise else []))
+
+    def fingerprint(self) -> Any:
+        facts = {"conditions": list(self.conditions.items()), "otherwise": self.otherwise, "to": self.to}
+        return {**super().fingerprint(), **facts}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if not self.conditions:
+            yield self.wrong("SPLIT_OUTPUTS", "it has no outputs", 'give outputs={"large": "amount > 100"}')
+        if wrong := [name for name in self.outputs if not name.isidentifier()]:
+            yield self.wrong("SPLIT_OUTPUTS", f"{', '.join(wrong)} cannot name an output", "use letters, digits and _")
+        if self.otherwise in self.conditions:
+            yield self.wrong("SPLIT_OUTPUTS", f"{self.otherwise!r} is the name of two outputs", "rename one")
+        if self.to not in ("first", "every"):
+            yield self.wrong("SPLIT_TO", f"to={self.to!r} is not known", 'write to="first" or to="every"')
+
+    def step(self, frames: GroupFrames) -> Result:
+        rows = frames.input(self.inputs[0])
+        outcomes = ", ".join(f"struct('{name}' as name, ({sql}) as holds)" for name, sql in self.conditions.items())
+        found = f"transform(filter(array({outcomes}), one -> one.holds), one -> one.name)"
+        matching = f"slice({found}, 1, 1)" if self.to == "first" else found
+        routed = frames.once(self, rows.selectExpr("*", f"{matching} as {_TO}"))
+        outputs = {name: routed.where(f"array_contains({_TO}, '{name}')").drop(_TO) for name in self.conditions}
+        if self.otherwise:
+            outputs[self.otherwise] = routed.where(f"size({_TO}) = 0").drop(_TO)
+        return Result(None, outputs=outputs)
+
+
+def split(
+    stream: StreamLike,
+    *,
+    outputs: Mapping[str, str],
+    otherwise: str | None = None,
+    to: Literal["first", "every"] = "first",
+    name: str | None = None,
+) -> Stream:
+    """Declare a split:
+
+        sizes = dm.split(orders, outputs={"large": "amount > 100", "small": "amount <= 100"}, otherwise="unknown")
+        dm.sink(sizes["large"], dm.DeltaAppend("large_orders"))
+
+    A function's parameter names an output as `sizes__large`. A condition that is null does not hold.
+
+    Args:
+        outputs: name of each output to its condition, in SQL.
+        otherwise: name of a further output, for rows for which no condition holds; without it they are dropped.
+        to: a row goes to the first output whose condition holds, or to every one.
+        name: the operator's name; `<stream>_split` by default.
+    """
+    frame = caller()
+    operator = Split(
+        name=name or f"{stream_name(stream)}_split",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        conditions=dict(outputs),
+        otherwise=otherwise,
+        to=to,
+    )
+    return declare(operator, frame)

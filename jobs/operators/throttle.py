@@ -1,0 +1,59 @@
+"""`throttle`: bounds how fast a run goes through its input (E8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from jobs.errors import Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["throttle"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throttle(Operator):
+    """Passes every row on; the run waits before it begins a group, and changes nothing by it."""
+
+    kind: ClassVar[str] = "throttle"
+    summary: ClassVar[str] = "bounds how fast a run goes through its input"
+    keeps_tags: ClassVar[bool] = True
+
+    rows_per_second: float
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if not (math.isfinite(self.rows_per_second) and self.rows_per_second > 0):
+            message = f"rows_per_second={self.rows_per_second!r} lets nothing through"
+            yield self.wrong("THROTTLE_RATE", message, "give a number above zero")
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        return frames.input(self.inputs[0])
+
+
+def throttle(stream: StreamLike, rows_per_second: float, *, name: str | None = None) -> Stream:
+    """Declare a bound of speed: `dm.throttle(orders, 10_000)`, to spare what is downstream or the machine.
+
+    A run that has read so many rows begins its next group no sooner than they may have passed: over a backlog the
+    mean rate stays below the bound, while a group goes at full speed. What a row becomes, its sequence id and the state
+    are the same without it, and so it may be changed at any time. Of several in a region the slowest counts.
+
+    Args:
+        rows_per_second: rows that the region reads, bad ones among them.
+        name: the operator's name; `<stream>_throttled` by default.
+    """
+    frame = caller()
+    operator = Throttle(
+        name=name or f"{stream_name(stream)}_throttled",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        rows_per_second=rows_per_second,
+    )
+    return declare(operator, frame)

@@ -1,0 +1,75 @@
+"""`union`: the rows of several streams as one (E8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, ClassVar
+
+from jobs.errors import OperatorFailed, Violation
+from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from jobs.graph.operator import SEQUENCE_ID, TAGS, Operator
+from jobs.state.placed import positioned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+__all__ = ["union"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Union(Operator):
+    """Columns are matched by name; a row keeps its id and its position."""
+
+    kind: ClassVar[str] = "union"
+    summary: ClassVar[str] = "the rows of several streams as one"
+    keeps_tags: ClassVar[bool] = True
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if len(self.inputs) < 2:
+            yield self.wrong("UNION_INPUTS", "a union of fewer than two streams is none", "name two streams or more")
+
+    def apply(self, frames: GroupFrames) -> DataFrame:
+        streams = [frames.input(port) for port in self.inputs]
+        if len({frozenset(stream.columns) & set(TAGS) for stream in streams}) > 1:
+            streams = [positioned(stream) for stream in streams]
+        frames.once_a_run(self.name, lambda: self._require_equal(streams))
+        return reduce(lambda some, more: some.unionByName(more), streams)
+
+    def _require_equal(self, streams: list[DataFrame]) -> None:
+        shapes = [
+            {field.name: field.dataType.simpleString() for field in stream.schema.fields if field.name != SEQUENCE_ID}
+            for stream in streams
+        ]
+        for port, shape in zip(self.inputs[1:], shapes[1:], strict=True):
+            if shape == shapes[0]:
+                continue
+            names = sorted(name for name in {*shape, *shapes[0]} if shape.get(name) != shapes[0].get(name))
+            listed = "; ".join(f"{n}: {shapes[0].get(n, 'none')} and {shape.get(n, 'none')}" for n in names)
+            raise OperatorFailed(
+                f"{self.name!r}: {self.inputs[0].stream!r} and {port.stream!r} have other columns: {listed}",
+                operator=self.name,
+                location=self.location,
+                remedy="select the same names and types in a dm.functor before",
+            )
+
+
+def union(*streams: StreamLike, name: str | None = None) -> Stream:
+    """Declare the union of streams: `dm.union(web, shop)`.
+
+    Columns are matched by name and must have the same types. Each row keeps its sequence id and position, so what
+    `dm.split` took apart comes back in the order of the file.
+
+    Args:
+        name: the operator's name; `union_of_<first>_<second>…` by default.
+    """
+    frame = caller()
+    operator = Union(
+        name=name or "_".join(["union_of", *map(stream_name, streams)]),
+        inputs=tuple(port_to(stream) for stream in streams),
+        location=location_of(frame),
+    )
+    return declare(operator, frame)

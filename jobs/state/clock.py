@@ -1,0 +1,87 @@
+"""What time it is at the end of each id of a group: how many triggers there were, or the newest event time.
+
+Ids are no clock: one whose attempt failed is skipped. Event time at id i comes of the rows up to i and never goes back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobs.graph.operator import SEQUENCE_ID, KeptState, Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+NOW = "_now"
+BEFORE = "_before"
+ID = "_id"
+
+
+def clock_state(part: str = "clock") -> KeptState:
+    """Return the state of a clock: one row, its time."""
+    return KeptState(part=part)
+
+
+def of_triggers(frames: GroupFrames, operator: Operator, part: str = "clock") -> tuple[DataFrame, DataFrame]:
+    """Return the number of triggers so far at each id, and the state's changes.
+
+    Returns:
+        `_id`, `_before` (0 at first) and `_now`, bigint; and the changes of the part.
+    """
+    start = _start(frames, operator, part)
+    ids = frames.ids().selectExpr(ID, f"cast(row_number() over (order by {ID}) as bigint) as _step")
+    clock = ids.crossJoin(start).selectExpr(
+        ID, f"coalesce(_start, 0L) + _step - 1 as {BEFORE}", f"coalesce(_start, 0L) + _step as {NOW}"
+    )
+    return clock, _changes(clock)
+
+
+def of_events(
+    frames: GroupFrames, operator: Operator, rows: DataFrame, micros: str, part: str = "clock"
+) -> tuple[DataFrame, DataFrame]:
+    """Return the newest event time up to each id, and the state's changes.
+
+    Args:
+        rows: carry `_sequence_id`.
+        micros: SQL of a row's event time in microseconds.
+
+    Returns:
+        `_id`, `_before` and `_now`, bigint, null as long as there is no event time; and the changes of the part.
+    """
+    newest = rows.selectExpr(SEQUENCE_ID, f"{micros} as _micros").groupBy(SEQUENCE_ID).agg({"_micros": "max"})
+    newest = newest.toDF("_newest_id", "_newest")
+    ids = frames.ids().join(newest, on=_equal_ids(frames, operator), how="left")
+    clock = (
+        ids.crossJoin(_start(frames, operator, part))
+        .selectExpr(ID, "_start", f"greatest(_start, max(_newest) over (order by {ID})) as {NOW}")
+        .selectExpr(ID, f"coalesce(lag({NOW}) over (order by {ID}), _start) as {BEFORE}", NOW)
+    )
+    return clock, _changes(clock)
+
+
+def _equal_ids(frames: GroupFrames, operator: Operator) -> object:
+    from jobs.lazy import F
+
+    return frames.once_a_run((operator.name, "clock"), lambda: F.expr(f"{ID} = _newest_id"))
+
+
+def _start(frames: GroupFrames, operator: Operator, part: str) -> DataFrame:
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    kept = frames.kept(operator, part, StructType([StructField(NOW, LongType())]))
+    return kept.agg({NOW: "max"}).toDF("_start")
+
+
+def _changes(clock: DataFrame) -> DataFrame:
+    return clock.where(f"not ({NOW} <=> {BEFORE})").selectExpr(NOW, f"{ID} as {SEQUENCE_ID}")
+
+
+def reaches(due: str) -> str:
+    """Return the SQL condition that an id of the clock is the first, from the row's own on, at which a time is reached.
+
+    Args:
+        due: the time, a bigint of the row; `_from` is the row's own id.
+    """
+    return f"{NOW} >= {due} and {ID} >= _from and ({ID} = _from or {BEFORE} is null or {BEFORE} < {due})"

@@ -1,0 +1,108 @@
+"""Rows in the order of their stream, and states that are made of such rows.
+
+The order is (sequence id, position); rows that are equal in both, as `explode` leaves them, go by what they hold: it is
+the same order whatever the grouping. A held row is known by the id that it came with and its place in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobs.errors import OperatorFailed
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Input, Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+FROM = "_from"
+PLACE = "_place"
+HELD = (FROM, PLACE)
+"""The id that a held row came with, and its place among the rows of that id (of that key, where there are keys)."""
+
+IS_NEW = "_is_new"
+LEAVES = "_leaves"
+POSITION_TYPE = "struct<block: bigint, row: bigint>"
+
+
+def quoted(names: Sequence[str]) -> list[str]:
+    """Return column names as SQL takes them."""
+    return [f"`{name}`" for name in names]
+
+
+def payload_of(frame: DataFrame) -> list[str]:
+    """Return the columns of a stream less its tags."""
+    return [name for name in frame.columns if name not in TAGS]
+
+
+def positioned(frame: DataFrame) -> DataFrame:
+    """Return a stream with a position, null where it has none (behind an aggregate)."""
+    return frame if POSITION in frame.columns else frame.selectExpr("*", f"cast(null as {POSITION_TYPE}) as {POSITION}")
+
+
+def order_of(frames: GroupFrames, operator: Operator, port: Input, frame: DataFrame) -> list[str]:
+    """Return what SQL orders a stream's rows by within an id: position, then all that they hold."""
+
+    def made() -> list[str]:
+        names = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in TAGS}
+        ties = [
+            f"to_json(struct(`{name}`))" if "map<" in kind or "variant" in kind else f"`{name}`"
+            for name, kind in names.items()
+        ]
+        return [*([POSITION] if POSITION in frame.columns else []), *ties]
+
+    return frames.once_a_run((operator.name, "order of", port.stream), made)
+
+
+def require_columns(operator: Operator, port: Input, frame: DataFrame, names: Sequence[str]) -> None:
+    """Refuse columns that a stream does not have.
+
+    Raises:
+        OperatorFailed: which columns it has.
+    """
+    if lacking := [name for name in names if name not in frame.columns]:
+        raise OperatorFailed(
+            f"{operator.name!r}: {port.stream!r} has no column {', '.join(lacking)}",
+            operator=operator.name,
+            location=operator.location,
+            remedy=f"name some of {', '.join(payload_of(frame))}",
+        )
+
+
+def placed(
+    frames: GroupFrames, operator: Operator, port: Input, keys: Sequence[str] = (), *, extra: Sequence[str] = ()
+) -> DataFrame:
+    """Return a port's rows, computed once, each with its place from 1 among those of its keys and id.
+
+    Args:
+        extra: further columns, as SQL.
+    """
+    rows = positioned(frames.input(port))
+    require_columns(operator, port, rows, keys)
+    of = ", ".join([SEQUENCE_ID, *quoted(keys)])
+    order = ", ".join(order_of(frames, operator, port, rows))
+    ranked = f"cast(row_number() over (partition by {of} order by {order}) as bigint) as {PLACE}"
+    return frames.once(operator, frames.gathered(rows).selectExpr("*", ranked, *extra))
+
+
+def held_changes(rows: DataFrame, keys: Sequence[str], payload: Sequence[str]) -> DataFrame:
+    """Return the changes of a state of held rows: one when a row comes, and one when it leaves at a later id.
+
+    Args:
+        rows: `HELD`, keys, payload; `IS_NEW`; `LEAVES`, the id at whose end the row is held no more, null while it is.
+        keys: columns that tell rows of one place apart.
+        payload: what is kept of a row, and nothing of it once it has left.
+    """
+    came = f"if({IS_NEW} and not ({LEAVES} <=> {FROM}), struct({FROM} as id, false as gone), null)"
+    went = f"if({LEAVES} > {FROM}, struct({LEAVES} as id, true as gone), null)"
+    event = f"explode(filter(array({came}, {went}), event -> event is not null)) as _event"
+    kept = [f"if(_event.gone, null, {name}) as {name}" for name in quoted(payload)]
+    tail = (f"_event.gone as {GONE}", f"_event.id as {SEQUENCE_ID}")
+    return rows.selectExpr("*", event).selectExpr(*quoted(keys), *HELD, *kept, *tail)
+
+
+def same(names: Sequence[str], left: str, right: str) -> str:
+    """Return the SQL condition that columns are equal, null being equal to null."""
+    return " and ".join(f"{left}.`{name}` <=> {right}.`{name}`" for name in names) or "true"
