@@ -58,8 +58,8 @@ class Parse(Operator):
         rows = frames.input(port)
         require_columns(self, port, rows, [self.column])
         if self.form == "line":
-            return Result(self._lines(rows))
-        schema = self._schema(rows)
+            return Result(self._lines(frames))
+        schema: StructType = frames.once_a_run((self.name, "schema"), lambda: self._schema(rows))
         parsed = [f"{self._struct(schema)} as {_PARSED}"]
         if self.on_bad == "null":
             return Result(self._picked(rows.selectExpr("*", *parsed), rows, schema))
@@ -123,16 +123,15 @@ class Parse(Operator):
         columns = [f"{self._typed(field)} as `{field.name}`" for field in schema.fields]
         return parsed.selectExpr(*tags, *quoted(free), *columns)
 
-    def _lines(self, rows: DataFrame) -> DataFrame:
-        tags = [tag for tag in TAGS if tag in rows.columns]
-        free = [name for name in payload_of(rows) if name not in (self.column, "line")]
+    def _lines(self, frames: GroupFrames) -> DataFrame:
+        """Return a row a line; its position is the place of its text, then that of the line in the text."""
+        rows = placed(frames, self, self.inputs[0])
+        free = quoted([name for name in payload_of(rows) if name not in (self.column, "line", PLACE)])
         text = f"regexp_replace(`{self.column}`, '\\\\r?\\\\n$', '')"
         lines = f"posexplode(split({text}, '\\\\r?\\\\n')) as (_line_number, line)"
-        position = [f"struct({POSITION}.block, {POSITION}.row * 4294967296 + _line_number as row) as {POSITION}"]
-        found = rows.where(f"length(`{self.column}`) > 0").selectExpr(*tags, *quoted(free), lines)
-        if POSITION not in tags:
-            return found.drop("_line_number")
-        return found.selectExpr(SEQUENCE_ID, *position, *quoted(free), "line")
+        found = rows.where(f"length(`{self.column}`) > 0").selectExpr(SEQUENCE_ID, PLACE, *free, lines)
+        position = f"struct({PLACE} as block, cast(_line_number as bigint) as row) as {POSITION}"
+        return found.selectExpr(SEQUENCE_ID, position, *free, "line")
 
 
 def _text(value: str) -> str:

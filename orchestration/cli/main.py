@@ -31,6 +31,7 @@ _VERBS: tuple[Callable[..., Any], ...] = (
     project.dev,
     views.apps,
     views.graph,
+    views.operators,
     runs.run,
     runs.scan,
     views.status,

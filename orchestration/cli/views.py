@@ -1,4 +1,4 @@
-"""Verbs that only look: apps, graph, status, history, show."""
+"""Verbs that only look: apps, graph, operators, status, history, show."""
 
 from __future__ import annotations
 
@@ -67,6 +67,31 @@ def graph(
         output.emit(explain.as_json(plan))
     else:
         output.say(explain.as_mermaid(plan) if form == "mermaid" else explain.as_text(plan))
+
+
+def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+    """List the operators of the library: what may start a region, what keeps state, what vectorises, what there is not.
+
+    `start`: may start a region; `region`: in a region, never its start; `feed`: beside regions, read through an
+    autonomous port. `vectorises`: many triggers at once, or `checked` on the author's function, or `no`.
+    """
+    from dataclasses import asdict
+
+    from jobs.operators.catalogue import UNSUPPORTED, entries
+
+    found = entries()
+    if as_json:
+        lacking = [{"name": name, "why": why, "instead": instead} for name, (why, instead) in UNSUPPORTED.items()]
+        output.emit({"operators": [asdict(entry) for entry in found], "unsupported": lacking})
+        return
+    rows = [
+        (entry.kind, entry.written, entry.place, entry.vectorises, "state" if entry.state else "", entry.guarantee,
+         ", ".join(name for name in entry.configurations if name != "default"))
+        for entry in found
+    ]  # fmt: skip
+    output.table(("operator", "written", "place", "vectorises", "state", "guarantee", "configurations"), rows)
+    output.say("")
+    output.table(("not supported", "why", "instead"), [(name, *texts) for name, texts in UNSUPPORTED.items()])
 
 
 def status(

@@ -66,7 +66,8 @@ def streams(events: Any) -> Streams:
 
         return dm.functor(shown, name=f"{letter}_rows", inputs=[events])
 
-    return Streams(events, side("l", 0), side("r", 1))
+    rows = dm.functor(lambda events: events.drop("source_file"), name="rows", inputs=[events])
+    return Streams(rows, side("l", 0), side("r", 1))
 
 
 def is_left(row: Row) -> bool:
@@ -111,7 +112,8 @@ def declare_split(to: str) -> Callable[[Streams, str], Any]:
             s.events, outputs={"high": "n > 2", "some": "n >= 1"}, otherwise="rest", to=to, name=name
         )  # fmt: skip
         shown = [
-            functor(parts[part], f"{name}_{part}", "user", "n", f"'{part}' as part") for part in ("high", "some", "rest")
+            functor(parts[part], f"{name}_{part}", "user", "n", f"'{part}' as part")
+            for part in ("high", "some", "rest")
         ]
         return dm.union(*shown, name=f"{name}_joined")
 
@@ -135,7 +137,8 @@ def split_every(files: Files) -> Files:
 
 
 def declare_sort(s: Streams, name: str) -> Any:
-    return functor(dm.sort(s.events, by=["user desc", "n"], name=name), name, "user", "n", "x", "_position.row as place")
+    ordered = dm.sort(s.events, by=["user desc", "n"], name=name)
+    return functor(ordered, name, "user", "n", "x", "_position.row as place")
 
 
 @case("sort", "default", declare_sort)
@@ -162,27 +165,16 @@ def punctor_every(files: Files) -> Files:
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
-def text(n: int | None, user: str | None, form: str) -> str | None:
-    """What the cases parse: of n = 1 something that does not fit, of n = 0 nothing."""
-    if n == 0:
-        return None
-    value = "x" if n == 1 else "" if n is None else str(n)
-    if form == "csv":
-        return f"{value},{user}"
-    if form == "json":
-        shown = '"x"' if n == 1 else "null" if n is None else str(n)
-        return f'{{"pn": {shown}, "pu": "{user}"}}'
-    return f"pu={user}" if n is None else f"pn=7,pu={user},pn={value}"
-
-
 def declare_parse(form: str, on_bad: str = "quarantine") -> Callable[[Streams, str], Any]:
+    """Parse texts of which that of n = 1 does not fit, and that of n = 0 is null."""
+
     def declare(s: Streams, name: str) -> Any:
         known = "coalesce(user, 'None')"
         value = "case when n is null then '' when n = 1 then 'x' else cast(n as string) end"
         made = {
             "csv": f"concat({value}, ',', {known})",
-            "json": f"""concat('{{"pn": ', case when n is null then 'null' when n = 1 then '"x"' else cast(n as string) end,
-                        ', "pu": "', {known}, '"}}')""",
+            "json": f"""concat('{{"pn": ', case when n is null then 'null' when n = 1 then '"x"'
+                        else cast(n as string) end, ', "pu": "', {known}, '"}}')""",
             "key_value": f"if(n is null, concat('pu=', {known}), concat('pn=7,pu=', {known}, ',pn=', {value}))",
         }[form]
         texts = functor(s.events, f"{name}_text", "x", f"if(n = 0, null, {made}) as text")
@@ -254,16 +246,15 @@ def declare_decompress(codec: str, on_bad: str = "quarantine") -> Callable[[Stre
     packer = PACKERS[codec]
 
     def packed(n: int | None) -> bytes | None:
-        """Of n = 1 half a stream, of n = 2 two, of none nothing."""
+        """Of n = 1 half a stream, of none nothing."""
         if n is None:
             return None
         whole = packer(f"body {n}".encode() * 50)
         return whole[: len(whole) // 2] if n == 1 else whole
 
     def declare(s: Streams, name: str) -> Any:
-        pack = F.udf(packed, "binary")
         packed_rows = dm.functor(
-            lambda rows: rows.select("_sequence_id", "_position", "n", pack("n").alias("body")),
+            lambda rows: rows.select("_sequence_id", "_position", "n", F.udf(packed, "binary")("n").alias("body")),
             name=f"{name}_in", inputs=[s.events],
         )  # fmt: skip
         return dm.decompress(packed_rows, "body", codec=codec, on_bad=on_bad, name=name)
@@ -430,8 +421,9 @@ def declare_dynamic_filter(with_remove: bool) -> Callable[[Streams, str], Any]:
     def declare(s: Streams, name: str) -> Any:
         def named(n: int) -> Any:
             return dm.functor(
-                lambda rows: rows.where(f"n = {n}").select("_sequence_id", "user"), name=f"{name}_{n}", inputs=[s.events]
-            )
+                lambda rows: rows.where(f"n = {n}").select("_sequence_id", "user"),
+                name=f"{name}_{n}", inputs=[s.events],
+            )  # fmt: skip
 
         return dm.dynamic_filter(
             s.events, named(5), on=["user"], remove=named(0) if with_remove else None, name=name

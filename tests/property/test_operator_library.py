@@ -14,6 +14,7 @@ from operator_cases import CASES, Case, streams
 from triggers import add_file, as_text, content, home, opened
 
 import drainmark as dm
+from jobs.operators.catalogue import entries
 from jobs.state import keyed
 from orchestration.testing.processing import rewind
 from resources.spark import SparkEngine
@@ -38,11 +39,26 @@ class Way:
 
 
 WAYS = [
-    pytest.param(Way(3, 1, 2**25, 2**23), id="some, in memory"),
-    pytest.param(Way(FILES, 2, 0, 0), id="all, in files, written by Spark"),
+    pytest.param(Way(5, FILES, 2**25, 2**23), id="some, in memory"),
+    pytest.param(Way(FILES, 2, 0, 0), id="all, in files, written by Spark", marks=pytest.mark.slow),
     pytest.param(Way(1, FILES, 0, 2**23), id="one, in files", marks=pytest.mark.slow),
     pytest.param(Way(2, 3, 2**25, 0, "blocking"), id="some, written by Spark, blocking", marks=pytest.mark.slow),
 ]
+
+ELSEWHERE = {
+    "aggregate": "test_grouping.py",
+    "custom": "test_custom_states.py",
+    "delta-append": "test_grouping.py",
+    "delta-upsert": "test_grouping.py",
+    "filter": "test_custom_states.py",
+    "functor": "test_grouping.py",
+    "lookup": "test_operators.py",
+    "per-trigger": "test_grouping.py",
+    "sliding aggregate": "test_sliding_windows.py",
+    "source": "test_grouping.py",
+    "sql": "test_operators.py",
+}
+"""Kinds whose oracle stands in a test file of their own."""
 
 Found = dict[str, list[list[str]]]
 """By case the rows of each file's state, as sorted texts."""
@@ -75,14 +91,17 @@ def found_in(place: Any) -> Found:
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def course(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine: SparkEngine) -> Iterator[Course]:
+def course(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine: SparkEngine
+) -> Iterator[Course]:
     """Run all cases as one application: everything, back to the middle, and on again."""
     way: Way = request.param
     folder = tmp_path_factory.mktemp("library")
     for number in range(FILES):
         add_file(folder / "inbox", number)
     application = opened("library", folder / "inbox", declare, checkpoints=way.checkpoints)
-    with pytest.MonkeyPatch.context() as patch, home(folder / "home", engine, small_group_bytes=way.group_bytes) as place:
+    settled = {"small_group_bytes": way.group_bytes}
+    with pytest.MonkeyPatch.context() as patch, home(folder / "home", engine, **settled) as place:
         patch.setattr(keyed, "SMALL_STATE_BYTES", way.state_bytes)
         patch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 3)
         reports = run_once(place, application, max_group=way.size)
@@ -107,6 +126,20 @@ def test_an_operator_does_what_plain_python_does_whatever_the_grouping(course: C
 def test_groups_had_the_size_asked_for(course: Course, request: pytest.FixtureRequest) -> None:
     """No operator of the library forces groups of one."""
     assert max(course.sizes) == request.node.callspec.params["course"].size
+
+
+def test_every_configuration_of_the_catalogue_has_an_oracle() -> None:
+    """Adding an operator costs a case here, or a test file of its own."""
+    catalogued = {
+        (entry.kind, configuration)
+        for entry in entries()
+        for configuration in entry.configurations
+        if entry.kind not in ELSEWHERE
+    }
+    assert {(case.kind, case.configuration) for case in CASES} == catalogued
+    files = {path.name for path in Path(__file__).parents[1].rglob("test_*.py")}
+    assert set(ELSEWHERE.values()) <= files
+    assert set(ELSEWHERE) <= {entry.kind for entry in entries()}
 
 
 def test_every_oracle_has_something_to_say() -> None:

@@ -1,0 +1,131 @@
+"""Declarations that the operators of the library refuse, by the id of the rule (V55, V56, V142, V145, E8)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import drainmark as dm
+from jobs.errors import DeclarationError
+from jobs.operators.catalogue import UNSUPPORTED, entries
+from jobs.regions.plan import compile_application
+
+MINUTE = dt.timedelta(minutes=1)
+TIMES = {"left_time": "at", "right_time": "at"}
+
+
+def broken(declare: Callable[[Any, Any], Any]) -> set[str]:
+    """Return the rules that a declaration over two streams breaks."""
+    with dm.application("refused") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string, at timestamp"))
+        def events(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def others(events: Any) -> Any:
+            return events
+
+        dm.sink(declare(events, others), dm.DeltaAppend("out"))
+    try:
+        compile_application(dm.build_application(declared))
+    except DeclarationError as error:
+        return {violation.rule for violation in error.violations}
+    return set()
+
+
+REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
+    ("UNION_INPUTS", lambda a, b: dm.union(a)),
+    ("SPLIT_OUTPUTS", lambda a, b: dm.split(a, outputs={"no name": "true"})["no name"]),
+    ("SPLIT_OUTPUTS", lambda a, b: dm.split(a, outputs={"x": "true"}, otherwise="x")["x"]),
+    ("SPLIT_TO", lambda a, b: dm.split(a, outputs={"x": "true"}, to="some")["x"]),
+    ("SORT_BY", lambda a, b: dm.sort(a, by=[])),
+    ("SORT_WINDOW", lambda a, b: dm.sort(a, by=["k"], window="all")),
+    ("PUNCTOR_AT", lambda a, b: dm.punctor(a, "true", at="fall")),
+    ("PUNCTOR_KEYS", lambda a, b: dm.punctor(a, "true", at="every", keys=["k"])),
+    ("DEDUPLICATE_KEYS", lambda a, b: dm.deduplicate(a, keys=[])),
+    ("DEDUPLICATE_WITHIN", lambda a, b: dm.deduplicate(a, keys=["k"], within=-1)),
+    ("DEDUPLICATE_WITHIN", lambda a, b: dm.deduplicate(a, keys=["k"], within=-MINUTE, event_time="at")),
+    ("DEDUPLICATE_TIME", lambda a, b: dm.deduplicate(a, keys=["k"], within=MINUTE)),
+    ("DELAY_BY", lambda a, b: dm.delay(a)),
+    ("DELAY_BY", lambda a, b: dm.delay(a, ids=0)),
+    ("DELAY_BY", lambda a, b: dm.delay(a, ids=1, duration=MINUTE, event_time="at")),
+    ("DELAY_BY", lambda a, b: dm.delay(a, duration=MINUTE)),
+    ("BARRIER_INPUTS", lambda a, b: dm.barrier(a)),
+    ("BARRIER_INPUTS", lambda a, b: dm.barrier(a, a)),
+    ("DYNAMIC_FILTER_KEYS", lambda a, b: dm.dynamic_filter(a, b, on=[])),
+    ("JOIN_KEYS", lambda a, b: dm.join(a, b, on=[], left_window=1)),
+    ("JOIN_KIND", lambda a, b: dm.join(a, b, on=["k"], kind="cross", left_window=1)),
+    ("JOIN_KIND", lambda a, b: dm.join(a, b, on=["k"], kind="left", left_window=1, right_window=1)),
+    ("JOIN_KIND", lambda a, b: dm.join(a, b, on=["k"], kind="full", right_window=1)),
+    ("JOIN_INPUTS", lambda a, b: dm.join(a, a, on=["k"], left_window=1)),
+    ("JOIN_WINDOW", lambda a, b: dm.join(a, b, on=["k"])),
+    ("JOIN_WINDOW", lambda a, b: dm.join(a, b, on=["k"], left_window=0)),
+    ("JOIN_WINDOW", lambda a, b: dm.join(a, b, on=["k"], left_window="id")),
+    ("JOIN_TIME", lambda a, b: dm.join(a, b, on=["k"], left_window=MINUTE)),
+    ("THROTTLE_RATE", lambda a, b: dm.throttle(a, 0)),
+    ("PARSE_FORMAT", lambda a, b: dm.parse(a, "k", format="xml", schema="x string")),
+    ("PARSE_SCHEMA", lambda a, b: dm.parse(a, "k", format="json")),
+    ("PARSE_SCHEMA", lambda a, b: dm.parse(a, "k", format="line", schema="x string")),
+    ("PARSE_ON_BAD", lambda a, b: dm.parse(a, "k", format="json", schema="x string", on_bad="drop")),
+    ("FORMAT_FORMAT", lambda a, b: dm.format(a, "line")),
+    ("DECOMPRESS_CODEC", lambda a, b: dm.decompress(a, "k", codec="lzma")),
+    ("DECOMPRESS_ON_BAD", lambda a, b: dm.decompress(a, "k", on_bad="drop")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "declare"), REFUSED, ids=[f"{i}-{rule}" for i, (rule, _) in enumerate(REFUSED)])
+def test_a_configuration_that_cannot_be_is_refused(rule: str, declare: Callable[[Any, Any], Any]) -> None:
+    assert broken(declare) == {rule}
+
+
+ALLOWED: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: dm.join(a, b, on=["k"], kind="latest"),
+    lambda a, b: dm.join(a, b, on=["k"], kind="left", right_window=MINUTE, **TIMES),
+    lambda a, b: dm.join(a, b, on=["k"], kind="full", left_window="id", right_window="id"),
+    lambda a, b: dm.deduplicate(a, keys=["k"], within=0),
+    lambda a, b: dm.split(a, outputs={"x": "k is null"}, otherwise="y")["y"],
+]
+
+
+@pytest.mark.parametrize("declare", ALLOWED, ids=range(len(ALLOWED)))
+def test_what_can_be_is_not_refused(declare: Callable[[Any, Any], Any]) -> None:
+    assert broken(declare) == set()
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_a_region_cannot_have_is_refused_with_its_reason(name: str) -> None:
+    """V142, V145, E8: nobody has to guess why there is no `dm.gate`."""
+    with pytest.raises(AttributeError) as refused:
+        getattr(dm, name)
+    assert UNSUPPORTED[name][0] in str(refused.value)
+
+
+def test_only_sources_may_start_a_region() -> None:
+    """E8: no operator of the library that has an input ever starts one."""
+    places = {entry.kind: entry.place for entry in entries()}
+    within = ("union", "split", "sort", "punctor", "deduplicate", "barrier", "join", "delay", "throttle", "parse",
+              "format", "dynamic-filter", "filter", "functor")  # fmt: skip
+    assert {places[kind] for kind in within} == {"region"}
+    assert places["source"] == "start"
+
+
+def test_a_loop_on_a_dynamic_filter_makes_groups_of_one() -> None:
+    def filtered(control: Any) -> tuple[str, ...]:
+        with dm.application("looped") as declared:
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string"))
+            def events(scanned: Any) -> Any:
+                return scanned
+
+            kept = dm.dynamic_filter(events, control(events), on=["k"], name="kept")
+            dm.functor(lambda kept: kept, name="named", inputs=[kept])
+        return compile_application(dm.build_application(declared)).regions[0].forced_single
+
+    assert filtered(lambda events: events) == ()
+    assert filtered(lambda events: "named") == ("kept",)
