@@ -254,7 +254,7 @@ def _sections(text: str) -> Iterator[str]:
     for line in text.splitlines():
         if line in ("Args:", "Raises:"):
             is_list = True
-            yield from ("", "Arguments:" if line == "Args:" else "Errors:", "")
+            yield from ("Arguments:" if line == "Args:" else "Errors:", "")
         elif is_list and (entry := re.fullmatch(r" {4}(\w[\w, ]*): (.*)", line)):
             yield f"- `{entry[1]}`: {entry[2]}"
         else:

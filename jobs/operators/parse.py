@@ -127,7 +127,7 @@ class Parse(Operator):
         """Return a row a line; its position is the place of its text, then that of the line in the text."""
         rows = placed(frames, self, self.inputs[0])
         free = quoted([name for name in payload_of(rows) if name not in (self.column, "line", PLACE)])
-        text = f"regexp_replace(`{self.column}`, '\\\\r?\\\\n$', '')"
+        text = f"regexp_replace(`{self.column}`, '\\\\r?\\\\n\\\\z', '')"
         lines = f"posexplode(split({text}, '\\\\r?\\\\n')) as (_line_number, line)"
         found = rows.where(f"length(`{self.column}`) > 0").selectExpr(SEQUENCE_ID, PLACE, *free, lines)
         position = f"struct({PLACE} as block, cast(_line_number as bigint) as row) as {POSITION}"
