@@ -64,11 +64,8 @@ class Decompress(Operator):
 
     def _made(self) -> Any:
         codec, limit = self.codec, self.max_bytes
-
-        def unpacked(data: bytes | None) -> tuple[bytes | None, str | None]:
-            return _unpacked(data, codec, limit)
-
-        return F.udf(unpacked, "data binary, error string")(f"`{self.column}`")
+        # a lambda: of type hints Spark would infer how to call it, and warn that it cannot
+        return F.udf(lambda data: _unpacked(data, codec, limit), "data binary, error string")(f"`{self.column}`")
 
 
 def _unpacked(data: bytes | None, codec: str, limit: int) -> tuple[bytes | None, str | None]:

@@ -254,7 +254,7 @@ def declare_decompress(codec: str, on_bad: str = "quarantine") -> Callable[[Stre
 
     def declare(s: Streams, name: str) -> Any:
         packed_rows = dm.functor(
-            lambda rows: rows.select("_sequence_id", "_position", "n", F.udf(packed, "binary")("n").alias("body")),
+            lambda rows: rows.select("_sequence_id", "_position", "n", F.udf(lambda n: packed(n), "binary")("n").alias("body")),
             name=f"{name}_in", inputs=[s.events],
         )  # fmt: skip
         return dm.decompress(packed_rows, "body", codec=codec, on_bad=on_bad, name=name)
