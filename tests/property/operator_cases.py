@@ -245,7 +245,7 @@ PACKERS = {
 def declare_decompress(codec: str, on_bad: str = "quarantine") -> Callable[[Streams, str], Any]:
     packer = PACKERS[codec]
 
-    def packed(n: int | None) -> bytes | None:
+    def packed(n):  # without type hints: of those Spark would infer how to call it
         """Of n = 1 half a stream, of none nothing."""
         if n is None:
             return None
@@ -254,7 +254,7 @@ def declare_decompress(codec: str, on_bad: str = "quarantine") -> Callable[[Stre
 
     def declare(s: Streams, name: str) -> Any:
         packed_rows = dm.functor(
-            lambda rows: rows.select("_sequence_id", "_position", "n", F.udf(lambda n: packed(n), "binary")("n").alias("body")),
+            lambda rows: rows.select("_sequence_id", "_position", "n", F.udf(packed, "binary")("n").alias("body")),
             name=f"{name}_in", inputs=[s.events],
         )  # fmt: skip
         return dm.decompress(packed_rows, "body", codec=codec, on_bad=on_bad, name=name)
