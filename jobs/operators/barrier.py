@@ -58,11 +58,13 @@ class Barrier(Operator):
             row = ", ".join(quoted([name for name in rows.columns if name not in self.keys]))
             of = f"partition by {', '.join(quoted(self.keys)) or '1'} order by {FROM}, {PLACE}"
             sides.append(
-                frames.gathered(rows).selectExpr(
+                frames.gathered(self, rows).selectExpr(
                     *quoted(self.keys), f"row_number() over ({of}) as {_KTH}", f"struct({row}) as _row_{index}"
                 )
             )
-        every = frames.gathered(reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), sides))
+        every = frames.gathered(
+            self, reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), sides)
+        )
         indices = range(len(sides))
         met = every.groupBy(*quoted(self.keys), _KTH).agg(
             *(F.expr(f"any_value(_row_{index}, true) as _row_{index}") for index in indices)

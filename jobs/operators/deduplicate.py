@@ -134,7 +134,7 @@ class Deduplicate(Operator):
         row = f"struct({SEQUENCE_ID} as id, {PLACE} as place, {_TIME}, {_LATEST})"
         new = timed.selectExpr(*keys, f"{row} as _row", f"cast(null as bigint) as {_AT}")
         old = known.selectExpr(*keys, "null as _row", _AT)
-        gathered = frames.gathered(new.unionByName(old)).groupBy(*keys).agg(
+        gathered = frames.gathered(self, new.unionByName(old)).groupBy(*keys).agg(
             F.expr("array_sort(collect_list(_row)) as _rows"), F.expr(f"max({_AT}) as {_AT}")
         )  # fmt: skip
         soon = f"done.last is not null and row.{_LATEST} < done.last + {self._while}L"

@@ -73,7 +73,7 @@ class Delay(Operator):
         left = self._left(every, ticks)
         order = f"row_number() over (partition by {LEAVES} order by {FROM}, {PLACE})"
         position = f"struct(0L as block, cast({order} as bigint) as row) as {POSITION}"
-        out = frames.gathered(left.where(f"{LEAVES} is not null"))
+        out = frames.gathered(self, left.where(f"{LEAVES} is not null"))
         return Result(
             out.selectExpr(f"{LEAVES} as {SEQUENCE_ID}", position, *quoted(payload)),
             {"held": held_changes(left, (), [_DUE, *payload]), "clock": ticked},

@@ -66,7 +66,7 @@ class DynamicFilter(Operator):
             .unionByName(known.selectExpr(*keys, f"0L as {SEQUENCE_ID}", "false as _gone_now"))
         )
         until = f"lead({SEQUENCE_ID}) over (partition by {', '.join(keys)} order by {SEQUENCE_ID}) as _until"
-        spans = frames.gathered(events).selectExpr(*keys, f"{SEQUENCE_ID} as _since", "_gone_now", until)
+        spans = frames.gathered(self, events).selectExpr(*keys, f"{SEQUENCE_ID} as _since", "_gone_now", until)
         spans = spans.where("not _gone_now")
         within = f"rows.{SEQUENCE_ID} > spans._since and (spans._until is null or rows.{SEQUENCE_ID} <= spans._until)"
         on = F.expr(f"{same(self.keys, 'rows', 'spans')} and {within}")
@@ -86,7 +86,7 @@ class DynamicFilter(Operator):
             require_columns(self, port, rows, self.keys)
             is_gone = str(port.parameter == _REMOVE).lower()
             brought.append(rows.selectExpr(*quoted(self.keys), SEQUENCE_ID, f"{is_gone} as {GONE}"))
-        events = frames.gathered(reduce(lambda some, more: some.unionByName(more), brought))
+        events = frames.gathered(self, reduce(lambda some, more: some.unionByName(more), brought))
         marked = events.groupBy(*quoted(self.keys), SEQUENCE_ID).agg(F.expr(f"bool_or({GONE}) as {GONE}"))
         return marked.selectExpr(*quoted(self.keys), GONE, SEQUENCE_ID)
 

@@ -171,7 +171,7 @@ class Join(Operator):
         )  # fmt: skip
         order = f"order by {FROM}, {_AT}, _side, {PLACE} rows unbounded preceding"
         until = f"over (partition by {', '.join(quoted(self.keys))} {order})"
-        counted = frames.gathered(merged).selectExpr(
+        counted = frames.gathered(self, merged).selectExpr(
             "*", f"sum(1 - _side) {until} as _left_rows", f"sum(_side) {until} as _right_rows"
         )
         plain = [*quoted(self.keys), *HELD, _AT, _TIME, IS_NEW, LEAVES]

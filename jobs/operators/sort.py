@@ -51,7 +51,7 @@ class Sort(Operator):
         order = [f"`{column}` {way or 'asc'}" for column, way in asked] + order_of(frames, self, port, rows)
         place = f"row_number() over (partition by {SEQUENCE_ID} order by {', '.join(order)})"
         position = f"struct(0L as block, cast({place} as bigint) as row) as {POSITION}"
-        return frames.gathered(rows).selectExpr(SEQUENCE_ID, position, *quoted(payload_of(rows)))
+        return frames.gathered(self, rows).selectExpr(SEQUENCE_ID, position, *quoted(payload_of(rows)))
 
 
 def sort(stream: StreamLike, *, by: Sequence[str], window: str = "id", name: str | None = None) -> Stream:

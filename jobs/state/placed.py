@@ -84,7 +84,7 @@ def placed(
     of = ", ".join([SEQUENCE_ID, *quoted(keys)])
     order = ", ".join(order_of(frames, operator, port, rows))
     ranked = f"cast(row_number() over (partition by {of} order by {order}) as bigint) as {PLACE}"
-    return frames.once(operator, frames.gathered(rows).selectExpr("*", ranked, *extra))
+    return frames.once(operator, frames.gathered(operator, rows).selectExpr("*", ranked, *extra))
 
 
 def held_changes(rows: DataFrame, keys: Sequence[str], payload: Sequence[str]) -> DataFrame:
