@@ -62,7 +62,9 @@ class Barrier(Operator):
                     *quoted(self.keys), f"row_number() over ({of}) as {_KTH}", f"struct({row}) as _row_{index}"
                 )
             )
-        every = frames.gathered(self, reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), sides))
+        every = frames.gathered(
+            self, reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), sides)
+        )
         indices = range(len(sides))
         met = every.groupBy(*quoted(self.keys), _KTH).agg(
             *(F.expr(f"any_value(_row_{index}, true) as _row_{index}") for index in indices)

@@ -60,8 +60,7 @@ class Punctor(Operator):
         before = frames.kept(self, "", rows.selectExpr(*keys, _HOLDS).schema, changed=rows)
         before = before.selectExpr(*keys, f"0L as {SEQUENCE_ID}", f"0L as {PLACE}", _HOLDS, "false as _is_new")
         every = frames.gathered(
-            self,
-            rows.selectExpr("*", "true as _is_new").unionByName(before, allowMissingColumns=True)
+            self, rows.selectExpr("*", "true as _is_new").unionByName(before, allowMissingColumns=True)
         ).selectExpr(
             "*", f"coalesce(lag({_HOLDS}) {of_key}, false) as _held",
             f"coalesce(lead({SEQUENCE_ID}) {of_key} != {SEQUENCE_ID}, true) as _is_last",
