@@ -26,7 +26,6 @@ from jobs.operators.aggregate import (
     mean,
     min,  # noqa: A004
     sum,  # noqa: A004
-    tumbling,
 )
 from jobs.operators.custom import custom
 from jobs.operators.delta_append import DeltaAppend
@@ -36,8 +35,8 @@ from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
 from jobs.operators.lookup import lookup
 from jobs.operators.per_trigger import per_trigger
-from jobs.operators.sliding import sliding
 from jobs.operators.sql import sql
+from jobs.operators.windows import session, sliding, tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,6 +75,7 @@ __all__ = [
     "per_trigger",
     "read",
     "select",
+    "session",
     "sink",
     "sliding",
     "source",

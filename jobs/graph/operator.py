@@ -100,10 +100,16 @@ class Result:
         output: None for a sink.
         changes: by part of the kept state, the rows that changed: keys, columns, `_sequence_id`, and `GONE` where keys
             can be lost; a row a key and id (`depth` of them where it is more).
+        outputs: by name, where the operator has several; `output` is None then.
     """
 
     output: DataFrame | None
     changes: Mapping[str, DataFrame] = field(default_factory=dict)
+    outputs: Mapping[str, DataFrame] = field(default_factory=dict)
+
+    def of(self, output: str) -> DataFrame | None:
+        """Return the rows of one output port."""
+        return self.outputs[output] if self.outputs else self.output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +124,8 @@ class Operator(ABC):
         autonomous: `@autonomous` was put on it (V49).
 
     What is true of a kind stands in class variables; `keeps_tags`: its results surely carry `_sequence_id`, or need
-    none, so that nobody has to look; `non_blocking`: its state, once frozen, is written while the flow goes on (N17).
+    none, so that nobody has to look; `non_blocking`: its state, once frozen, is written while the flow goes on (N17);
+    `single_because`: why its groups hold one trigger, where they do.
     """
 
     kind: ClassVar[str]
@@ -132,6 +139,7 @@ class Operator(ABC):
     guarantee: ClassVar[Guarantee | None] = None
     keeps_tags: ClassVar[bool] = False
     non_blocking: ClassVar[bool] = True
+    single_because: ClassVar[str] = "sees one trigger at a time"
 
     name: str
     inputs: tuple[Input, ...] = ()

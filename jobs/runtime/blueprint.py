@@ -59,7 +59,7 @@ class Blueprint:
     @property
     def forced_single(self) -> Mapping[str, str]:
         """Return the operators that force groups of one, with the reason."""
-        declared = dict.fromkeys(self.region.forced_single, "sees one trigger at a time")
+        declared = {name: self.region.operator(name).single_because for name in self.region.forced_single}
         found = {name: verdict.reason for name, verdict in self.verdicts.items() if not verdict.vectorises}
         return {**declared, **found}
 
@@ -96,8 +96,9 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
     written_by: dict[str, str] = {}
     changes: dict[str, dict[str, DataFrame]] = {}
     for operator in region.run_order:
+        results, changes[operator.name] = _apply(operator, frames)
         for output in operator.outputs or ("",):
-            result, changes[operator.name] = _apply(operator, frames, output)
+            result = results[output]
             if operator.vectorisation() is Vectorises.CHECKED:
                 known = verdicts.get(operator.name)
                 if known is None or known.vectorises:  # one output that mixes triggers is enough
@@ -169,11 +170,12 @@ def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, versi
     return outside.lookups.read(session, operator.table, version).drop(SEQUENCE_ID, POSITION)
 
 
-def _apply(operator: Operator, frames: GroupFrames, output: str) -> tuple[DataFrame, dict[str, DataFrame]]:
+def _apply(operator: Operator, frames: GroupFrames) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
+    """Return an operator's results by output port, and the changes of the states that it keeps."""
     if isinstance(operator, Source):
-        return operator.apply_output(frames, output), {}
+        return {name: operator.apply_output(frames, name) for name in operator.outputs}, {}
     result: Result = frames.guard(operator, lambda: operator.step(frames))
-    return result.output, dict(result.changes)
+    return {name: result.of(name) for name in operator.outputs or ("",)}, dict(result.changes)
 
 
 def _kept_tables(

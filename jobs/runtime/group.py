@@ -161,29 +161,36 @@ class GroupWork:
             small=self.small,
             known_types=self._state_types(),
             made=self.blueprint.made,
+            readers=region.consumers,
         )
         for operator in region.run_order:
             self._await_inputs(operator, frames)
-            for output in operator.outputs or ("",):
-                self._run(operator, output, frames, materialiser, pool)
+            self._run(operator, frames, materialiser, pool)
         for operator in region.operators:
             changes = frames.guard(operator, partial(operator.absorb, frames))
             self._keep(operator, changes, materialiser, pool)
 
     def _run(
-        self, operator: Operator, output: str, frames: GroupFrames, materialiser: Materialiser, pool: ThreadPoolExecutor
+        self, operator: Operator, frames: GroupFrames, materialiser: Materialiser, pool: ThreadPoolExecutor
     ) -> None:
         if shares_history(operator, self.blueprint.region):
             return
         if isinstance(operator, Source):
-            frame = frames.tagged(operator, operator.apply_output(frames, output))
+            result = Result(None, outputs={name: operator.apply_output(frames, name) for name in operator.outputs})
         else:
-            result: Result = frames.guard(operator, lambda: operator.step(frames))
-            frame = frames.tagged(operator, result.output)
+            result = frames.guard(operator, lambda: operator.step(frames))
             self._keep(operator, result.changes, materialiser, pool)
-        if operator.name in self.blueprint.written_by:
-            self._stage(operator, frame, materialiser, pool)
-            return
+        for output in operator.outputs or ("",):
+            frame = frames.tagged(operator, result.of(output))
+            if operator.name in self.blueprint.written_by:
+                self._stage(operator, frame, materialiser, pool)
+            else:
+                self._pass_on(operator, output, frame, frames, materialiser)
+
+    def _pass_on(
+        self, operator: Operator, output: str, frame: DataFrame, frames: GroupFrames, materialiser: Materialiser
+    ) -> None:
+        """Enter what downstream operators read, computed once where several do."""
         if self.blueprint.region.consumers(operator.name, output) > 1 and not self._is_fixed(operator, frame, frames):
             frame = self._blaming(operator, lambda: materialiser.once(frame))
         frames.streams[f"{operator.name}[{output}]" if output else operator.name] = frame
