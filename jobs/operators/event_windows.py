@@ -38,6 +38,9 @@ class EventWindows(KeyedValues):
 
     kind: ClassVar[str] = "event-time windows"
     summary: ClassVar[str] = "tumbling or overlapping windows of event time, closed by a watermark"
+    configurations: ClassVar[tuple[str, ...]] = (
+        "tumbling, change", "tumbling, closed", "tumbling, count trigger", "overlapping, change", "overlapping, closed"
+    )  # fmt: skip
 
     @property
     def kept(self) -> tuple[KeptState, ...]:

@@ -38,6 +38,9 @@ class NumberedWindows(KeyedValues):
 
     kind: ClassVar[str] = "numbered windows"
     summary: ClassVar[str] = "tumbling windows by number of rows, difference of a column, or mark"
+    configurations: ClassVar[tuple[str, ...]] = (
+        "rows, change", "rows, closed", "delta, change", "delta, closed", "until, change", "until, closed"
+    )  # fmt: skip
 
     @property
     def kept(self) -> tuple[KeptState, ...]:

@@ -39,6 +39,7 @@ class SessionWindows(KeyedValues):
     kind: ClassVar[str] = "session windows"
     summary: ClassVar[str] = "rows of a key that are close in event time, closed by a watermark"
     vectorises: ClassVar[Vectorises] = Vectorises.NO
+    configurations: ClassVar[tuple[str, ...]] = ("closed",)
     single_because: ClassVar[str] = "sessions merge from id to id"
 
     @property

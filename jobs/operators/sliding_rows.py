@@ -31,6 +31,7 @@ class SlidingRows(KeyedValues):
 
     kind: ClassVar[str] = "sliding aggregate of every row"
     summary: ClassVar[str] = "for every row the values over the last rows of its key"
+    configurations: ClassVar[tuple[str, ...]] = ("row",)
 
     @property
     def rows(self) -> int:
@@ -70,11 +71,11 @@ class SlidingRows(KeyedValues):
         over = Over.partitionBy(*self.by_key()).orderBy(SEQUENCE_ID, POSITION).rowsBetween(1 - self.rows, 0)
         newest = Over.partitionBy(*self.by_key(), SEQUENCE_ID).orderBy(F.desc(POSITION))
         # `first` and `last` go by `_position`: over rows of several ids it has to be the order of all rows
-        placed = history.withColumn("_at", F.col(POSITION)).withColumn(POSITION, place)
+        placed = history.withColumn("_row_position", F.col(POSITION)).withColumn(POSITION, place)
         computed = placed.select(
             *(f"`{name}`" for name in history.columns if name != POSITION),
             *(value_over(aggregation, over).alias(f"{_VALUE}{name}") for name, aggregation in self.values.items()),
             F.row_number().over(newest).alias(_AGE),
-            F.col("_at").alias(POSITION),
+            F.col("_row_position").alias(POSITION),
         )
         return computed.where(_IS_NEW).drop(_IS_NEW)

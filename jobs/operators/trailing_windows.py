@@ -38,6 +38,7 @@ class TrailingWindows(KeyedValues):
 
     kind: ClassVar[str] = "trailing windows"
     summary: ClassVar[str] = "sliding windows by the difference of a column, or by event time"
+    configurations: ClassVar[tuple[str, ...]] = ("delta, change", "delta, row", "time, change", "time, row")
 
     @property
     def kept(self) -> tuple[KeptState, ...]:

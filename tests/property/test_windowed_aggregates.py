@@ -22,6 +22,10 @@ from window_cases import CASES, NOON, SCHEMA, Case, content
 from window_oracles import Told
 
 import drainmark as dm
+from jobs.operators.aggregate import Aggregate
+from jobs.operators.catalogue import kinds
+from jobs.operators.windowed import KeyedValues
+from jobs.operators.windows import Delta, EventTime, Marked, Rows
 from jobs.state import keyed
 from orchestration.assembly import Opened, open_application
 from orchestration.testing.processing import rewind
@@ -157,6 +161,28 @@ def test_the_rows_of_the_cases_go_everywhere(data: list[list[Row]]) -> None:
             assert told.open, case.name
 
 
+def configuration_of(operator: Any) -> str:
+    """Return what the catalogue calls the way in which an operator is declared."""
+    window, emit = operator.window, str(operator.emission.emit)
+    if isinstance(window, EventTime):
+        kind = "tumbling" if window.is_tumbling else "overlapping"
+        return f"{kind}, {'count trigger' if window.count_trigger else emit}"
+    if isinstance(window, Delta) and window.is_sliding:
+        return f"{'time' if isinstance(window.size, dt.timedelta) else 'delta'}, {emit}"
+    labels = {Delta: "delta, ", Marked: "until, ", Rows: "" if emit == "row" else "rows, "}
+    return f"{labels.get(type(window), '')}{emit}"
+
+
+def test_every_configuration_of_the_windows_has_an_oracle() -> None:
+    operators = [case.operator() for case in EVERY_CASE]
+    tried = {(type(one), configuration_of(one)) for one in operators if hasattr(type(one), "configurations")}
+    windows = {cls for cls in kinds() if issubclass(cls, KeyedValues) and not issubclass(cls, Aggregate)}
+    assert {cls for cls, _ in tried if cls in windows} == windows
+    assert {(cls, name) for cls, name in tried if cls in windows} == {
+        (cls, name) for cls in windows for name in cls.configurations
+    }
+
+
 @pytest.mark.parametrize("case", EVERY_CASE, ids=lambda case: case.name)
 def test_each_id_emits_what_plain_python_does_and_only_open_windows_are_kept(
     case: Case, data: list[list[Row]], engine: SparkEngine
@@ -220,3 +246,17 @@ def test_many_random_rows_in_any_grouping(
     case: Case, drawn: tuple[list[list[Row]], list[int]], engine: SparkEngine
 ) -> None:
     check_random(case, drawn, engine)
+
+
+@pytest.mark.slow
+def test_windows_survive_failures_around_their_commits(engine: SparkEngine) -> None:
+    """What is emitted, what is late and what is kept are those of the golden run, whatever fails (K16, V5)."""
+    files = {
+        f"{number}.csv": "".join(f"{row['user'] or ''},{cell(row['n'])},{cell(row['at'])}\n" for row in content(number))
+        for number in range(FILES)
+        if content(number)
+    }
+    app = Path(__file__).parents[1] / "recovery" / "apps" / "windowed.py"
+    points = ["checkpoint.after_commit", "publish.before_commit", "rewind_table.after_commit"]
+    (proof,) = dm.testing.assert_exactly_once(app, files, fail_points=points, groupings=(1,), engine=engine)
+    assert proof.failures

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from window_cases import SCHEMA, Case
 
-import drainmark as dm
 from jobs.arrow_frames import frame_of
 from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result, Vectorises
 from jobs.graph.params import Params
@@ -38,8 +37,7 @@ class Bench:
 
     def __init__(self, session: Any, case: Case) -> None:
         self.session, self.case = session, case
-        with dm.application("bench"):
-            self.operator = case.declare("events").operator
+        self.operator = case.operator()
         self.states: dict[str, pa.Table] = {}
 
     @property

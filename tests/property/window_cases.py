@@ -27,7 +27,11 @@ def values() -> Mapping[str, dm.Aggregation]:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One configuration: arguments of `dm.aggregate`, and what it has to emit."""
+    """One configuration: arguments of `dm.aggregate`, and what it has to emit.
+
+    Attributes:
+        window_keys: columns that tell the windows of a key apart.
+    """
 
     name: str
     window: Callable[[], Any]
@@ -40,6 +44,11 @@ class Case:
         return dm.aggregate(
             stream, name=self.name, keys=list(self.keys), values=values(), window=self.window(), **self.more
         )
+
+    def operator(self) -> Any:
+        """Return the library's own operator for it."""
+        with dm.application("bench"):
+            return self.declare("events").operator
 
     @property
     def has_late(self) -> bool:
