@@ -7,29 +7,29 @@ row belongs to the windows of its event time that are still open; where none is,
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Result
 from jobs.lazy import F
 from jobs.operators.watermarks import BEFORE, KEPT, LATE_ROWS, PART, Watermark
-from jobs.operators.windowed import KeyedValues
+from jobs.operators.windowed import KeyedValues, types_of
 from jobs.operators.windows import LATE, WINDOW_START, Emit, EventTime
 from jobs.state.aggregations import partial_columns, running_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
     from jobs.runtime.frames import GroupFrames
 
-ROWS = "_window_rows"
-_NEWEST = "_newest"
-_HOME_ROWS = "_home_rows"
-_HAD_ROWS = "_had_rows"
-_IS_NEW = "_is_new"
-_IS_LATE = "_is_late"
-_CLOSED_AT = "_closed_at"
+ROWS = "__window_rows"
+_NEWEST = "__newest"
+_HOME_ROWS = "__home_rows"
+_HAD_ROWS = "__had_rows"
+_IS_NEW = "__is_new"
+_IS_LATE = "__is_late"
+_CLOSED_AT = "__closed_at"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class EventWindows(KeyedValues):
         judged = watermark.judge(partials).withColumn(_IS_LATE, self._is_late(F.unix_micros(WINDOW_START)))
         new = judged.where(~F.col(_IS_LATE)).select(*columns, SEQUENCE_ID, F.lit(True).alias(_IS_NEW))
         history = frames.gathered(before.unionByName(new))
-        types = {field.name: field.dataType for field in like.schema.fields}
+        types = types_of(like.schema)
         made = frames.once(self, self._computed(watermark.closing(history), types))
         late = judged.where(_IS_LATE).groupBy(SEQUENCE_ID).agg(F.sum(_HOME_ROWS).alias(LATE_ROWS))
         too_late = watermark.judge(rows).where(self._is_late(self.bounds.last_start())).drop(BEFORE)
@@ -98,7 +98,7 @@ class EventWindows(KeyedValues):
         is_closed = start + self.bounds.size_micros <= F.col(BEFORE)
         return start.isNull() | F.coalesce(is_closed, F.lit(False))
 
-    def _computed(self, history: DataFrame, types: dict[str, DataType]) -> DataFrame:
+    def _computed(self, history: DataFrame, types: Mapping[str, str]) -> DataFrame:
         """Return the windows as they are at the end of each id that changed them, and the id that closed each."""
         from pyspark.sql import Window as Over
 
@@ -138,5 +138,5 @@ class EventWindows(KeyedValues):
         closed, number = F.col(_CLOSED_AT), F.col(SEQUENCE_ID)
         changed = F.when(F.col(_IS_NEW) & ~closed.eqNullSafe(number), F.struct(F.lit(False).alias(GONE), number))
         gone = F.when(closed.isNotNull(), F.struct(F.lit(True).alias(GONE), closed.alias(SEQUENCE_ID)))
-        at = F.explode(F.array_compact(F.array(changed, gone))).alias("_change")
-        return made.select(*columns, at).select(*columns, f"_change.{GONE}", f"_change.{SEQUENCE_ID}")
+        at = F.explode(F.array_compact(F.array(changed, gone))).alias("__change")
+        return made.select(*columns, at).select(*columns, f"__change.{GONE}", f"__change.{SEQUENCE_ID}")

@@ -6,30 +6,30 @@ is in follows from the rows of its key before it, so one job numbers the rows of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Result
 from jobs.lazy import F
-from jobs.operators.windowed import KeyedValues
+from jobs.operators.windowed import KeyedValues, types_of
 from jobs.operators.windows import WINDOW_NUMBER, Delta, Emit, Marked, Rows
 from jobs.state.aggregations import argument_columns, partial_columns, running_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
     from jobs.runtime.frames import GroupFrames
 
-ROWS, BEGAN, ENDED = "_window_rows", "_window_began", "_window_ended"
+ROWS, BEGAN, ENDED = "__window_rows", "__window_began", "__window_ended"
 """Of the state's window: its rows, what its first row is compared by, and whether it is full."""
 
-_BEFORE = "_before"
-_NO_KEY = "_no_key"
-_IS_NEW = "_is_new"
-_CLOSED_AT = "_closed_at"
-_IS_LAST = "_is_last"
+_BEFORE = "__before"
+_NO_KEY = "__no_key"
+_IS_NEW = "__is_new"
+_CLOSED_AT = "__closed_at"
+_IS_LAST = "__is_last"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class NumberedWindows(KeyedValues):
         history = frames.gathered(
             before.withColumn(_IS_NEW, F.lit(False)).unionByName(partials.withColumn(_IS_NEW, F.lit(True)))
         )
-        types = {field.name: field.dataType for field in like.schema.fields}
+        types = types_of(like.schema)
         made = frames.once(self, self._computed(history, types))
         if self.emission.emit == Emit.CLOSED:
             emitted, number = made.where(F.col(_CLOSED_AT).isNotNull()), F.col(_CLOSED_AT).alias(SEQUENCE_ID)
@@ -117,7 +117,7 @@ class NumberedWindows(KeyedValues):
             F.count(F.lit(1)).alias(ROWS), began.alias(BEGAN), F.max(ENDED).alias(ENDED),
         )  # fmt: skip
 
-    def _computed(self, history: DataFrame, types: dict[str, DataType]) -> DataFrame:
+    def _computed(self, history: DataFrame, types: Mapping[str, str]) -> DataFrame:
         """Return the windows as they are at the end of each id that changed them, and the id that closed each."""
         from pyspark.sql import Window as Over
 
@@ -131,17 +131,17 @@ class NumberedWindows(KeyedValues):
             F.sum(ROWS).over(until_here).alias(ROWS),
             F.first(BEGAN, ignorenulls=True).over(until_here).alias(BEGAN),
             F.max(ENDED).over(until_here).alias(ENDED),
-            next_number.alias("_next_number"), next_id.alias("_next_id"),
+            next_number.alias("__next_number"), next_id.alias("__next_id"),
             *running_columns(self.values, until_here, types),
         )  # fmt: skip
-        is_last = F.coalesce(F.col("_next_id") != F.col(SEQUENCE_ID), F.lit(True))
+        is_last = F.coalesce(F.col("__next_id") != F.col(SEQUENCE_ID), F.lit(True))
         made = running.withColumn(_CLOSED_AT, self._closed_at()).withColumn(_IS_LAST, is_last)
         return made.where(F.col(_IS_NEW) | F.col(_CLOSED_AT).isNotNull())
 
     def _closed_at(self) -> Column:
         """Return the id that closed a window, in the last row of it; null in all others."""
         if isinstance(self.window, Delta):
-            return F.when(F.col("_next_number") > F.col(WINDOW_NUMBER), F.col("_next_id"))
+            return F.when(F.col("__next_number") > F.col(WINDOW_NUMBER), F.col("__next_id"))
         is_full = F.col(ROWS) == self.window.rows if isinstance(self.window, Rows) else F.col(ENDED)
         return F.when(F.col(_IS_NEW) & is_full, F.col(SEQUENCE_ID))
 

@@ -7,29 +7,30 @@ session from then on; so the sessions of an id follow from those of the id befor
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Result, Vectorises
 from jobs.lazy import F
 from jobs.operators.watermarks import AFTER, BEFORE, ID, KEPT, LATE_ROWS, PART, Watermark
-from jobs.operators.windowed import KeyedValues
+from jobs.operators.windowed import KeyedValues, types_of
 from jobs.operators.windows import LATE, WINDOW_END, WINDOW_START, Session, micros
 from jobs.state.aggregations import argument_columns, partial_columns, running_columns, state_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
     from jobs.runtime.frames import GroupFrames
 
-_KEPT = "_kept_"
-_START, _END = "_start", "_end"
-_IS_NEW = "_is_new"
-_NUMBER = "_session"
-_OLD_START = "_old_start"
-_IS_CLOSED = "_is_closed"
-_IS_TOUCHED = "_is_touched"
+_KEPT = "__kept_"
+_START, _END = "__start", "__end"
+_IS_NEW = "__is_new"
+_NUMBER = "__session"
+_OLD_START = "__old_start"
+_IS_CLOSED = "__is_closed"
+_IS_TOUCHED = "__is_touched"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class SessionWindows(KeyedValues):
         new = judged.where(~is_late).drop(BEFORE)
         columns = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.state_names()]
         like = self._like(new, columns)
-        types = {field.name: field.dataType for field in like.fields}
+        types = types_of(like)
         parts = self._by_session(new, frames.kept(self, "", like))
         made = frames.once(self, self._merged(frames.gathered(parts), watermark, types))
         late_rows = late.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias(LATE_ROWS))
@@ -124,7 +125,7 @@ class SessionWindows(KeyedValues):
         )
         return known.unionByName(found)
 
-    def _merged(self, parts: DataFrame, watermark: Watermark, types: dict[str, DataType]) -> DataFrame:
+    def _merged(self, parts: DataFrame, watermark: Watermark, types: Mapping[str, str]) -> DataFrame:
         """Return the sessions that changed or are closed, and those that are now part of another."""
         from pyspark.sql import Window as Over
 

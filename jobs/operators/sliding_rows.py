@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from jobs.runtime.frames import GroupFrames
 
-_VALUE = "_value_of_"
-_IS_NEW = "_is_new"
-_AGE = "_age"
+_VALUE = "__value_of_"
+_IS_NEW = "__is_new"
+_AGE = "__age"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +71,11 @@ class SlidingRows(KeyedValues):
         over = Over.partitionBy(*self.by_key()).orderBy(SEQUENCE_ID, POSITION).rowsBetween(1 - self.rows, 0)
         newest = Over.partitionBy(*self.by_key(), SEQUENCE_ID).orderBy(F.desc(POSITION))
         # `first` and `last` go by `_position`: over rows of several ids it has to be the order of all rows
-        placed = history.withColumn("_row_position", F.col(POSITION)).withColumn(POSITION, place)
+        placed = history.withColumn("__row_position", F.col(POSITION)).withColumn(POSITION, place)
         computed = placed.select(
             *(f"`{name}`" for name in history.columns if name != POSITION),
             *(value_over(aggregation, over).alias(f"{_VALUE}{name}") for name, aggregation in self.values.items()),
             F.row_number().over(newest).alias(_AGE),
-            F.col("_row_position").alias(POSITION),
+            F.col("__row_position").alias(POSITION),
         )
         return computed.where(_IS_NEW).drop(_IS_NEW)

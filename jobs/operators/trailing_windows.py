@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     from jobs.runtime.frames import GroupFrames
 
-ROW, MEASURE = "_row", "_measure"
+ROW, MEASURE = "__row", "__measure"
 """Of a row in the state: its number among those of its key, and what it is measured by."""
 
-_AT = "_at_"
-_BIN = "_bin"
+_AT = "__at_"
+_BIN = "__bin"
 _BINS = 3  # two hold the window; one more since a quotient may be rounded
 _NOWHERE = -(2**62)
-_IS_NEW = "_is_new"
-_IS_LAST = "_is_last"
-_GONE_AT = "_gone_at"
+_IS_NEW = "__is_new"
+_IS_LAST = "__is_last"
+_GONE_AT = "__gone_at"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,19 +87,19 @@ class TrailingWindows(KeyedValues):
         until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
         first = F.coalesce(F.min(ROW).over(by_key), F.lit(1).cast("bigint"))
         numbered = (
-            history.withColumn("_number", first + F.row_number().over(in_order) - 1)
-            .withColumn("_largest", F.max(MEASURE).over(until_here))
+            history.withColumn("__number", first + F.row_number().over(in_order) - 1)
+            .withColumn("__largest", F.max(MEASURE).over(until_here))
             .withColumn(_IS_LAST, F.coalesce(F.lead(SEQUENCE_ID).over(in_order) != F.col(SEQUENCE_ID), F.lit(True)))
             .drop(ROW, MEASURE)
-            .withColumnsRenamed({"_number": ROW, "_largest": MEASURE})
+            .withColumnsRenamed({"__number": ROW, "__largest": MEASURE})
         )
         step = F.struct(F.col(SEQUENCE_ID).alias("id"), F.col(MEASURE).alias("measure"))
         is_step = F.col(_IS_NEW) & F.col(_IS_LAST) & F.col(MEASURE).isNotNull()
         whole = by_key.orderBy(SEQUENCE_ID, POSITION).rowsBetween(Over.unboundedPreceding, Over.unboundedFollowing)
         steps = F.collect_list(F.when(is_step, step)).over(whole)
-        placed = numbered.withColumn("_steps", steps)
-        passed = F.filter("_steps", lambda one: self._is_behind(F.col(MEASURE), one["measure"]))
-        return placed.withColumn(_GONE_AT, F.get(passed, F.lit(0))["id"]).drop("_steps")
+        placed = numbered.withColumn("__steps", steps)
+        passed = F.filter("__steps", lambda one: self._is_behind(F.col(MEASURE), one["measure"]))
+        return placed.withColumn(_GONE_AT, F.get(passed, F.lit(0))["id"]).drop("__steps")
 
     def _is_behind(self, measure: Column, other: Column) -> Column:
         """Is a row too far behind another? One without a value is behind all that have one."""
@@ -144,7 +144,7 @@ class TrailingWindows(KeyedValues):
         at_once = F.col(_IS_NEW) & gone_at.eqNullSafe(number)
         came = F.when(F.col(_IS_NEW), F.struct(F.lit(False).alias(GONE), number))
         left = F.when(gone_at.isNotNull(), F.struct(F.lit(True).alias(GONE), gone_at.alias(SEQUENCE_ID)))
-        at = F.explode(F.array_compact(F.array(came, left))).alias("_change")
+        at = F.explode(F.array_compact(F.array(came, left))).alias("__change")
         return (
-            history.where(~at_once).select(*columns, at).select(*columns, f"_change.{GONE}", f"_change.{SEQUENCE_ID}")
+            history.where(~at_once).select(*columns, at).select(*columns, f"__change.{GONE}", f"__change.{SEQUENCE_ID}")
         )

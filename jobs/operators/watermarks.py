@@ -25,9 +25,9 @@ KEPT = KeptState(part=PART)
 NEWEST, LATE_ROWS = "newest", "late_rows"
 """Columns of the state: newest event time, and how many rows were late, of all ids until then."""
 
-BEFORE, AFTER = "_watermark_before", "_watermark_after"
-ID = "_watermark_id"
-_IS_NEW = "_is_new"
+BEFORE, AFTER = "__watermark_before", "__watermark_after"
+ID = "__watermark_id"
+_IS_NEW = "__is_new"
 _SCHEMA = f"{NEWEST} timestamp, {LATE_ROWS} bigint, {SEQUENCE_ID} bigint"
 
 
@@ -69,16 +69,16 @@ class Watermark:
 
     def closing(self, windows: DataFrame) -> DataFrame:
         """Return windows with `closers`, for `closed_at`."""
-        rising = self.ids.where(F.col(AFTER).isNotNull()).select(F.struct(F.col(ID), F.col(AFTER)).alias("_step"))
-        steps = rising.agg(F.sort_array(F.collect_list("_step")).alias("_closers"))
+        rising = self.ids.where(F.col(AFTER).isNotNull()).select(F.struct(F.col(ID), F.col(AFTER)).alias("__step"))
+        steps = rising.agg(F.sort_array(F.collect_list("__step")).alias("__closers"))
         return windows.crossJoin(F.broadcast(steps))
 
     @staticmethod
     def closed_at(end: Column) -> Column:
         """Return the id at the end of which the watermark has reached the end of a window, null where none has."""
-        reached = F.filter("_closers", lambda step: step[AFTER] >= end)
-        is_reached = F.element_at("_closers", -1)[AFTER] >= end
-        return F.when((F.size("_closers") > 0) & is_reached, F.get(reached, F.lit(0))[ID])
+        reached = F.filter("__closers", lambda step: step[AFTER] >= end)
+        is_reached = F.try_element_at("__closers", F.lit(-1))[AFTER] >= end
+        return F.when(is_reached, F.get(reached, F.lit(0))[ID])
 
     def changes(self, late: DataFrame, lateness: dt.timedelta) -> DataFrame:
         """Return the changes of the state.
@@ -88,13 +88,13 @@ class Watermark:
         """
         from pyspark.sql import Window as Over
 
-        counted = late.select(F.col(SEQUENCE_ID).alias("_late_id"), LATE_ROWS)
-        earlier = self.known.agg(F.max(LATE_ROWS).alias("_late_before"))
+        counted = late.select(F.col(SEQUENCE_ID).alias("__late_id"), LATE_ROWS)
+        earlier = self.known.agg(F.max(LATE_ROWS).alias("__late_before"))
         until_here = Over.partitionBy(F.lit(0)).orderBy(ID).rowsBetween(Over.unboundedPreceding, 0)
-        rows = self.ids.join(counted, on=F.col(ID) == F.col("_late_id"), how="left").crossJoin(F.broadcast(earlier))
+        rows = self.ids.join(counted, on=F.col(ID) == F.col("__late_id"), how="left").crossJoin(F.broadcast(earlier))
         total = F.sum(F.coalesce(F.col(LATE_ROWS), F.lit(0))).over(until_here)
         return rows.select(
             F.timestamp_micros(F.col(AFTER) + micros(lateness)).alias(NEWEST),
-            (total + F.coalesce(F.col("_late_before"), F.lit(0))).cast("bigint").alias(LATE_ROWS),
+            (total + F.coalesce(F.col("__late_before"), F.lit(0))).cast("bigint").alias(LATE_ROWS),
             F.col(ID).alias(SEQUENCE_ID),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
-from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Operator
 from jobs.lazy import F
 from jobs.operators.windows import (
     EVERY_CHANGE,
@@ -27,6 +27,7 @@ from jobs.state.aggregations import Aggregation, finished_column, state_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,9 @@ class KeyedValues(Operator):
     def violations(self, in_region: bool) -> Iterator[Violation]:
         taken = {*TAGS, *self.keys, *self.window_columns}
         clashes = sorted(taken & set(self.values)) + sorted(name for name in self.values if name.startswith("_"))
+        clashes += sorted(
+            name for name, value in self.values.items() if f"_{name}" in (GONE, *TAGS) and not value.is_simple
+        )
         if clashes:
             yield self._violation("AGGREGATE_NAMES", f"values may not be called {', '.join(clashes)}", "rename them")
         twice = sorted((taken | set(self.values)) & set(self.emission.columns))
@@ -112,3 +116,9 @@ class KeyedValues(Operator):
         content = F.to_json(F.struct(*(f"`{name}`" for name in rows.columns)))
         number = F.row_number().over(Over.partitionBy(SEQUENCE_ID).orderBy(content)).cast("bigint")
         return rows.withColumn(POSITION, F.struct(F.lit(0).cast("bigint").alias("block"), number.alias("row")))
+
+
+def types_of(schema: StructType) -> dict[str, str]:
+    """Return columns' types by name, without what they say of nulls: an array that may hold none cannot be cast to one
+    that must not."""
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
