@@ -28,7 +28,6 @@ from jobs.operators.aggregate import (
     mean,
     min,  # noqa: A004
     sum,  # noqa: A004
-    tumbling,
 )
 from jobs.operators.barrier import barrier, pair
 from jobs.operators.beacon import Beacon
@@ -57,7 +56,6 @@ from jobs.operators.punctor import punctor
 from jobs.operators.quarantine import quarantine
 from jobs.operators.replayable_start import ReplayableStart
 from jobs.operators.sink import sink
-from jobs.operators.sliding import sliding
 from jobs.operators.sort import sort
 from jobs.operators.split import split
 from jobs.operators.sql import sql
@@ -65,6 +63,7 @@ from jobs.operators.table_source import TableSource
 from jobs.operators.throttle import throttle
 from jobs.operators.union import union
 from jobs.operators.unsupported import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
+from jobs.operators.windows import session, sliding, tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,6 +132,7 @@ __all__ = [
     "quarantine",
     "read",
     "select",
+    "session",
     "sink",
     "sliding",
     "sort",

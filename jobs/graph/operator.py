@@ -136,7 +136,7 @@ class Operator(ABC):
     is not `supports_consistent` is refused outside of regions, too, empty if it is welcome there; `instead`: a remedy;
     `sees_control_by_id`: what its control ports bring within a group it tells apart by id, so that it vectorises where
     no loop is closed on it; `configurations`: the ways to declare it that differ in what they compute, each of which
-    has an oracle in the tests.
+    has an oracle in the tests; `single_because`: why its groups hold one trigger, where they do.
     """
 
     kind: ClassVar[str]
@@ -155,6 +155,7 @@ class Operator(ABC):
     non_blocking: ClassVar[bool] = True
     sees_control_by_id: ClassVar[bool] = False
     configurations: ClassVar[tuple[str, ...]] = ("default",)
+    single_because: ClassVar[str] = "sees one trigger at a time"
 
     name: str
     inputs: tuple[Input, ...] = ()

@@ -7,14 +7,26 @@ group is at once the state's changelog, the operator's output, and the history o
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import SEQUENCE_ID, Operator
+from jobs.graph.operator import SEQUENCE_ID
 from jobs.lazy import F
+from jobs.operators.windowed import KeyedValues
+from jobs.operators.windows import (
+    WINDOW_START,
+    Delta,
+    Emission,
+    Emit,
+    EventTime,
+    Marked,
+    Rows,
+    Session,
+    Window,
+    seconds_or,
+)
 from jobs.state.aggregations import (
     Aggregation,
     approx_distinct,
@@ -25,6 +37,8 @@ from jobs.state.aggregations import (
     max,  # noqa: A004 - the field's words, exported to authors as dm.max and so on
     mean,
     min,  # noqa: A004
+    partial_columns,
+    running_columns,
     state_columns,
     sum,  # noqa: A004
 )
@@ -33,12 +47,10 @@ from jobs.state.keyed import KeyedState
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from jobs.operators.sliding import Sliding
     from jobs.runtime.frames import GroupFrames
 
 __all__ = [
     "Aggregation",
-    "Tumbling",
     "aggregate",
     "approx_distinct",
     "collect_set",
@@ -49,32 +61,13 @@ __all__ = [
     "mean",
     "min",
     "sum",
-    "tumbling",
 ]
 
-WINDOW_START = "window_start"
-_MICROSECONDS = 1_000_000
 _IS_NEW = "_is_new"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tumbling:
-    """Windows of event time, side by side, `size` long, aligned to 1970-01-01 UTC."""
-
-    column: str
-    size: dt.timedelta
-
-
-def tumbling(column: str, **size: float) -> Tumbling:
-    """Return tumbling windows over a timestamp column: `dm.tumbling("logged_at", minutes=5)`.
-
-    Rows without event time belong to no window. Every change of a window is emitted (H20).
-    """
-    return Tumbling(column=column, size=dt.timedelta(**size))
-
-
 @dataclass(frozen=True, kw_only=True)
-class Aggregate(Operator):
+class Aggregate(KeyedValues):
     """Keyed state as typed columns: keys, values, hidden parts, `_sequence_id` of the last change.
 
     `is_history`: what downstream sees is the state, so an upsert sink with the same keys needs no history of its own.
@@ -82,24 +75,14 @@ class Aggregate(Operator):
 
     kind: ClassVar[str] = "aggregate"
     summary: ClassVar[str] = "keyed running or tumbling aggregate"
-    keeps_tags: ClassVar[bool] = True
     is_stateful: ClassVar[bool] = True
     state_class: ClassVar[type[KeyedState]] = KeyedState
     is_history: ClassVar[bool] = True
 
-    keys: tuple[str, ...]
-    values: Mapping[str, Aggregation]
-    window: Tumbling | None = None
-
     @property
     def all_keys(self) -> tuple[str, ...]:
         """Return the keys of the state, the window's start included."""
-        return (*self.keys, WINDOW_START) if self.window else self.keys
-
-    @property
-    def emitted(self) -> tuple[str, ...]:
-        """Return the columns that downstream operators see besides the tags."""
-        return (*self.all_keys, *self.values)
+        return (*self.keys, *self.window_columns)
 
     @property
     def depth(self) -> int:
@@ -109,28 +92,6 @@ class Aggregate(Operator):
     def seen(self, changes: DataFrame) -> DataFrame:
         """Return what downstream operators see of the changes of a group: the parts of values are hidden."""
         return changes.select(SEQUENCE_ID, *(f"`{name}`" for name in self.emitted))
-
-    def fingerprint(self) -> Any:
-        labels = {name: aggregation.label for name, aggregation in self.values.items()}
-        window = [self.window.column, self.window.size.total_seconds()] if self.window else None
-        return {**super().fingerprint(), "keys": list(self.keys), "values": labels, "window": window}
-
-    def violations(self, in_region: bool) -> Iterator[Violation]:
-        taken = {SEQUENCE_ID, *self.all_keys}
-        clashes = sorted(taken & set(self.values)) + sorted(name for name in self.values if name.startswith("_"))
-        if clashes:
-            yield self._violation("AGGREGATE_NAMES", f"values may not be called {', '.join(clashes)}", "rename them")
-        if not self.all_keys:
-            yield self._violation("AGGREGATE_KEYS", "an aggregate needs keys", 'give keys=["…"]')
-        if not self.values:
-            yield self._violation("AGGREGATE_VALUES", "an aggregate needs values", 'give values={"n": dm.count()}')
-        if self.window and self.window.size <= dt.timedelta(0):
-            yield self._violation("WINDOW_SIZE", f"a window of {self.window.size} is none", "give a positive size")
-
-    def _violation(self, rule: str, message: str, remedy: str) -> Violation:
-        return Violation(
-            rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
-        )
 
     def apply(self, frames: GroupFrames) -> DataFrame:
         """Return the changes of a group: keys, values, parts, `_sequence_id`; one row a changed key and id.
@@ -148,35 +109,17 @@ class Aggregate(Operator):
         return history.select(*made.grouping, made.is_new, *running).where(made.is_new).select(*made.finished)
 
     def _with_window(self, rows: DataFrame) -> DataFrame:
-        if not self.window:
+        if not isinstance(self.window, EventTime):
             return rows
-        size = int(self.window.size.total_seconds() * _MICROSECONDS)
-        moment = F.unix_micros(F.col(self.window.column).cast("timestamp"))
-        start = F.timestamp_micros(moment - F.pmod(moment, F.lit(size)))
-        return rows.where(F.col(self.window.column).isNotNull()).withColumn(WINDOW_START, start)
+        return rows.withColumn(WINDOW_START, self.window.start()).where(F.col(WINDOW_START).isNotNull())
 
     def _running(self, types: Mapping[str, Any]) -> list[Column]:
         """Return the state columns: of each row, what is merged of it and of those of its key before it."""
-        from pyspark.sql import Window
+        from pyspark.sql import Window as Over
 
         keys = [f"`{key}`" for key in self.all_keys]
-        until_here = Window.partitionBy(*keys).orderBy(SEQUENCE_ID).rowsBetween(Window.unboundedPreceding, 0)
-        states = []
-        for column, (value, part) in state_columns(self.values).items():
-            aggregation = self.values[value].parts[part]
-            merged = aggregation.merge(F.col(f"`{column}`")).over(until_here)
-            tidied = aggregation.tidy(merged) if aggregation.tidy else merged
-            states.append(tidied.cast(types[column]).alias(column))
-        return states
-
-    def finished(self, value: str) -> Column:
-        """Return a value, made of the state columns that are its parts."""
-        aggregation = self.values[value]
-        if aggregation.is_simple:
-            return F.col(f"`{value}`")
-        columns = {part: F.col(f"`{name}`") for name, (of, part) in state_columns(self.values).items() if of == value}
-        finish = aggregation.finish or (lambda parts: F.struct(*(c.alias(n) for n, c in parts.items())))
-        return finish(columns[""] if set(columns) == {""} else columns).alias(value)
+        until_here = Over.partitionBy(*keys).orderBy(SEQUENCE_ID).rowsBetween(Over.unboundedPreceding, 0)
+        return running_columns(self.values, until_here, types)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,9 +144,7 @@ class _Columns:
         hidden = [F.col(f"`{column}`") for column in states if column not in operator.values]
         return cls(
             grouping=[*keys, F.col(SEQUENCE_ID)],
-            partials=[
-                operator.values[value].parts[part].partial().alias(column) for column, (value, part) in states.items()
-            ],
+            partials=partial_columns(operator.values),
             finished=[*keys, *map(operator.finished, operator.values), *hidden, F.col(SEQUENCE_ID)],
             new=F.lit(True),
             old=F.lit(False),
@@ -216,28 +157,63 @@ def aggregate(
     *,
     keys: Sequence[str] = (),
     values: Mapping[str, Aggregation],
-    window: Tumbling | Sliding | None = None,
+    window: Window | None = None,
+    emit: str = "change",
+    lateness: dt.timedelta | float | None = None,
+    columns: Sequence[str] = (),
     name: str | None = None,
 ) -> Stream:
     """Declare a keyed aggregate: `dm.aggregate(words, keys=["word"], values={"count": dm.count()})`.
 
+    With `lateness=` a window of event time is closed, and its state dropped, at the end of the id in which the
+    watermark reaches its end. The watermark is the newest event time until then, of all keys, less the lateness; rows
+    of an id are judged by ids before it. A row whose windows are all closed goes to the output `late`,
+    `counts["late"]`, as it came, and so does one without event time; the state `<name>-watermark` counts them, whether
+    or not that output is read.
+
     Args:
-        keys: key columns; null is a key.
+        keys: key columns; null is a key. They may be left out where there is a window.
         values: name of the value to its aggregation.
-        window: `dm.tumbling(…)` adds the key `window_start`, a timestamp; `dm.sliding(…)` takes the last rows of each
-            key only.
+        window: `dm.tumbling(…)`, `dm.sliding(…)` or `dm.session(…)`.
+        emit: `"change"`: a row a changed key, or window of a key, and id; `"closed"`: a row a window, at the id at
+            which it is closed; `"row"`: of sliding windows, a row for every row of the input, over the window that
+            ends with it.
+        lateness: seconds, or a `datetime.timedelta`.
+        columns: of the input, handed on by `emit="row"`.
         name: identity of the state; `<stream>_by_<keys>` by default.
     """
-    from jobs.operators.sliding import Sliding, SlidingAggregate
-
     frame = caller()
-    facts: dict[str, Any] = {
-        "name": name or "_by_".join([stream_name(stream), "_".join([*keys, *(["window"] if window else [])])]),
-        "inputs": (port_to(stream),),
-        "location": location_of(frame),
-        "keys": tuple(keys),
-        "values": dict(values),
-    }
-    if isinstance(window, Sliding):
-        return declare(SlidingAggregate(rows=window.rows, **facts), frame)
-    return declare(Aggregate(window=window, **facts), frame)
+    emission = Emission(emit=emit, lateness=None if lateness is None else seconds_or(lateness), columns=tuple(columns))
+    made = _class_for(window, emission)
+    operator = made(
+        name=name or "_by_".join([stream_name(stream), "_".join([*keys, *(["window"] if window else [])])]),
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        keys=tuple(keys),
+        values=dict(values),
+        window=window,
+        emission=emission,
+    )
+    return declare(operator, frame)
+
+
+def _class_for(window: Window | None, emission: Emission) -> type[KeyedValues]:
+    """Return the operator that computes a window; where none does, one that says so."""
+    from jobs.operators.event_windows import EventWindows
+    from jobs.operators.numbered_windows import NumberedWindows
+    from jobs.operators.session_windows import SessionWindows
+    from jobs.operators.sliding import SlidingAggregate
+    from jobs.operators.sliding_rows import SlidingRows
+    from jobs.operators.trailing_windows import TrailingWindows
+
+    if isinstance(window, Rows) and window.is_sliding:
+        return SlidingRows if emission.emit == Emit.ROW else SlidingAggregate
+    if isinstance(window, Delta) and window.is_sliding:
+        return TrailingWindows
+    if isinstance(window, Rows | Delta | Marked):
+        return NumberedWindows
+    if isinstance(window, Session):
+        return SessionWindows
+    if isinstance(window, EventTime) and (emission.lateness is not None or emission.emit == Emit.CLOSED):
+        return EventWindows
+    return Aggregate

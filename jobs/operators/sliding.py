@@ -6,22 +6,19 @@ an id ≤ N. The last row of a key and id carries the values; downstream operato
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Violation
-from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Vectorises
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Vectorises
 from jobs.lazy import F
 from jobs.operators.aggregate import Aggregate
-from jobs.state.aggregations import Aggregation
+from jobs.operators.windows import Rows
+from jobs.state.aggregations import argument_columns, value_over
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from jobs.runtime.frames import GroupFrames
-
-__all__ = ["Sliding", "sliding"]
 
 MANY_ROWS = 1_000
 """Of a longer window Spark would go through all rows again for each row of a group: such groups hold one trigger."""
@@ -32,22 +29,6 @@ _IS_NEW = "_is_new"
 _PLACE = "_place"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sliding:
-    """The last `rows` rows of a key."""
-
-    rows: int
-
-
-def sliding(*, rows: int) -> Sliding:
-    """Return a window over the last rows of each key, by (sequence id, position in the file): `dm.sliding(rows=100)`.
-
-    A changed key has one row of values an id, over the window as it is at the end of that id. Windows of more than
-    1000 rows are processed one trigger at a time.
-    """
-    return Sliding(rows=rows)
-
-
 @dataclass(frozen=True, kw_only=True)
 class SlidingAggregate(Aggregate):
     """State as typed columns: keys, values (of the last row of a key and id), the values' arguments, the tags."""
@@ -56,7 +37,10 @@ class SlidingAggregate(Aggregate):
     summary: ClassVar[str] = "keyed aggregate over the last rows of a key"
     is_history: ClassVar[bool] = False
 
-    rows: int
+    @property
+    def rows(self) -> int:
+        """Return how many rows a window has."""
+        return self.window.rows if isinstance(self.window, Rows) else 1
 
     @property
     def depth(self) -> int:
@@ -66,12 +50,7 @@ class SlidingAggregate(Aggregate):
         return Vectorises.NO if self.rows > MANY_ROWS else Vectorises.YES
 
     def fingerprint(self) -> Any:
-        return {**super().fingerprint(), "rows": self.rows}
-
-    def violations(self, in_region: bool) -> Iterator[Violation]:
-        yield from super().violations(in_region)
-        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
-            yield self._violation("WINDOW_SIZE", f"a window of {self.rows!r} rows is none", "give a number from 1 up")
+        return {**super().fingerprint(), "window": None, "rows": self.rows}
 
     def seen(self, changes: DataFrame) -> DataFrame:
         return super().seen(changes.where(_HAS_VALUES))
@@ -115,7 +94,7 @@ class SlidingAggregate(Aggregate):
             placed = rows.withColumn(_PLACE, size - F.row_number().over(in_order))
             rows, over = placed.where(F.col(_PLACE) < self.rows), by_key
         is_last = F.coalesce(F.lead(SEQUENCE_ID).over(in_order) != F.col(SEQUENCE_ID), F.lit(True))
-        values = {name: _value(aggregation, over) for name, aggregation in self.values.items()}
+        values = {name: value_over(aggregation, over) for name, aggregation in self.values.items()}
         computed = rows.select(
             *self._key_columns(),
             *(F.when(is_last, value).alias(name) for name, value in values.items()),
@@ -128,20 +107,4 @@ class SlidingAggregate(Aggregate):
         return [f"`{key}`" for key in self.all_keys]
 
     def _arguments(self, columns: list[str]) -> list[str]:
-        """Return the columns that the values read: all, where one does not say."""
-        named = [aggregation.columns for aggregation in self.values.values()]
-        free = [name for name in columns if name not in {*TAGS, *self.all_keys}]
-        if any(names is None for names in named):
-            return free
-        wanted = {name for names in named for name in names or ()}
-        roots = {name.partition(".")[0] for name in wanted - set(free)}
-        return [name for name in free if name in wanted | roots]
-
-
-def _value(aggregation: Aggregation, window: Any) -> Column:
-    """Return a value over the rows of a window."""
-    parts = {name: part.partial().over(window) for name, part in aggregation.parts.items()}
-    if aggregation.is_simple:
-        return parts[""]
-    finish = aggregation.finish or (lambda found: F.struct(*(part.alias(name) for name, part in found.items())))
-    return finish(parts[""] if set(parts) == {""} else parts)
+        return argument_columns(self.values.values(), columns, self.all_keys)

@@ -165,9 +165,16 @@ def _promised(table: TablePlan) -> str:
     return f"{table.guarantee} on condition" if table.condition else str(table.guarantee)
 
 
+def _forcing(region: RegionPlan) -> list[str]:
+    """Return the operators that force groups of one, and why, where it does not follow from what they are."""
+    found = [region.operator(name) for name in region.forced_single]
+    plain = Operator.single_because
+    return [one.name if one.single_because == plain else f"{one.name} ({one.single_because})" for one in found]
+
+
 def _grouping_text(region: RegionPlan) -> str:
     if region.forced_single:
-        return f"one trigger each, because of {', '.join(region.forced_single)}"
+        return f"one trigger each, because of {', '.join(_forcing(region))}"
     checked = [
         operator.name for operator in region.operators if region.vectorisation[operator.name] is Vectorises.CHECKED
     ]

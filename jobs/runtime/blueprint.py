@@ -66,7 +66,7 @@ class Blueprint:
     @property
     def forced_single(self) -> Mapping[str, str]:
         """Return the operators that force groups of one, with the reason."""
-        declared = dict.fromkeys(self.region.forced_single, "sees one trigger at a time")
+        declared = {name: self.region.operator(name).single_because for name in self.region.forced_single}
         found = {name: verdict.reason for name, verdict in self.verdicts.items() if not verdict.vectorises}
         return {**declared, **found}
 

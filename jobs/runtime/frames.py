@@ -49,6 +49,7 @@ class GroupFrames:
         known_types: column types of the state by aggregate, so that Spark need not be asked for every group.
         made: see `once_a_run`.
         in_files: names of operators whose state is too large for one partition.
+        readers: how many connections read an output of an operator, by name and output.
     """
 
     session: SparkSession
@@ -69,6 +70,11 @@ class GroupFrames:
     streams: dict[str, DataFrame] = field(default_factory=dict)
     made: dict[Any, Any] = field(default_factory=dict)
     in_files: Collection[str] = ()
+    readers: Callable[[str, str], int] = lambda operator, output: 1
+
+    def reads(self, operator: Operator, output: str) -> bool:
+        """Does anybody read an output of an operator? What nobody reads need not be computed."""
+        return self.readers(operator.name, output) > 0
 
     def once_a_run(self, key: Any, make: Callable[[], Made]) -> Made:
         """Return what the groups of a run have in common: expressions, which are not of any frame."""
@@ -114,9 +120,7 @@ class GroupFrames:
         last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, order).alias("_last"))
         return last.select(*(f"_last.`{name}`" for name in names), SEQUENCE_ID)
 
-    def kept(
-        self, operator: Operator, part: str, schema: StructType, changed: DataFrame | None = None
-    ) -> DataFrame:
+    def kept(self, operator: Operator, part: str, schema: StructType, changed: DataFrame | None = None) -> DataFrame:
         """Return a kept state as it was before the group, without rows of keys that are gone.
 
         Args:

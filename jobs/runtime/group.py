@@ -175,6 +175,7 @@ class GroupWork:
             known_types=self._state_types(),
             made=self.blueprint.made,
             in_files=self._in_files(),
+            readers=region.consumers,
         )
         for operator in region.run_order:
             self._await_inputs(operator, frames)

@@ -6,11 +6,11 @@ partials; the running state of a key is the merge of its partials in the order o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.graph.operator import POSITION, SEQUENCE_ID
+from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS
 from jobs.lazy import F
 
 if TYPE_CHECKING:
@@ -172,6 +172,60 @@ def state_columns(values: Mapping[str, Aggregation]) -> dict[str, tuple[str, str
         for part in aggregation.parts:
             columns[value if aggregation.is_simple else f"_{value}{f'_{part}' if part else ''}"] = (value, part)
     return columns
+
+
+def partial_columns(values: Mapping[str, Aggregation]) -> list[Column]:
+    """Return the state columns over rows: aggregate expressions."""
+    return [
+        values[value].parts[part].partial().alias(column) for column, (value, part) in state_columns(values).items()
+    ]
+
+
+def running_columns(values: Mapping[str, Aggregation], over: Any, types: Mapping[str, Any]) -> list[Column]:
+    """Return the state columns over partials: what is merged of those in a window, in the state's types."""
+    states = []
+    for column, (value, part) in state_columns(values).items():
+        aggregation = values[value].parts[part]
+        merged = aggregation.merge(F.col(f"`{column}`")).over(over)
+        tidied = aggregation.tidy(merged) if aggregation.tidy else merged
+        states.append(tidied.cast(types[column]).alias(column))
+    return states
+
+
+def finished_column(values: Mapping[str, Aggregation], value: str) -> Column:
+    """Return a value, made of the state columns that are its parts."""
+    aggregation = values[value]
+    if aggregation.is_simple:
+        return F.col(f"`{value}`")
+    columns = {part: F.col(f"`{name}`") for name, (of, part) in state_columns(values).items() if of == value}
+    return _finish(aggregation, columns).alias(value)
+
+
+def value_over(aggregation: Aggregation, window: Any) -> Column:
+    """Return a value over the rows of a window."""
+    return value_of(aggregation, lambda part: part.over(window))
+
+
+def value_of(aggregation: Aggregation, over: Callable[[Column], Column] = lambda part: part) -> Column:
+    """Return a value of rows: an aggregate expression, unless `over` says otherwise."""
+    parts = {name: over(part.partial()) for name, part in aggregation.parts.items()}
+    return parts[""] if aggregation.is_simple else _finish(aggregation, parts)
+
+
+def _finish(aggregation: Aggregation, parts: Mapping[str, Column]) -> Column:
+    finish = aggregation.finish or (lambda found: F.struct(*(part.alias(name) for name, part in found.items())))
+    return finish(parts[""] if set(parts) == {""} else parts)
+
+
+def argument_columns(values: Iterable[Aggregation], columns: Iterable[str], keys: Iterable[str]) -> list[str]:
+    """Return the columns that the values read, tags and keys left out: all, where one does not say."""
+    named = [aggregation.columns for aggregation in values]
+    free = [name for name in columns if name not in {*TAGS, *keys}]
+    if any(names is None for names in named):
+        return free
+    wanted = {name for names in named for name in names or ()}
+    roots = {name.partition(".")[0] for name in wanted - set(free)}
+    return [name for name in free if name in wanted | roots]
 
 
 __all__ = [

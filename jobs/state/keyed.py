@@ -167,6 +167,8 @@ class KeyedState:
 
     def _of_keys(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
         """Return the rows whose keys occur in a frame; nulls are equal to nulls."""
+        if not self.keys:
+            return rows
         wanted = changed.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(self.keys)))
         same = [rows[f"`{key}`"].eqNullSafe(wanted[f"_changed_{i}"]) for i, key in enumerate(self.keys)]
         return rows.join(wanted.distinct(), on=same, how="left_semi")

@@ -1,0 +1,100 @@
+"""The watermark of an operator: the newest event time of the ids before, less the lateness (H20).
+
+It is kept as a state, so it only rises, is rewound with the rest, and is the same for any grouping: what judges the
+rows of an id comes from ids before it, and a window is closed at the end of the first id that takes the watermark to
+its end.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobs.graph.operator import SEQUENCE_ID, KeptState, Operator
+from jobs.lazy import F
+from jobs.operators.windows import micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+PART = "watermark"
+KEPT = KeptState(part=PART)
+NEWEST, LATE_ROWS = "newest", "late_rows"
+"""Columns of the state: newest event time, and how many rows were late, of all ids until then."""
+
+BEFORE, AFTER = "__watermark_before", "__watermark_after"
+ID = "__watermark_id"
+_IS_NEW = "__is_new"
+_SCHEMA = f"{NEWEST} timestamp, {LATE_ROWS} bigint, {SEQUENCE_ID} bigint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """The watermark before and after each id of a group, in microseconds since 1970-01-01 UTC.
+
+    Attributes:
+        ids: a row an id that has rows: `_watermark_id`, `BEFORE`, `AFTER` (null as long as no row has event time).
+        known: the state before the group, one row or none.
+    """
+
+    ids: DataFrame
+    known: DataFrame
+
+    @classmethod
+    def of(
+        cls, operator: Operator, frames: GroupFrames, rows: DataFrame, moment: Column, lateness: dt.timedelta
+    ) -> Watermark:
+        """Return the watermark over rows, or over partials of them; `moment` may be an aggregate's input."""
+        from pyspark.sql import Window as Over
+
+        known = frames.kept(operator, PART, frames.session.createDataFrame([], _SCHEMA).schema)
+        newest = rows.groupBy(SEQUENCE_ID).agg(F.max(moment).alias(NEWEST)).withColumn(_IS_NEW, F.lit(True))
+        before = known.select(SEQUENCE_ID, F.unix_micros(NEWEST).alias(NEWEST), F.lit(False).alias(_IS_NEW))
+        in_order = Over.partitionBy(F.lit(0)).orderBy(SEQUENCE_ID)
+        delay = micros(lateness)
+        ids = newest.unionByName(before).select(
+            F.col(SEQUENCE_ID).alias(ID), _IS_NEW,
+            (F.max(NEWEST).over(in_order.rowsBetween(Over.unboundedPreceding, -1)) - delay).alias(BEFORE),
+            (F.max(NEWEST).over(in_order.rowsBetween(Over.unboundedPreceding, 0)) - delay).alias(AFTER),
+        )  # fmt: skip
+        return cls(ids=ids.where(_IS_NEW).drop(_IS_NEW), known=known)
+
+    def judge(self, rows: DataFrame) -> DataFrame:
+        """Return the rows with `BEFORE`, the watermark that judges their id."""
+        judges = F.broadcast(self.ids.select(ID, BEFORE))
+        return rows.join(judges, on=F.col(SEQUENCE_ID) == F.col(ID), how="inner").drop(ID)
+
+    def closing(self, windows: DataFrame) -> DataFrame:
+        """Return windows with `closers`, for `closed_at`."""
+        rising = self.ids.where(F.col(AFTER).isNotNull()).select(F.struct(F.col(ID), F.col(AFTER)).alias("__step"))
+        steps = rising.agg(F.sort_array(F.collect_list("__step")).alias("__closers"))
+        return windows.crossJoin(F.broadcast(steps))
+
+    @staticmethod
+    def closed_at(end: Column) -> Column:
+        """Return the id at the end of which the watermark has reached the end of a window, null where none has."""
+        reached = F.filter("__closers", lambda step: step[AFTER] >= end)
+        is_reached = F.try_element_at("__closers", F.lit(-1))[AFTER] >= end
+        return F.when(is_reached, F.get(reached, F.lit(0))[ID])
+
+    def changes(self, late: DataFrame, lateness: dt.timedelta) -> DataFrame:
+        """Return the changes of the state.
+
+        Args:
+            late: a row an id, `LATE_ROWS`; ids without late rows may be missing.
+        """
+        from pyspark.sql import Window as Over
+
+        counted = late.select(F.col(SEQUENCE_ID).alias("__late_id"), LATE_ROWS)
+        earlier = self.known.agg(F.max(LATE_ROWS).alias("__late_before"))
+        until_here = Over.partitionBy(F.lit(0)).orderBy(ID).rowsBetween(Over.unboundedPreceding, 0)
+        rows = self.ids.join(counted, on=F.col(ID) == F.col("__late_id"), how="left").crossJoin(F.broadcast(earlier))
+        total = F.sum(F.coalesce(F.col(LATE_ROWS), F.lit(0))).over(until_here)
+        return rows.select(
+            F.timestamp_micros(F.col(AFTER) + micros(lateness)).alias(NEWEST),
+            (total + F.coalesce(F.col("__late_before"), F.lit(0))).cast("bigint").alias(LATE_ROWS),
+            F.col(ID).alias(SEQUENCE_ID),
+        )

@@ -1,0 +1,124 @@
+"""What all keyed aggregates have in common, whichever windows they are over: keys, values, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import Violation
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Operator
+from jobs.lazy import F
+from jobs.operators.windows import (
+    EVERY_CHANGE,
+    WINDOW_END,
+    WINDOW_NUMBER,
+    WINDOW_START,
+    Delta,
+    Emission,
+    EventTime,
+    Marked,
+    Rows,
+    Session,
+    Window,
+    refusals,
+)
+from jobs.state.aggregations import Aggregation, finished_column, state_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedValues(Operator):
+    """Values of each key, or of each window of each key; subclasses say how they are kept and when they are emitted."""
+
+    keeps_tags: ClassVar[bool] = True
+
+    keys: tuple[str, ...]
+    values: Mapping[str, Aggregation]
+    window: Window | None = None
+    emission: Emission = EVERY_CHANGE
+
+    @property
+    def window_columns(self) -> tuple[str, ...]:
+        """Return the columns that tell the windows of a key apart."""
+        if isinstance(self.window, EventTime):
+            return (WINDOW_START,)
+        if isinstance(self.window, Session):
+            return (WINDOW_START, WINDOW_END)
+        if isinstance(self.window, Marked) or (isinstance(self.window, Rows | Delta) and not self.window.is_sliding):
+            return (WINDOW_NUMBER,)
+        return ()
+
+    @property
+    def emitted(self) -> tuple[str, ...]:
+        """Return the columns that downstream operators see besides the tags."""
+        return (*self.keys, *self.window_columns, *self.emission.columns, *self.values)
+
+    def fingerprint(self) -> Any:
+        labels = {name: aggregation.label for name, aggregation in self.values.items()}
+        window = None if self.window is None else self.window.fingerprint()
+        facts = {"keys": list(self.keys), "values": labels, "window": window}
+        emission = {} if self.emission == EVERY_CHANGE else {"emission": self.emission.fingerprint()}
+        return {**super().fingerprint(), **facts, **emission}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        taken = {*TAGS, *self.keys, *self.window_columns}
+        clashes = sorted(taken & set(self.values)) + sorted(name for name in self.values if name.startswith("_"))
+        clashes += sorted(
+            name for name, value in self.values.items() if f"_{name}" in (GONE, *TAGS) and not value.is_simple
+        )
+        if clashes:
+            yield self._violation("AGGREGATE_NAMES", f"values may not be called {', '.join(clashes)}", "rename them")
+        twice = sorted((taken | set(self.values)) & set(self.emission.columns))
+        if twice:
+            yield self._violation("WINDOW_COLUMNS", f"columns= has what is there anyway: {', '.join(twice)}", "drop it")
+        if not self.keys and self.window is None:
+            yield self._violation("AGGREGATE_KEYS", "an aggregate needs keys", 'give keys=["…"]')
+        if not self.values:
+            yield self._violation("AGGREGATE_VALUES", "an aggregate needs values", 'give values={"n": dm.count()}')
+        for rule, message, remedy in refusals(self.window, self.emission):
+            yield self._violation(rule, message, remedy)
+
+    def _violation(self, rule: str, message: str, remedy: str) -> Violation:
+        return Violation(
+            rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
+        )
+
+    # --- expressions that the subclasses share ----------------------------------------------------------------------
+
+    def key_columns(self) -> list[Column]:
+        return [F.col(f"`{key}`") for key in self.keys]
+
+    def by_key(self) -> list[Column]:
+        """Return what a window of Spark is partitioned by."""
+        return self.key_columns() or [F.lit(0)]
+
+    def state_names(self) -> list[str]:
+        """Return the names of the columns that hold the values' parts."""
+        return [f"`{name}`" for name in state_columns(self.values)]
+
+    def finished(self, value: str) -> Column:
+        """Return a value, made of the state columns that are its parts."""
+        return finished_column(self.values, value)
+
+    def finished_values(self) -> list[Column]:
+        return [self.finished(value).alias(value) for value in self.values]
+
+    def placed(self, rows: DataFrame) -> DataFrame:
+        """Return rows that have a place in the order of their id: what an aggregate emits has none."""
+        if POSITION in rows.columns:
+            return rows
+        from pyspark.sql import Window as Over
+
+        content = F.to_json(F.struct(*(f"`{name}`" for name in rows.columns)))
+        number = F.row_number().over(Over.partitionBy(SEQUENCE_ID).orderBy(content)).cast("bigint")
+        return rows.withColumn(POSITION, F.struct(F.lit(0).cast("bigint").alias("block"), number.alias("row")))
+
+
+def types_of(schema: StructType) -> dict[str, str]:
+    """Return columns' types by name, without what they say of nulls: an array that may hold none cannot be cast to one
+    that must not."""
+    return {field.name: field.dataType.simpleString() for field in schema.fields}

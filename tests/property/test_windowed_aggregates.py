@@ -1,0 +1,262 @@
+"""Every window of `dm.aggregate` against plain Python: any grouping, states in files, rewinding (V5, V154, H20, K16).
+
+Whole runs with real tables first; then random rows against the operator alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import LONG_AGO, rows, run_once
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from triggers import home
+from window_bench import Bench
+from window_cases import CASES, NOON, SCHEMA, Case, content
+from window_oracles import Told
+
+import drainmark as dm
+from jobs.operators.aggregate import Aggregate
+from jobs.operators.catalogue import kinds
+from jobs.operators.windowed import KeyedValues
+from jobs.operators.windows import Delta, EventTime, Marked, Rows
+from jobs.state import keyed
+from orchestration.assembly import Opened, open_application
+from orchestration.testing.processing import rewind
+from resources.spark import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+FILES = 7
+REGION = "windows/events"
+Row = dict[str, Any]
+EVERY_CASE = [case for cases in CASES.values() for case in cases]
+
+
+def cell(value: Any) -> str:
+    if isinstance(value, dt.datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
+    return "" if value is None else str(value)
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    for number in range(FILES):
+        path = folder / f"{number:04d}.csv"
+        path.write_text("".join(",".join(map(cell, row.values())) + "\n" for row in content(number)))
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    return folder
+
+
+def opened(inbox: Path, cases: list[Case], **region: Any) -> Opened:
+    with dm.application("windows") as declared:
+
+        @dm.consistent(trigger="operator-driven", **region)
+        @dm.source(dm.DirectoryScan(path=str(inbox), pattern="*.csv", format="csv", schema=SCHEMA, settle=0))
+        def events(scanned: Any) -> Any:
+            return scanned
+
+        for case in cases:
+            found = case.declare(events)
+            dm.sink(found, dm.DeltaAppend(case.name))
+            if case.window_keys:
+                dm.sink(found, dm.DeltaUpsert(f"{case.name}_now", keys=[*case.keys, *case.window_keys]))
+            if case.has_late:
+                dm.sink(found["late"], dm.DeltaAppend(f"{case.name}_late"))
+    return open_application(dm.build_application(declared))
+
+
+def plain(found: list[Row]) -> list[str]:
+    def text(row: Row) -> str:
+        left_out = ("_sequence_id", "_position", "source_file")
+        rounded = {
+            name: float(f"{value:.9g}") if isinstance(value, float) else str(value)
+            for name, value in row.items()
+            if name not in left_out
+        }
+        return repr(sorted(rounded.items()))
+
+    return sorted(text(row) for row in found)
+
+
+def upserted(case: Case, told: Told) -> list[Row]:
+    now = {}
+    for row in itertools.chain.from_iterable(told.emitted):
+        now[tuple(row[key] for key in (*case.keys, *case.window_keys))] = row
+    return list(now.values())
+
+
+def assert_golden(place: Any, cases: list[Case], files: int) -> None:
+    data = [content(number) for number in range(files)]
+    for case in cases:
+        told = case.oracle(data)
+        emitted = list(itertools.chain.from_iterable(told.emitted))
+        assert plain(rows(place, REGION, case.name)) == plain(emitted), case.name
+        if case.window_keys:
+            assert plain(rows(place, REGION, f"{case.name}_now")) == plain(upserted(case, told)), case.name
+        if case.has_late:
+            late = plain(list(itertools.chain.from_iterable(told.late)))
+            assert plain(rows(place, REGION, f"{case.name}_late")) == late, case.name
+
+
+@dataclass(frozen=True)
+class Way:
+    """How large groups are; up to how many bytes states are in memory, and groups come back by Arrow."""
+
+    size: int
+    state_bytes: int = keyed.SMALL_STATE_BYTES
+    group_bytes: int = 8 << 20
+    checkpoints: str = "non-blocking"
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(3),
+        pytest.param(Way(1), marks=pytest.mark.slow),
+        pytest.param(Way(2, state_bytes=0), marks=pytest.mark.slow),
+        pytest.param(Way(FILES, state_bytes=0, group_bytes=0, checkpoints="blocking"), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", list(CASES))
+def test_windows_are_the_same_whatever_the_grouping_and_can_be_rewound(  # noqa: PLR0917
+    tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, kind: str, way: Way
+) -> None:
+    monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 3)
+    cases = CASES[kind]
+    application = opened(inbox, cases, checkpoints=way.checkpoints)
+    with home(tmp_path / "home", engine, small_group_bytes=way.group_bytes) as place:
+        reports = run_once(place, application, max_group=way.size)
+        assert max(report.triggers for report in reports) == (1 if kind == "sessions" else way.size)
+        assert_golden(place, cases, FILES)
+        rewind(place, REGION, 3, 10_000)
+        assert_golden(place, cases, 3)
+        run_once(place, application, max_group=FILES - way.size + 1)
+        assert_golden(place, cases, FILES)
+
+
+@pytest.fixture(scope="module")
+def data() -> list[list[Row]]:
+    return [content(number) for number in range(FILES)]
+
+
+def test_the_rows_of_the_cases_go_everywhere(data: list[list[Row]]) -> None:
+    """What the other tests compare is not empty: windows close, some stay open, rows are late, an id has no rows."""
+    assert any(not rows for rows in data)
+    for case in EVERY_CASE:
+        told = case.oracle(data)
+        assert any(told.emitted), case.name
+        assert any(told.late) == case.has_late, case.name
+        if case.has_late:
+            assert told.open, case.name
+
+
+def configuration_of(operator: Any) -> str:
+    """Return what the catalogue calls the way in which an operator is declared."""
+    window, emit = operator.window, str(operator.emission.emit)
+    if isinstance(window, EventTime):
+        kind = "tumbling" if window.is_tumbling else "overlapping"
+        return f"{kind}, {'count trigger' if window.count_trigger else emit}"
+    if isinstance(window, Delta) and window.is_sliding:
+        return f"{'time' if isinstance(window.size, dt.timedelta) else 'delta'}, {emit}"
+    labels = {Delta: "delta, ", Marked: "until, ", Rows: "" if emit == "row" else "rows, "}
+    return f"{labels.get(type(window), '')}{emit}"
+
+
+def test_every_configuration_of_the_windows_has_an_oracle() -> None:
+    operators = [case.operator() for case in EVERY_CASE]
+    tried = {(type(one), configuration_of(one)) for one in operators if hasattr(type(one), "configurations")}
+    windows = {cls for cls in kinds() if issubclass(cls, KeyedValues) and not issubclass(cls, Aggregate)}
+    assert {cls for cls, _ in tried if cls in windows} == windows
+    assert {(cls, name) for cls, name in tried if cls in windows} == {
+        (cls, name) for cls in windows for name in cls.configurations
+    }
+
+
+@pytest.mark.parametrize("case", EVERY_CASE, ids=lambda case: case.name)
+def test_each_id_emits_what_plain_python_does_and_only_open_windows_are_kept(
+    case: Case, data: list[list[Row]], engine: SparkEngine
+) -> None:
+    """Rows in are rows in windows and late ones; the state holds no window that is closed (V5, H20)."""
+    bench = Bench(engine.session, case)
+    assert_told(bench, case, data, [1] * FILES if bench.is_single else [4, FILES - 4])
+
+
+def assert_told(bench: Bench, case: Case, data: list[list[Row]], parts: list[int]) -> None:
+    told, found = case.oracle(data), bench.run(data, parts)
+    for number, wanted in enumerate(told.emitted):
+        assert plain(found.emitted[number]) == plain(wanted), (case.name, number)
+    for number, wanted in enumerate(told.late):
+        assert plain(found.late[number]) == plain(wanted), (case.name, number)
+    if case.has_late:
+        assert found.open == told.open
+        counted = [row["late_rows"] for row in found.watermark]
+        assert counted == [sum(map(len, told.late))] or (counted == [] and not any(told.late))
+
+
+MOMENTS = st.none() | st.integers(0, 60).map(lambda minutes: NOON + dt.timedelta(minutes=minutes))
+ROWS = st.fixed_dictionaries({
+    "user": st.sampled_from(["ann", "bob", None]),
+    "n": st.none() | st.integers(0, 5),
+    "x": st.integers(0, 1000).map(lambda number: number / 7),
+    "at": MOMENTS,
+    "ends": st.sampled_from([True, False, None]),
+    "km": st.none() | st.integers(0, 40),
+})  # fmt: skip
+SOME_CASES = [case for case in EVERY_CASE if not case.name.endswith("keyless")]
+QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+
+
+@st.composite
+def triggers(draw: st.DrawFn) -> tuple[list[list[Row]], list[int]]:
+    """A few files of random rows, and sizes of consecutive groups of them."""
+    files = draw(st.lists(st.lists(ROWS, max_size=6), min_size=2, max_size=5))
+    cuts = sorted(draw(st.sets(st.integers(1, len(files) - 1), max_size=2)))
+    return files, [after - before for before, after in zip([0, *cuts], [*cuts, len(files)], strict=True)]
+
+
+def check_random(case: Case, drawn: tuple[list[list[Row]], list[int]], engine: SparkEngine) -> None:
+    files, parts = drawn
+    bench = Bench(engine.session, case)
+    assert_told(bench, case, files, [1] * len(files) if bench.is_single else parts)
+
+
+@pytest.mark.parametrize("name", ["tumbling_delta_closed", "hopping_time_closed", "session", "sliding_delta_row"])
+@given(drawn=triggers())
+@settings(max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
+def test_random_rows_in_any_grouping(name: str, drawn: tuple[list[list[Row]], list[int]], engine: SparkEngine) -> None:
+    check_random(next(case for case in EVERY_CASE if case.name == name), drawn, engine)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SOME_CASES, ids=lambda case: case.name)
+@given(drawn=triggers())
+@settings(max_examples=20, deadline=None, database=None, suppress_health_check=QUIET)
+def test_many_random_rows_in_any_grouping(
+    case: Case, drawn: tuple[list[list[Row]], list[int]], engine: SparkEngine
+) -> None:
+    check_random(case, drawn, engine)
+
+
+@pytest.mark.slow
+def test_windows_survive_failures_around_their_commits(engine: SparkEngine) -> None:
+    """What is emitted, what is late and what is kept are those of the golden run, whatever fails (K16, V5)."""
+    files = {
+        f"{number}.csv": "".join(f"{row['user'] or ''},{cell(row['n'])},{cell(row['at'])}\n" for row in content(number))
+        for number in range(FILES)
+        if content(number)
+    }
+    app = Path(__file__).parents[1] / "recovery" / "apps" / "windowed.py"
+    points = ["checkpoint.after_commit", "publish.before_commit", "rewind_table.after_commit"]
+    (proof,) = dm.testing.assert_exactly_once(app, files, fail_points=points, groupings=(1,), engine=engine)
+    assert proof.failures

@@ -1,0 +1,230 @@
+"""Windows in plain Python: what each configuration of `dm.aggregate(window=…)` emits at each id, and what is late.
+
+Rows go in one by one, in order, into lists; nothing here knows partials, merging or Spark.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+VALUES = ("rows", "total", "mean", "oldest", "newest", "known")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is to be found after some files.
+
+    Attributes:
+        emitted: the rows of each file, by its number.
+        late: likewise.
+        open: how many windows are not closed.
+    """
+
+    emitted: list[list[Row]]
+    late: list[list[Row]] = field(default_factory=list)
+    open: int | None = None
+
+
+def values(window: Sequence[Row]) -> Row:
+    numbers = [row["n"] for row in window if row["n"] is not None]
+    return {
+        "rows": len(window),
+        "total": sum(numbers) if numbers else None,
+        "mean": sum(row["x"] for row in window) / len(window),
+        "oldest": window[0]["n"],
+        "newest": window[-1]["n"],
+        "known": sorted(set(numbers)),
+    }
+
+
+def keyed(keys: Sequence[str], row: Row) -> Row:
+    return {key: row[key] for key in keys}
+
+
+def grouped(keys: Sequence[str], rows: Iterable[Row]) -> Mapping[Any, list[Row]]:
+    found: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[tuple(row[key] for key in keys)].append(row)
+    return found
+
+
+def numbered(
+    files: Sequence[Sequence[Row]], keys: Sequence[str], emit: str, *,
+    begins: Callable[[list[Row], Row], bool] = lambda window, row: False,
+    is_full: Callable[[list[Row]], bool] = lambda window: False,
+) -> Told:  # fmt: skip
+    """Tumbling windows by order: `begins`: a row does not belong to the window any more; `is_full`: nor does any."""
+    windows: dict[Any, tuple[int, list[Row]]] = {}
+    told: list[list[Row]] = []
+    for rows in files:
+        changed, closed = {}, []
+        for row in rows:
+            key = tuple(row[name] for name in keys)
+            number, window = windows.get(key, (1, []))
+            if window and (is_full(window) or begins(window, row)):
+                if not is_full(window):
+                    closed.append({**keyed(keys, row), "window_number": number, **values(window)})
+                number, window = number + 1, []
+            window = [*window, row]
+            windows[key] = number, window
+            now = {**keyed(keys, row), "window_number": number, **values(window)}
+            changed[key, number] = now
+            if is_full(window):
+                closed.append(now)
+        told.append(closed if emit == "closed" else list(changed.values()))
+    return Told(told)
+
+
+def by_rows(files: Any, keys: Sequence[str], emit: str, size: int) -> Told:
+    return numbered(files, keys, emit, is_full=lambda window: len(window) == size)
+
+
+def by_mark(files: Any, keys: Sequence[str], emit: str, column: str) -> Told:
+    return numbered(files, keys, emit, is_full=lambda window: window[-1][column] is True)
+
+
+def by_delta(files: Any, keys: Sequence[str], emit: str, column: str, width: Any) -> Told:
+    def is_beyond(window: list[Row], row: Row) -> bool:
+        known = [one[column] for one in window if one[column] is not None]
+        return bool(known) and row[column] is not None and row[column] - known[0] >= width
+
+    return numbered(files, keys, emit, begins=is_beyond)
+
+
+def by_time(
+    files: Any, keys: Sequence[str], emit: str, *,
+    size: dt.timedelta, every: dt.timedelta, lateness: dt.timedelta | None, trigger: int | None = None,
+) -> Told:  # fmt: skip
+    """Windows of event time; without a lateness none is ever closed, and rows without event time are nowhere."""
+    windows: dict[Any, list[Row]] = {}
+    newest: dt.datetime | None = None
+    told, late = [], []
+    for rows in files:
+        mark = None if newest is None or lateness is None else newest - lateness
+        changed: dict[Any, int] = {}
+        missed = []
+        for row in rows:
+            starts = [] if row["at"] is None else starts_of(row["at"], size, every)
+            open_ = [start for start in starts if mark is None or start + size > mark]
+            if not open_:
+                missed.append(row)
+            for start in open_:
+                window = (*(row[key] for key in keys), start)
+                changed.setdefault(window, len(windows.get(window, [])))
+                windows.setdefault(window, []).append(row)
+        moments = [row["at"] for row in rows if row["at"] is not None]
+        newest = max([*moments, *([newest] if newest else [])], default=None)
+        mark = None if newest is None or lateness is None else newest - lateness
+        closed = [window for window in windows if mark is not None and window[-1] + size <= mark]
+        early = [
+            window for window, had in changed.items()
+            if trigger and len(windows[window]) // trigger > had // trigger and window not in closed
+        ]  # fmt: skip
+        chosen = [*early, *closed] if emit == "closed" else list(changed)
+        told.append([
+            {**dict(zip((*keys, "window_start"), window, strict=True)), **values(windows[window])} for window in chosen
+        ])  # fmt: skip
+        late.append(missed)
+        for window in closed:
+            del windows[window]
+    return Told(told, late if lateness is not None else [], len(windows))
+
+
+def starts_of(moment: dt.datetime, size: dt.timedelta, every: dt.timedelta) -> list[dt.datetime]:
+    start = EPOCH + (moment - EPOCH) // every * every
+    found = []
+    while start > moment - size:
+        found.append(start)
+        start -= every
+    return found
+
+
+def by_session(files: Any, keys: Sequence[str], *, gap: dt.timedelta, lateness: dt.timedelta) -> Told:
+    sessions: dict[Any, list[list[Row]]] = defaultdict(list)
+    newest: dt.datetime | None = None
+    told, late, place = [], [], 0
+    for rows in files:
+        mark = None if newest is None else newest - lateness
+        missed = []
+        for row in rows:
+            place += 1
+            if row["at"] is None or (mark is not None and row["at"] + gap <= mark):
+                missed.append(row)
+                continue
+            mine = sessions[tuple(row[key] for key in keys)]
+            mine.append([{**row, "place": place}])
+            merge_close(mine, gap)
+        late.append(missed)
+        moments = [row["at"] for row in rows if row["at"] is not None]
+        newest = max([*moments, *([newest] if newest else [])], default=None)
+        closed = []
+        for key, mine in sessions.items():
+            for session in list(mine):
+                start, end = span(session, gap)
+                if newest is not None and rows and end <= newest - lateness:
+                    mine.remove(session)
+                    named = dict(zip(keys, key, strict=True))
+                    ordered = sorted(session, key=lambda row: row["place"])
+                    closed.append({**named, "window_start": start, "window_end": end, **values(ordered)})
+        told.append(closed)
+    return Told(told, late, sum(map(len, sessions.values())))
+
+
+def span(session: Sequence[Row], gap: dt.timedelta) -> tuple[dt.datetime, dt.datetime]:
+    moments = [row["at"] for row in session]
+    return min(moments), max(moments) + gap
+
+
+def merge_close(sessions: list[list[Row]], gap: dt.timedelta) -> None:
+    for one in sessions:
+        for other in sessions:
+            (start, end), (begin, stop) = span(one, gap), span(other, gap)
+            if one is not other and begin < end and start < stop:
+                sessions.remove(other)
+                one.extend(other)
+                merge_close(sessions, gap)
+                return
+
+
+def sliding(
+    files: Any, keys: Sequence[str], emit: str, window_of: Callable[[list[Row]], list[Row]], columns: Sequence[str] = ()
+) -> Told:
+    """Windows that end with each row: `window_of` picks them of all rows of the key until then."""
+    seen: dict[Any, list[Row]] = defaultdict(list)
+    told = []
+    for rows in files:
+        by_row, by_key = [], {}
+        for row in rows:
+            key = tuple(row[name] for name in keys)
+            seen[key].append(row)
+            window = values(window_of(seen[key]))
+            by_row.append({**keyed(keys, row), **{name: row[name] for name in columns}, **window})
+            by_key[key] = {**keyed(keys, row), **window}
+        told.append(by_row if emit == "row" else list(by_key.values()))
+    return Told(told)
+
+
+def last_rows(size: int) -> Callable[[list[Row]], list[Row]]:
+    return lambda seen: seen[-size:]
+
+
+def trailing(column: str, width: Any) -> Callable[[list[Row]], list[Row]]:
+    def window_of(seen: list[Row]) -> list[Row]:
+        largest, measured = None, []
+        for row in seen:
+            value = row[column]
+            largest = value if largest is None or (value is not None and value > largest) else largest
+            measured.append(largest)
+        top = measured[-1]
+        return [
+            row for row, measure in zip(seen, measured, strict=True)
+            if top is None or (measure is not None and top - measure < width)
+        ]  # fmt: skip
+
+    return window_of
