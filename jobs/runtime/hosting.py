@@ -14,9 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFailed, ResetTimeout, ResetWanted
+from jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFailed, ResetTimeout
 from jobs.failpoints import InjectedFailure
 from jobs.graph.operator import POSITION, SEQUENCE_ID
+from jobs.handler_errors import ResetWanted
 from jobs.runtime.region_context import NO_ID, RegionContext
 from jobs.state.callbacks import StateHandler, note_initial_state
 from jobs.state.checkpoints import HEADER, CheckpointReader, CheckpointWriter, Header

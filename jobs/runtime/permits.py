@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from jobs.errors import PermitViolation
+from jobs.handler_errors import PermitViolation
 from jobs.state.locks import OperatorLock
 
 _TAKE = "take one first: with context.permit(): …"

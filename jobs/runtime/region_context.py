@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jobs.errors import Location, ResetWanted
+from jobs.errors import Location
+from jobs.handler_errors import ResetWanted
 from jobs.runtime.permits import Consistency, Permit, PermitGate
 
 if TYPE_CHECKING:

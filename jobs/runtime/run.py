@@ -36,6 +36,7 @@ from jobs.runtime.collecting import EVERY_SECONDS, collect
 from jobs.runtime.descriptions import classified, described, full_identity, halted_error
 from jobs.runtime.disposing import Disposal
 from jobs.runtime.establishing import Establishing
+from jobs.runtime.limits import Limits
 from jobs.runtime.maintaining import EVERY_GROUPS, maintain_region
 from jobs.runtime.owner import Identity, RegionOwner, Report
 from jobs.runtime.pacing import Pace
@@ -45,21 +46,6 @@ from jobs.runtime.replacing import one_of_each
 from jobs.runtime.reports import GroupReport
 from jobs.runtime.retiring import tell_sources
 from jobs.runtime.states import RegionStates
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How large a group may be.
-
-    Attributes:
-        triggers: at most, per group.
-        size_bytes: at most, per group; one trigger is always taken.
-        small_bytes: groups up to here come back by Arrow (H35).
-    """
-
-    triggers: int = 2000
-    size_bytes: int = 256 * 1024 * 1024
-    small_bytes: int = 8 * 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)

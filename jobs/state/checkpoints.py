@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
-from jobs.errors import CheckpointUnreadable
+from jobs.handler_errors import CheckpointUnreadable
 from jobs.state.encoding import decode, encode
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from decimal import Decimal
 from typing import Any
 
-from jobs.errors import CheckpointUnreadable
+from jobs.handler_errors import CheckpointUnreadable
 
 Put = Callable[[bytes], None]
 Take = Callable[[int], bytes]

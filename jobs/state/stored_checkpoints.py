@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from jobs.errors import CheckpointUnreadable
 from jobs.failpoints import StorePoint, reach
+from jobs.handler_errors import CheckpointUnreadable
 from jobs.state.checkpoints import HEADER, CheckpointReader, CheckpointWriter, Header
 from jobs.state.data_stores import DataStoreEntry
 

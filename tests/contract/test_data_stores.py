@@ -13,8 +13,9 @@ import pytest
 from places import BUCKET, store_at
 
 from jobs import failpoints
-from jobs.errors import CheckpointUnreadable, ObjectMissing, ValueTooLarge
+from jobs.errors import ObjectMissing
 from jobs.failpoints import InjectedFailure, StorePoint
+from jobs.handler_errors import CheckpointUnreadable, ValueTooLarge
 from jobs.state.checkpoints import CheckpointReader, CheckpointWriter, Header
 from jobs.state.data_stores import VALUE_LIMIT, DataStore
 from jobs.state.stored_checkpoints import StoredCheckpoints

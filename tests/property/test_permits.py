@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jobs.errors import PermitViolation
+from jobs.handler_errors import PermitViolation
 from jobs.runtime.permits import Consistency, PermitGate
 from jobs.state.locks import OperatorLock
 

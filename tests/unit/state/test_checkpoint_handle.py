@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.errors import CheckpointUnreadable
+from jobs.handler_errors import CheckpointUnreadable
 from jobs.state.checkpoints import CHUNK_BYTES, CheckpointReader, CheckpointWriter, Header, read_back
 
 SCALARS = st.one_of(

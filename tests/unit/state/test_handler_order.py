@@ -11,14 +11,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from jobs.errors import (
-    CheckpointUnreadable,
-    DrainTimeout,
-    Interrupted,
-    PermitViolation,
-    ResetTimeout,
-    ResetWanted,
-)
+from jobs.errors import DrainTimeout, Interrupted, ResetTimeout
+from jobs.handler_errors import CheckpointUnreadable, PermitViolation, ResetWanted
 from jobs.runtime.hosting import HandlerHost
 from jobs.runtime.region_context import RegionContext
 from jobs.state.callbacks import StateHandler, callbacks_missing

@@ -1,0 +1,20 @@
+"""How large a group may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How large a group may be.
+
+    Attributes:
+        triggers: at most, per group.
+        size_bytes: at most, per group; one trigger is always taken.
+        small_bytes: groups up to here come back by Arrow (H35).
+    """
+
+    triggers: int = 2000
+    size_bytes: int = 256 * 1024 * 1024
+    small_bytes: int = 8 * 1024 * 1024
