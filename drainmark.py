@@ -202,10 +202,10 @@ def __getattr__(name: str) -> Any:
     """Find the test kit, or what an operator file of the library exports and this facade does not name yet."""
     if name == "testing":
         return importlib.import_module("orchestration.testing")
-    from jobs.operators.catalogue import exports, why_not
+    from jobs.operators.catalogue import exports
 
     try:
         return exports()[name]
     except KeyError:
-        msg = why_not(name) or f"module 'drainmark' has no attribute {name!r}"
+        msg = f"module 'drainmark' has no attribute {name!r}"
         raise AttributeError(msg) from None

@@ -228,7 +228,7 @@ def operators() -> str:
         lines += ["", f"## {name}", "", "```text", f"dm.{name}{_bare_signature(declared)}", "```", ""]
         lines += list(_sections(_without_ids(inspect.cleandoc(declared.__doc__ or ""))))
     lines += ["", "## Not supported", "", "| | why | instead |", "|---|---|---|"]
-    lines += [f"| {name} | {why} | {instead} |" for name, (why, instead) in catalogue.UNSUPPORTED.items()]
+    lines += [f"| {name} | {why} | {instead} |" for name, (why, instead) in catalogue.unsupported().items()]
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,26 +23,6 @@ _WRITTEN = {
     "source": "dm.source(dm.DirectoryScan(…))",
 }
 """How an operator is written where its kind does not say."""
-
-_SOCKET = "what a socket brought cannot be asked for again, so no state could be restored behind it"
-_SOCKET_SINK = "what a socket took cannot be taken back, so a rewind would leave it with rows that never were"
-
-UNSUPPORTED: Mapping[str, tuple[str, str]] = {
-    "gate": (
-        "it holds a row until another one arrives, which after a failure may never come: no state is ever consistent",
-        "dm.throttle bounds the speed, dm.barrier waits for the rows of other streams",
-    ),
-    "switch": (
-        "it stops a stream from outside and at any moment: rows would wait for ever before a state is consistent",
-        "dm.dynamic_filter lets rows through that a control stream names, `drainmark halt` stops a region",
-    ),
-    "tcp_source": (_SOCKET, "have it written to files first, dm.source reads them"),
-    "udp_source": (_SOCKET, "have it written to files first, dm.source reads them"),
-    "tcp_sink": (_SOCKET_SINK, "write a table by dm.sink, and send its rows from there"),
-    "udp_sink": (_SOCKET_SINK, "write a table by dm.sink, and send its rows from there"),
-}
-"""What Streams has and a region cannot have (V142, V145, E8): the name here, why, and what to take instead."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -96,7 +75,7 @@ def kinds() -> tuple[type[Operator], ...]:
 
 def entries() -> tuple[Entry, ...]:
     """Return the catalogue, sorted by kind."""
-    return tuple(_entry(cls) for cls in kinds())
+    return tuple(_entry(cls) for cls in kinds() if not cls.refused_because)
 
 
 def _entry(cls: type[Operator]) -> Entry:
@@ -113,9 +92,6 @@ def _entry(cls: type[Operator]) -> Entry:
     )
 
 
-def why_not(name: str) -> str | None:
-    """Return why there is no operator of a name that Streams has, and what to take instead; None of other names."""
-    if name not in UNSUPPORTED:
-        return None
-    why, instead = UNSUPPORTED[name]
-    return f"drainmark has no {name!r}: {why}; {instead}"
+def unsupported() -> dict[str, tuple[str, str]]:
+    """Return what Streams has and there is not (V60, V142, V145, E8): by name, why, and what to take instead."""
+    return {cls.kind: (cls.refused_because, cls.instead) for cls in kinds() if cls.refused_because}

@@ -77,11 +77,11 @@ def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -
     """
     from dataclasses import asdict
 
-    from jobs.operators.catalogue import UNSUPPORTED, entries
+    from jobs.operators.catalogue import entries, unsupported
 
     found = entries()
     if as_json:
-        lacking = [{"name": name, "why": why, "instead": instead} for name, (why, instead) in UNSUPPORTED.items()]
+        lacking = [{"name": name, "why": why, "instead": instead} for name, (why, instead) in unsupported().items()]
         output.emit({"operators": [asdict(entry) for entry in found], "unsupported": lacking})
         return
     rows = [
@@ -91,7 +91,7 @@ def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -
     ]  # fmt: skip
     output.table(("operator", "written", "place", "vectorises", "state", "guarantee", "configurations"), rows)
     output.say("")
-    output.table(("not supported", "why", "instead"), [(name, *texts) for name, texts in UNSUPPORTED.items()])
+    output.table(("not supported", "why", "instead"), [(name, *texts) for name, texts in unsupported().items()])
 
 
 def status(

@@ -10,7 +10,7 @@ import pytest
 
 import drainmark as dm
 from jobs.errors import DeclarationError
-from jobs.operators.catalogue import UNSUPPORTED, entries
+from jobs.operators.catalogue import entries
 from jobs.regions.plan import compile_application
 
 MINUTE = dt.timedelta(minutes=1)
@@ -95,14 +95,6 @@ ALLOWED: list[Callable[[Any, Any], Any]] = [
 @pytest.mark.parametrize("declare", ALLOWED, ids=range(len(ALLOWED)))
 def test_what_can_be_is_not_refused(declare: Callable[[Any, Any], Any]) -> None:
     assert broken(declare) == set()
-
-
-@pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_a_region_cannot_have_is_refused_with_its_reason(name: str) -> None:
-    """V142, V145, E8: nobody has to guess why there is no `dm.gate`."""
-    with pytest.raises(AttributeError) as refused:
-        getattr(dm, name)
-    assert UNSUPPORTED[name][0] in str(refused.value)
 
 
 def test_only_sources_may_start_a_region() -> None:
