@@ -86,6 +86,9 @@ def _sqlite_engine(url: URL) -> Engine:
     def configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver begins no transactions: `begin` does
         connection.execute("PRAGMA foreign_keys = ON")
+        if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+            # A reader that is stopped would else keep writers out; a file that others made stays as it is.
+            connection.execute("PRAGMA journal_mode = WAL")
 
     def begin(connection: Connection) -> None:
         reads = connection.get_execution_options().get("drainmark_reads", False)

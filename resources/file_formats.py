@@ -1,20 +1,22 @@
-"""Rows in files of CSV, JSON lines, Parquet and text, and back: each is durable when it is written."""
+"""Rows as the content of files of CSV, JSON lines, Parquet and text, and back."""
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
 import json
-import os
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+ENDINGS = {"csv": "csv", "json": "json", "parquet": "parquet", "text": "txt"}
+"""How files of a format end."""
 
 
 def require_format(schema: pa.Schema, file_format: str) -> None:
@@ -35,38 +37,38 @@ def require_format(schema: pa.Schema, file_format: str) -> None:
         raise SchemaMismatch(msg, remedy='write them as text, e.g. F.to_json, or format="json"', columns=tuple(nested))
 
 
-def write_rows(path: Path, file_format: str, rows: pa.Table) -> None:
-    """Write a new file: CSV with a header, nulls empty, texts in quotes; JSON an object a line; text a line a row."""
-    with path.open("xb") as file:
-        if file_format == "csv":
-            import pyarrow.csv
+def bytes_of(rows: pa.Table, file_format: str) -> bytes:
+    """Return a file's content: CSV with a header, nulls empty and texts in quotes; JSON or text with a line a row."""
+    import pyarrow as pa
 
-            pyarrow.csv.write_csv(_printable(rows), file)
-        elif file_format == "parquet":
-            import pyarrow.parquet
+    file = pa.BufferOutputStream()
+    if file_format == "csv":
+        import pyarrow.csv
 
-            pyarrow.parquet.write_table(rows, file)
-        elif file_format == "json":
-            for row in rows.to_pylist():
-                file.write(json.dumps(row, default=_as_json, ensure_ascii=False).encode() + b"\n")
-        else:
-            for text in rows.column(0).to_pylist():
-                file.write((text or "").encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+        pyarrow.csv.write_csv(_printable(rows), file)
+    elif file_format == "parquet":
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(rows, file)
+    elif file_format == "json":
+        lines = (json.dumps(row, default=_as_json, ensure_ascii=False) for row in rows.to_pylist())
+        return "".join(f"{line}\n" for line in lines).encode()
+    else:
+        return "".join(f"{text or ''}\n" for text in rows.column(0).to_pylist()).encode()
+    return bytes(file.getvalue())
 
 
-def read_rows(path: Path, file_format: str, schema: pa.Schema) -> pa.Table:
-    """Return the rows of a file that `write_rows` wrote."""
+def rows_of(data: bytes, file_format: str, schema: pa.Schema) -> pa.Table:
+    """Return the rows of what `bytes_of` made."""
     import pyarrow as pa
 
     if file_format == "parquet":
         import pyarrow.parquet
 
-        return pyarrow.parquet.read_table(path).cast(schema)
+        return pyarrow.parquet.read_table(pa.BufferReader(data)).cast(schema)
     if file_format == "csv":
-        return _read_csv(path, schema)
-    lines = path.read_bytes().decode().split("\n")[:-1]
+        return _read_csv(data, schema)
+    lines = data.decode().split("\n")[:-1]
     if file_format == "text":
         return pa.table({schema.names[0]: pa.array(lines, pa.string())})
     rows = [json.loads(line) for line in lines]
@@ -83,14 +85,15 @@ def _printable(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema(fields))
 
 
-def _read_csv(path: Path, schema: pa.Schema) -> pa.Table:
+def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
     import pyarrow.csv
 
     convert = pyarrow.csv.ConvertOptions(
         column_types=schema, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
     )
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+    return pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
 
 
 def _as_json(value: Any) -> Any:

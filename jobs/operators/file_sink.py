@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from jobs.errors import Location
+from jobs.errors import Location, UsageError
 from jobs.graph.operator import Input
 from jobs.operators.sink import Sink
+from jobs.protocol.addresses import address_of, is_object
 from jobs.protocol.file_names import name_problem
 from jobs.protocol.manifest import RegionTable, TableRole
 
@@ -23,6 +24,12 @@ _CONDITION = (
     " _drainmark/ in it alone; a reader that has opened a file keeps what a rewind withdraws"
 )
 
+_ON_S3 = (
+    "as long as others leave _drainmark/ below the prefix alone, and no process stalls between two requests until its"
+    " region was taken over and rewound, and dies then: a file that it put late, of an id that the rewind withdrew, is"
+    " seen until the next owner deletes it"
+)
+
 
 @dataclass(frozen=True)
 class FileSink:
@@ -34,10 +41,13 @@ class FileSink:
 
     How late-comers are kept out: each owner writes aside, in a folder of its own below `_drainmark/`, and renames from
     there. The next owner renames the folders of earlier ones away before it does anything else, so what a process that
-    was stopped still wants to bring in is gone. Readers need no manifest: what they list is what counts.
+    was stopped still wants to bring in is gone. Readers need no manifest: what they list is what counts. In a bucket,
+    which has no such step, an owner looks before and after it puts, and takes out what came late; see the condition
+    that `drainmark graph` prints.
 
     Attributes:
-        path: the folder; relative paths count from the folder of drainmark.toml; `{home}` stands for DRAINMARK_HOME.
+        path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml, `{home}`
+            stands for DRAINMARK_HOME.
         format: "csv" (with a header), "json" (an object a line), "parquet", or "text" (the stream has one column, of
             texts, each a line).
         layout: "file", or "folder": `<name>/data.<format>`.
@@ -54,7 +64,7 @@ class FileSink:
 
     @property
     def label(self) -> str:
-        return self.path.strip("./").replace("{home}/", "")
+        return self.path.strip("./").replace("{home}/", "").replace("://", "/")
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> FileSinkOperator:
         return FileSinkOperator(
@@ -78,7 +88,7 @@ class FileSinkOperator(Sink):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        return (f"files/{self.path.strip('./').replace('{home}', 'home')}",)
+        return (f"files/{self.path.strip('./').replace('{home}', 'home').replace('://', '/')}",)
 
     @property
     def format(self) -> str:
@@ -86,7 +96,7 @@ class FileSinkOperator(Sink):
 
     @property
     def condition(self) -> str | None:
-        return _CONDITION
+        return _ON_S3 if is_object(self.path) else _CONDITION
 
     def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
         options: dict[str, Any] = {
@@ -113,9 +123,17 @@ class FileSinkOperator(Sink):
             yield "FILE_LAYOUT", f"layout is {self.layout!r}", 'write "file" or "folder"'
         if not self.path.strip("./"):
             yield "FILE_PATH", f"{self.path!r} is no folder of its own", "name a folder below"
-        if "://" in self.path:
-            message = f"{self.path.partition('://')[0]}:// knows no rename, which keeps late-comers out"
-            yield "FILE_PATH", message, "write to a folder and copy from there, or use a Delta table in the bucket"
+        if is_object(self.path):
+            try:
+                _, prefix = address_of(self.path)
+            except UsageError as error:
+                yield "FILE_PATH", error.message, error.remedy or ""
+            else:
+                if not prefix.strip("/"):
+                    yield "FILE_PATH", f"{self.path!r} has no prefix", "write to a prefix below: s3://BUCKET/PREFIX"
+        elif "://" in self.path:
+            message = f"files cannot be written to {self.path.partition('://')[0]}://"
+            yield "FILE_PATH", message, "a path of this machine, or s3://BUCKET/PREFIX"
         problem = name_problem(self.file_name)
         if problem is not None:
             yield "FILE_NAME", f"name is {self.file_name!r}: {problem}", 'e.g. "part-{sequence_id:019d}"'

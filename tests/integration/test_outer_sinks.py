@@ -334,7 +334,8 @@ def test_the_graph_says_what_is_promised(inbox: Path) -> None:
         (dm.DatabaseAppend("shop", "t; drop table t"), "TABLE_NAME"),
         (dm.DatabaseUpsert("shop", "t", keys=[]), "NO_KEYS"),
         (dm.DeltaOverwrite("../out"), "TABLE_NAME"),
-        (dm.FileSink("s3://bucket/out"), "FILE_PATH"),
+        (dm.FileSink("s3://bucket"), "FILE_PATH"),
+        (dm.FileSink("gs://bucket/out"), "FILE_PATH"),
         (dm.FileSink("out", name="part"), "FILE_NAME"),
         (dm.FileSink("out", format="xml"), "FILE_FORMAT"),  # type: ignore[arg-type]
     ],

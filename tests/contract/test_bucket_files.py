@@ -1,0 +1,141 @@
+"""Files of sequence ids in a bucket: the contract of folders, and what is taken out again of late-comers (V147, X5)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from places import store_at
+from test_file_sinks import TWO, Folder
+
+from jobs.errors import Fenced, ForeignTable, SplitBrain
+from jobs.protocol.ids import txn_version
+from resources.file_tables import FileTable
+from resources.object_store import ObjectStore
+from resources.settings import Settings
+
+REQUESTS = ("put", "get", "delete", "names", "pages")
+
+
+class Bucket(Folder):
+    """A bucket of its own with one prefix."""
+
+    def __init__(self, root: Any, endpoint: str, **options: Any) -> None:
+        self.bucket = f"files-{uuid.uuid4().hex[:12]}"
+        super().__init__(root, path=f"s3://{self.bucket}/out", **options)
+        self.settings = Settings(home=root / "home", project_root=root, s3_endpoint_url=endpoint)
+        self.store = store_at(endpoint)
+        self.store.client.create_bucket(Bucket=self.bucket)
+
+    def names(self) -> list[str]:
+        return [name for name in self.store.names(self.bucket, "out/") if name != "_drainmark"]
+
+
+@pytest.fixture
+def make(tmp_path: Any, s3_server: str, s3_credentials: None) -> Callable[..., Bucket]:
+    return lambda **options: Bucket(tmp_path, s3_server, **options)
+
+
+@pytest.mark.seed("V147")
+@pytest.mark.parametrize("layout", ["file", "folder"])
+def test_each_id_has_a_file_that_a_rewind_withdraws(make: Callable[..., Bucket], layout: str) -> None:
+    bucket = make(layout=layout)
+    sink = bucket.made()
+    sink.copy(txn_version(1, 3), range(1, 4), [bucket.rows((1, "a", 1), (3, "b", 2)), bucket.rows((1, "c", 3))])
+    assert sink.copy(txn_version(1, 3), range(1, 4), []).done_before
+    names = ["p-0001", "p-0003"] if layout == "folder" else ["p-0001.csv", "p-0003.csv"]
+    assert bucket.names() == names
+    assert (sink.newest_id(), sink.txn_version()) == (3, txn_version(1, 3))
+    assert [row["_sequence_id"] for row in sink.read().to_pylist()] == [1, 1, 3]
+    bucket.sink(2).rewind_rows(txn_version(2, 4), 1)
+    assert bucket.names() == names[:1]
+    assert bucket.sink(2).copy(txn_version(1, 3), range(1, 4), [bucket.rows((3, "b", 2))]).done_before
+    assert bucket.names() == names[:1]
+
+
+def test_a_prefix_of_another_sink_or_without_its_note_is_refused(make: Callable[..., Bucket]) -> None:
+    bucket = make()
+    sink = bucket.made()
+    for other in (bucket.sink(region="shop/returns"), bucket.sink(identity="another")):
+        with pytest.raises(ForeignTable):
+            other.examine(TWO)
+    for number in range(1, 5):
+        sink.copy(txn_version(1, number), [number], [bucket.rows((number, "a", 1))])
+    notes = [f"out/_drainmark/applied/{name}" for name in bucket.store.names(bucket.bucket, "out/_drainmark/applied/")]
+    assert len(notes) == 2, "old notes go"
+    bucket.store.delete(bucket.bucket, notes)
+    with pytest.raises(SplitBrain):
+        sink.copy(txn_version(1, 5), [5], [bucket.rows((5, "a", 1))])
+
+
+def taken_over(bucket: Bucket) -> None:
+    """What the next owner does meanwhile: rolls forward, and withdraws."""
+    bucket.sink(2).copy(txn_version(1, 3), [2, 3], [bucket.rows((2, "b", 2), (3, "c", 3))])
+    bucket.sink(2).rewind_rows(txn_version(2, 4), 1)
+
+
+class _Killed(BaseException):
+    pass
+
+
+@pytest.mark.seed("X5", "H4")
+@pytest.mark.parametrize("dies", [False, True], ids=["wakes", "dies"])
+def test_a_publisher_stopped_before_any_of_its_requests_brings_nothing_back(
+    make: Callable[..., Bucket], monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """It wakes when its successor has withdrawn the ids, and goes on; or does one more request, and dies."""
+    outcomes = []
+    for stop in range(1, 100):
+        bucket = make()
+        bucket.made().copy(txn_version(1, 1), [1], [bucket.rows((1, "a", 1))])
+        left = stop_before(stop, lambda bucket=bucket: taken_over(bucket), monkeypatch, dies=dies)  # type: ignore[misc]
+        outcomes.append(publish(bucket.sink(1), bucket))
+        monkeypatch.undo()
+        if left():
+            break
+        if dies:
+            assert set(bucket.names()) <= {"p-0001.csv", "p-0002.csv", "p-0003.csv"}
+            bucket.sink(3).copy(txn_version(3, 5), [5], [])
+        assert bucket.names() == ["p-0001.csv"], f"before request {stop}: {outcomes[-1]}"
+    assert 6 < len(outcomes) < 99
+    assert ("killed" if dies else "fenced") in outcomes
+
+
+def publish(sink: FileTable, bucket: Bucket) -> str:
+    try:
+        sink.copy(txn_version(1, 3), [2, 3], [bucket.rows((2, "b", 2), (3, "c", 3))])
+    except Fenced:
+        return "fenced"
+    except _Killed:
+        return "killed"
+    return "done"
+
+
+def stop_before(
+    step: int, action: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, *, dies: bool
+) -> Callable[[], int]:
+    """Do something before the n-th request, and let no further one follow it if it dies; returns how many lacked."""
+    left = [step]
+
+    def patched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **more: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                monkeypatch.undo()
+                action()
+                if dies:
+                    for name in REQUESTS:
+                        monkeypatch.setattr(ObjectStore, name, _dead)
+            return original(*arguments, **more)
+
+        return call
+
+    for name in REQUESTS:
+        monkeypatch.setattr(ObjectStore, name, patched(getattr(ObjectStore, name)))
+    return lambda: max(left[0], 0)
+
+
+def _dead(*_: Any, **__: Any) -> None:
+    raise _Killed
