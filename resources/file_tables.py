@@ -43,7 +43,9 @@ class Writing(Protocol):
 class Place(Protocol):
     """Where the files are."""
 
-    uri: str
+    @property
+    def uri(self) -> str:
+        """Where it is, for messages."""
 
     def names(self) -> Iterator[str]:
         """Yield the names of the files and folders directly in it."""
