@@ -205,6 +205,7 @@ def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFi
         "last_error": None,
         "owner": None,
         "is_idle": False,
+        "dropped_ticks": None,
         "rewind_horizon": 0,
         "home": str(home),
     }

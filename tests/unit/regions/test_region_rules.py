@@ -94,7 +94,7 @@ BROKEN = {
     "PERIOD_MISSING": [periodic(period=None)],
     "PERIOD_FORBIDDEN": [declared(period=dt.timedelta(seconds=1))],
     "NONPOSITIVE_TIMEOUT": [
-        periodic(period=dt.timedelta(0)),
+        periodic(period=dt.timedelta(seconds=-1)),
         declared(drain_timeout=dt.timedelta(seconds=-1)),
         declared(reset_timeout="5 s"),
     ],
@@ -207,7 +207,7 @@ def test_every_rule_is_broken_here() -> None:
 def test_all_violations_are_reported_at_once_in_the_order_of_the_file() -> None:
     violations = violations_of(
         app(
-            start(consistent=replace(OPERATOR_DRIVEN, runs="x", period=dt.timedelta(0))),
+            start(consistent=replace(OPERATOR_DRIVEN, runs="x", period=dt.timedelta(seconds=-1))),
             made(Functor, "f", "strat"),
             made(Gate, "g", "start"),
             made(Custom, "h", "g", table="app_quarantine"),
