@@ -16,13 +16,25 @@ import jobs.operators as library
 from jobs.graph.operator import Operator
 
 _WRITTEN = {
-    "delta-append": "dm.sink(…, dm.DeltaAppend(…))",
-    "delta-upsert": "dm.sink(…, dm.DeltaUpsert(…))",
-    "sliding aggregate": "dm.aggregate(…, window=dm.sliding(…))",
     "barrier": "dm.barrier, dm.pair",
+    "database-append": "dm.sink(…, dm.DatabaseAppend(…))",
+    "database-upsert": "dm.sink(…, dm.DatabaseUpsert(…))",
+    "delta-append": "dm.sink(…, dm.DeltaAppend(…))",
+    "delta-overwrite": "dm.sink(…, dm.DeltaOverwrite(…))",
+    "delta-upsert": "dm.sink(…, dm.DeltaUpsert(…))",
+    "event-time windows": "dm.aggregate(…, window=dm.tumbling(…)), dm.sliding(…, every=…)",
+    "file-sink": "dm.sink(…, dm.FileSink(…))",
+    "handler": "dm.operator",
+    "numbered windows": "dm.aggregate(…, window=dm.tumbling(…)) by rows, a difference, a mark",
+    "session windows": "dm.aggregate(…, window=dm.session(…))",
+    "slices": "dm.source(…) of Beacon, FileSource, TableSource, DatabaseSource, ReplayableStart",
+    "sliding aggregate": "dm.aggregate(…, window=dm.sliding(rows=…))",
+    "sliding aggregate of every row": 'dm.aggregate(…, window=dm.sliding(rows=…), emit="row")',
     "source": "dm.source(dm.DirectoryScan(…))",
+    "trailing windows": "dm.aggregate(…, window=dm.sliding(…)) by event time, a difference",
 }
 """How an operator is written where its kind does not say."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
