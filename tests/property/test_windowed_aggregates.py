@@ -31,7 +31,7 @@ from orchestration.assembly import Opened, open_application
 from orchestration.testing.processing import rewind
 from resources.spark import SparkEngine
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 FILES = 7
 REGION = "windows/events"
@@ -127,7 +127,9 @@ class Way:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("kind", list(CASES))
+@pytest.mark.parametrize(
+    "kind", ["event", *(pytest.param(kind, marks=pytest.mark.slow) for kind in CASES if kind != "event")]
+)
 def test_windows_are_the_same_whatever_the_grouping_and_can_be_rewound(  # noqa: PLR0917
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, kind: str, way: Way
 ) -> None:
@@ -183,7 +185,15 @@ def test_every_configuration_of_the_windows_has_an_oracle() -> None:
     }
 
 
-@pytest.mark.parametrize("case", EVERY_CASE, ids=lambda case: case.name)
+def costly(case: Case) -> bool:
+    """Is a case of its own only in what it is partitioned by, so that the default run goes without it?"""
+    return not case.keys
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if costly(case) else (), id=case.name) for case in EVERY_CASE],
+)
 def test_each_id_emits_what_plain_python_does_and_only_open_windows_are_kept(
     case: Case, data: list[list[Row]], engine: SparkEngine
 ) -> None:
@@ -231,7 +241,7 @@ def check_random(case: Case, drawn: tuple[list[list[Row]], list[int]], engine: S
     assert_told(bench, case, files, [1] * len(files) if bench.is_single else parts)
 
 
-@pytest.mark.parametrize("name", ["tumbling_delta_closed", "hopping_time_closed", "session", "sliding_delta_row"])
+@pytest.mark.parametrize("name", ["tumbling_delta_closed", "hopping_time_closed"])
 @given(drawn=triggers())
 @settings(max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
 def test_random_rows_in_any_grouping(name: str, drawn: tuple[list[list[Row]], list[int]], engine: SparkEngine) -> None:
