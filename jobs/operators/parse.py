@@ -93,7 +93,7 @@ class Parse(Operator):
                 "trim(substring_index(pair, '=', 1)) as k, trim(substr(pair, instr(pair, '=') + 1)) as v))"
             )
             values = (
-                f"element_at(filter({pairs}, pair -> pair.k = {_text(field.name)}), -1).v as `{field.name}`"
+                f"try_element_at(filter({pairs}, pair -> pair.k = {_text(field.name)}), -1).v as `{field.name}`"
                 for field in schema.fields
             )
             return f"struct({', '.join(values)})"
