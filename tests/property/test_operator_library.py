@@ -48,15 +48,28 @@ WAYS = [
 ELSEWHERE = {
     "aggregate": "test_grouping.py",
     "custom": "test_custom_states.py",
+    "database-append": "test_outer_sinks.py",
+    "database-upsert": "test_outer_sinks.py",
     "delta-append": "test_grouping.py",
+    "delta-overwrite": "test_outer_sinks.py",
     "delta-upsert": "test_grouping.py",
+    "event-time windows": "test_windowed_aggregates.py",
+    "file-sink": "test_outer_sinks.py",
     "filter": "test_custom_states.py",
     "functor": "test_grouping.py",
+    "handler": "test_handlers.py",
     "lookup": "test_operators.py",
+    "numbered windows": "test_windowed_aggregates.py",
+    "parallel map": "test_permits.py",
     "per-trigger": "test_grouping.py",
+    "quarantine": "test_quarantine.py",
+    "session windows": "test_windowed_aggregates.py",
+    "slices": "test_windowed_aggregates.py",
     "sliding aggregate": "test_sliding_windows.py",
+    "sliding aggregate of every row": "test_windowed_aggregates.py",
     "source": "test_grouping.py",
     "sql": "test_operators.py",
+    "trailing windows": "test_windowed_aggregates.py",
 }
 """Kinds whose oracle stands in a test file of their own."""
 
