@@ -64,7 +64,7 @@ ELSEWHERE = {
     "per-trigger": "test_grouping.py",
     "quarantine": "test_quarantine.py",
     "session windows": "test_windowed_aggregates.py",
-    "slices": "test_windowed_aggregates.py",
+    "slices": "test_periodic.py",
     "sliding aggregate": "test_sliding_windows.py",
     "sliding aggregate of every row": "test_windowed_aggregates.py",
     "source": "test_grouping.py",
