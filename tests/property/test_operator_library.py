@@ -62,7 +62,7 @@ ELSEWHERE = {
     "numbered windows": "test_windowed_aggregates.py",
     "parallel map": "test_permits.py",
     "per-trigger": "test_grouping.py",
-    "quarantine": "test_quarantine.py",
+    "quarantine": "test_refused_rows.py",
     "session windows": "test_windowed_aggregates.py",
     "slices": "test_periodic.py",
     "sliding aggregate": "test_sliding_windows.py",
