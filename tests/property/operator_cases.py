@@ -204,7 +204,7 @@ def parse_null(files: Files) -> Files:
 
 
 def declare_lines(s: Streams, name: str) -> Any:
-    texts = functor(s.events, f"{name}_text", "n", "if(n is null, null, repeat(concat(n, '\\r\\n'), int(n))) as text")
+    texts = functor(s.events, f"{name}_text", "n", "if(n is null, null, repeat(concat(n, char(13), char(10)), int(n))) as text")
     return dm.parse(texts, "text", format="line", name=name)
 
 

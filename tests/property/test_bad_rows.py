@@ -17,7 +17,7 @@ from resources.spark import SparkEngine
 
 pytestmark = pytest.mark.spark
 
-FILES = 4
+FILES = 5
 
 
 @pytest.fixture

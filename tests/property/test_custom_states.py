@@ -112,10 +112,10 @@ class Way:
 @pytest.mark.parametrize(
     "way",
     [
-        Way(1, keyed.SMALL_STATE_BYTES, 8 << 20, "non-blocking"),
-        Way(4, keyed.SMALL_STATE_BYTES, 0, "non-blocking"),
+        pytest.param(Way(1, keyed.SMALL_STATE_BYTES, 8 << 20, "non-blocking"), marks=pytest.mark.slow),
+        pytest.param(Way(4, keyed.SMALL_STATE_BYTES, 0, "non-blocking"), marks=pytest.mark.slow),
         Way(2, 0, 8 << 20, "non-blocking"),
-        Way(6, 0, 0, "blocking"),
+        pytest.param(Way(6, 0, 0, "blocking"), marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -240,7 +240,7 @@ def let_through(files: list[int]) -> list[int]:
     return passed
 
 
-@pytest.mark.parametrize("checkpoints", ["blocking", "non-blocking"])
+@pytest.mark.parametrize("checkpoints", [pytest.param("blocking", marks=pytest.mark.slow), "non-blocking"])
 def test_a_loop_closed_on_a_control_port_acts_from_the_next_id_on(
     tmp_path: Path, inbox: Path, engine: SparkEngine, checkpoints: str
 ) -> None:

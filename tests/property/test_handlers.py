@@ -131,11 +131,11 @@ class Way:
 @pytest.mark.parametrize(
     "way",
     [
-        Way(Counter, 1),
+        pytest.param(Way(Counter, 1), marks=pytest.mark.slow),
         Way(Counter, 4, state_bytes=0, checkpoints="blocking"),
-        Way(FrozenCounter, 1),
-        Way(FrozenCounter, 4, group_bytes=0),
-        Way(FrozenCounter, 2, state_bytes=0, store="states"),
+        pytest.param(Way(FrozenCounter, 1), marks=pytest.mark.slow),
+        pytest.param(Way(FrozenCounter, 4, group_bytes=0), marks=pytest.mark.slow),
+        pytest.param(Way(FrozenCounter, 2, state_bytes=0, store="states"), marks=pytest.mark.slow),
         Way(Automatic, 6, store="states"),
         Way(FrozenAutomatic, 3, checkpoints="blocking", store="delta://states"),
     ],

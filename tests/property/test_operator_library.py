@@ -39,7 +39,7 @@ class Way:
 
 
 WAYS = [
-    pytest.param(Way(5, FILES, 2**25, 2**23), id="some, in memory"),
+    pytest.param(Way(5, FILES, 2**25, 2**23), id="some, in memory", marks=pytest.mark.slow),
     pytest.param(Way(FILES, 2, 0, 0), id="all, in files, written by Spark", marks=pytest.mark.slow),
     pytest.param(Way(1, FILES, 0, 2**23), id="one, in files", marks=pytest.mark.slow),
     pytest.param(Way(2, 3, 2**25, 0, "blocking"), id="some, written by Spark, blocking", marks=pytest.mark.slow),

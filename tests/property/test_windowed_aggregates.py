@@ -120,7 +120,7 @@ class Way:
 @pytest.mark.parametrize(
     "way",
     [
-        Way(3),
+        pytest.param(Way(3), marks=pytest.mark.slow),
         pytest.param(Way(1), marks=pytest.mark.slow),
         pytest.param(Way(2, state_bytes=0), marks=pytest.mark.slow),
         pytest.param(Way(FILES, state_bytes=0, group_bytes=0, checkpoints="blocking"), marks=pytest.mark.slow),
