@@ -204,7 +204,8 @@ def parse_null(files: Files) -> Files:
 
 
 def declare_lines(s: Streams, name: str) -> Any:
-    texts = functor(s.events, f"{name}_text", "n", "if(n is null, null, repeat(concat(n, char(13), char(10)), int(n))) as text")
+    lines = "repeat(concat(n, char(13), char(10)), int(n))"  # no break of a line inside the plan
+    texts = functor(s.events, f"{name}_text", "n", f"if(n is null, null, {lines}) as text")
     return dm.parse(texts, "text", format="line", name=name)
 
 
