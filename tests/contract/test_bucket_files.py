@@ -81,7 +81,7 @@ class _Killed(BaseException):
 
 
 @pytest.mark.seed("X5", "H4")
-@pytest.mark.parametrize("dies", [False, True], ids=["wakes", "dies"])
+@pytest.mark.parametrize("dies", [pytest.param(False, id="wakes", marks=pytest.mark.slow), pytest.param(True, id="dies")])
 def test_a_publisher_stopped_before_any_of_its_requests_brings_nothing_back(
     make: Callable[..., Bucket], monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
