@@ -80,8 +80,11 @@ class _Killed(BaseException):
     pass
 
 
+WAKES_OR_DIES = [pytest.param(False, id="wakes", marks=pytest.mark.slow), pytest.param(True, id="dies")]
+
+
 @pytest.mark.seed("X5", "H4")
-@pytest.mark.parametrize("dies", [pytest.param(False, id="wakes", marks=pytest.mark.slow), pytest.param(True, id="dies")])
+@pytest.mark.parametrize("dies", WAKES_OR_DIES)
 def test_a_publisher_stopped_before_any_of_its_requests_brings_nothing_back(
     make: Callable[..., Bucket], monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
