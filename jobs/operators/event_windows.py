@@ -6,15 +6,14 @@ row belongs to the windows of its event time that are still open; where none is,
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Result
+from jobs.graph.operator import GONE, SEQUENCE_ID, Result
 from jobs.lazy import F
-from jobs.operators.watermarks import BEFORE, KEPT, LATE_ROWS, PART, Watermark
-from jobs.operators.windowed import KeyedValues, types_of
+from jobs.operators.watermarks import BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
+from jobs.operators.windowed import types_of
 from jobs.operators.windows import LATE, WINDOW_START, Emit, EventTime
 from jobs.state.aggregations import partial_columns, running_columns
 
@@ -33,7 +32,7 @@ _CLOSED_AT = "__closed_at"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventWindows(KeyedValues):
+class EventWindows(WatermarkedValues):
     """Values of each window of each key, `window_start` telling them apart, until the watermark closes it."""
 
     kind: ClassVar[str] = "event-time windows"
@@ -41,18 +40,6 @@ class EventWindows(KeyedValues):
     configurations: ClassVar[tuple[str, ...]] = (
         "tumbling, change", "tumbling, closed", "tumbling, count trigger", "overlapping, change", "overlapping, closed"
     )  # fmt: skip
-
-    @property
-    def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=(*self.keys, WINDOW_START)), KEPT)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("", LATE)
-
-    @property
-    def lateness(self) -> dt.timedelta:
-        return self.emission.lateness or dt.timedelta(0)
 
     @property
     def bounds(self) -> EventTime:

@@ -6,15 +6,14 @@ session from then on; so the sessions of an id follow from those of the id befor
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Result, Vectorises
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result, Vectorises
 from jobs.lazy import F
-from jobs.operators.watermarks import AFTER, BEFORE, ID, KEPT, LATE_ROWS, PART, Watermark
-from jobs.operators.windowed import KeyedValues, types_of
+from jobs.operators.watermarks import AFTER, BEFORE, ID, LATE_ROWS, PART, Watermark, WatermarkedValues
+from jobs.operators.windowed import types_of
 from jobs.operators.windows import LATE, WINDOW_END, WINDOW_START, Session, micros
 from jobs.state.aggregations import argument_columns, partial_columns, running_columns, state_columns
 
@@ -34,7 +33,7 @@ _IS_TOUCHED = "__is_touched"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionWindows(KeyedValues):
+class SessionWindows(WatermarkedValues):
     """Values of each session of each key, `window_start` telling them apart; emitted when the watermark closes it."""
 
     kind: ClassVar[str] = "session windows"
@@ -42,18 +41,6 @@ class SessionWindows(KeyedValues):
     vectorises: ClassVar[Vectorises] = Vectorises.NO
     configurations: ClassVar[tuple[str, ...]] = ("closed",)
     single_because: ClassVar[str] = "sessions merge from id to id"
-
-    @property
-    def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=(*self.keys, WINDOW_START)), KEPT)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("", LATE)
-
-    @property
-    def lateness(self) -> dt.timedelta:
-        return self.emission.lateness or dt.timedelta(0)
 
     @property
     def bounds(self) -> Session:

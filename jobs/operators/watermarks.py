@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from jobs.graph.operator import SEQUENCE_ID, KeptState, Operator
 from jobs.lazy import F
-from jobs.operators.windows import micros
+from jobs.operators.windowed import KeyedValues
+from jobs.operators.windows import LATE, WINDOW_START, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,6 +30,23 @@ BEFORE, AFTER = "__watermark_before", "__watermark_after"
 ID = "__watermark_id"
 _IS_NEW = "__is_new"
 _SCHEMA = f"{NEWEST} timestamp, {LATE_ROWS} bigint, {SEQUENCE_ID} bigint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatermarkedValues(KeyedValues):
+    """Windows of event time that a watermark closes, `window_start` telling them apart; late rows go to `LATE`."""
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        return (KeptState(keys=(*self.keys, WINDOW_START)), KEPT)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("", LATE)
+
+    @property
+    def lateness(self) -> dt.timedelta:
+        return self.emission.lateness or dt.timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
