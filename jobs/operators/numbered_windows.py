@@ -84,13 +84,10 @@ class NumberedWindows(KeyedValues):
         from pyspark.sql import Window as Over
 
         cursor = before.select(
-            *(F.col(f"`{key}`").alias(f"{_BEFORE}{i}") for i, key in enumerate(self.keys)),
+            *self.keys_as(_BEFORE),
             *(F.col(name).alias(f"{_BEFORE}{name}") for name in (WINDOW_NUMBER, ROWS, BEGAN, ENDED)),
         )
-        same = F.lit(True)
-        for i, key in enumerate(self.keys):
-            same = same & F.col(f"`{key}`").eqNullSafe(F.col(f"{_BEFORE}{i}"))
-        found = rows.join(cursor, on=same, how="left")
+        found = rows.join(cursor, on=self.keys_equal(_BEFORE), how="left")
         number = F.coalesce(F.col(f"{_BEFORE}{WINDOW_NUMBER}"), F.lit(1).cast("bigint"))
         in_order = Over.partitionBy(*self.by_key()).orderBy(SEQUENCE_ID, POSITION)
         if isinstance(self.window, Delta):

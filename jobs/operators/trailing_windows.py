@@ -61,22 +61,11 @@ class TrailingWindows(KeyedValues):
         rows = frames.once(self, measured)
         columns = [*self.key_columns(), ROW, MEASURE, *(f"`{name}`" for name in arguments), POSITION]
         like = rows.withColumn(ROW, F.lit(0).cast("bigint")).select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID)
-        before = self._of_keys(frames, like, rows).drop(GONE).withColumn(_IS_NEW, F.lit(False))
+        before = frames.kept(self, "", like.schema, changed=rows).drop(GONE).withColumn(_IS_NEW, F.lit(False))
         new = rows.withColumn(_IS_NEW, F.lit(True))
         history = frames.gathered(self, before.unionByName(new, allowMissingColumns=True))
         history = frames.once(self, self._placed_in_order(history))
         return Result(self._values(history, arguments), {"": self._changes(history, columns)})
-
-    def _of_keys(self, frames: GroupFrames, like: DataFrame, rows: DataFrame) -> DataFrame:
-        """Return the rows of the state whose keys occur in the group."""
-        kept = frames.kept(self, "", like.schema)
-        if not self.keys:
-            return kept
-        wanted = rows.select(*(F.col(f"`{key}`").alias(f"{_AT}{i}") for i, key in enumerate(self.keys))).distinct()
-        same = F.lit(True)
-        for i, key in enumerate(self.keys):
-            same = same & F.col(f"`{key}`").eqNullSafe(F.col(f"{_AT}{i}"))
-        return kept.join(wanted, on=same, how="left_semi")
 
     def _placed_in_order(self, history: DataFrame) -> DataFrame:
         """Return the rows, numbered and measured, and the id at the end of which each is in no further window."""
@@ -112,7 +101,7 @@ class TrailingWindows(KeyedValues):
         wanted = history.where(_IS_NEW) if every_row else history.where(F.col(_IS_NEW) & F.col(_IS_LAST))
         bin_of = F.coalesce(F.floor(F.col(MEASURE) / F.lit(self.bounds.width)).cast("bigint"), F.lit(_NOWHERE))
         heads = wanted.select(
-            *(F.col(f"`{key}`").alias(f"{_AT}{i}") for i, key in enumerate(self.keys)),
+            *self.keys_as(_AT),
             *(F.col(name).alias(f"{_AT}{name}") for name in (ROW, MEASURE)),
             F.struct(SEQUENCE_ID, POSITION, *asked).alias(_AT),
             F.explode(F.array(*(bin_of - back for back in range(_BINS)))).alias(f"{_AT}{_BIN}"),
@@ -121,9 +110,7 @@ class TrailingWindows(KeyedValues):
             *self.key_columns(), *(f"`{name}`" for name in arguments), ROW, MEASURE, SEQUENCE_ID, bin_of.alias(_BIN),
             F.struct(SEQUENCE_ID, POSITION).alias(POSITION),  # what `first` and `last` go by: the order of all rows
         )  # fmt: skip
-        same = F.col(_BIN) == F.col(f"{_AT}{_BIN}")
-        for i, key in enumerate(self.keys):
-            same = same & F.col(f"`{key}`").eqNullSafe(F.col(f"{_AT}{i}"))
+        same = (F.col(_BIN) == F.col(f"{_AT}{_BIN}")) & self.keys_equal(_AT)
         in_window = (F.col(ROW) <= F.col(f"{_AT}{ROW}")) & (
             F.col(f"{_AT}{MEASURE}").isNull() | ~self._is_behind(F.col(MEASURE), F.col(f"{_AT}{MEASURE}"))
         )

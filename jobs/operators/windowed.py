@@ -96,6 +96,17 @@ class KeyedValues(Operator):
         """Return what a window of Spark is partitioned by."""
         return self.key_columns() or [F.lit(0)]
 
+    def keys_as(self, prefix: str) -> list[Column]:
+        """Return the keys under other names, for the other side of a join."""
+        return [F.col(f"`{key}`").alias(f"{prefix}{i}") for i, key in enumerate(self.keys)]
+
+    def keys_equal(self, prefix: str) -> Column:
+        """Return whether the keys equal those of `keys_as(prefix)`, null being a key."""
+        same: Column = F.lit(True)
+        for i, key in enumerate(self.keys):
+            same = same & F.col(f"`{key}`").eqNullSafe(F.col(f"{prefix}{i}"))
+        return same
+
     def state_names(self) -> list[str]:
         """Return the names of the columns that hold the values' parts."""
         return [f"`{name}`" for name in state_columns(self.values)]

@@ -125,7 +125,7 @@ class GroupFrames:
 
         Args:
             schema: columns to return; what the state's table lacks is null.
-            changed: has the key columns: then only rows of keys that occur in it.
+            changed: has key columns, some or all: then only rows that agree with one of its rows in these.
         """
         rows = self.read_kept(operator, part, changed)
         if rows is None:

@@ -154,23 +154,25 @@ class KeyedState:
         """Return the state, a row a key (`depth` of them where it is more); None for the initial state.
 
         Args:
-            changed: has the key columns; then only rows of keys that occur in it. None for all rows.
+            changed: has key columns, some or all; then only rows that agree with one of its rows in these. None for
+                all rows.
         """
         if self.is_small:
             if self.rows is None or self.rows.num_rows == 0:
                 return None
             if self._frame is None:
                 self._frame = self._local(session, self.rows)
-            return self._frame if changed is None or not self.keys else self._of_keys(self._frame, changed)
+            return self._frame if changed is None else self._of_keys(self._frame, changed)
         rows = self._rows_held(session)
-        return self._current(rows if changed is None or not self.keys else self._of_keys(rows, changed))
+        return self._current(rows if changed is None else self._of_keys(rows, changed))
 
     def _of_keys(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
-        """Return the rows whose keys occur in a frame; nulls are equal to nulls."""
-        if not self.keys:
+        """Return the rows whose keys occur in a frame, by those keys that it has; nulls are equal to nulls."""
+        keys = [key for key in self.keys if key in changed.columns]
+        if not keys:
             return rows
-        wanted = changed.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(self.keys)))
-        same = [rows[f"`{key}`"].eqNullSafe(wanted[f"_changed_{i}"]) for i, key in enumerate(self.keys)]
+        wanted = changed.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(keys)))
+        same = [rows[f"`{key}`"].eqNullSafe(wanted[f"_changed_{i}"]) for i, key in enumerate(keys)]
         return rows.join(wanted.distinct(), on=same, how="left_semi")
 
     def _local(self, session: SparkSession, rows: pa.Table) -> DataFrame:
