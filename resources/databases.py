@@ -33,23 +33,30 @@ _PASSING = re.compile(r"08|40|53|55|57|25006|58")
 _PASSING_SQLITE = ("locked", "busy", "disk is full", "disk I/O error", "readonly", "unable to open")
 
 
-def url_of(settings: Settings, name: str) -> URL:
-    """Return the URL of a database of the settings.
-
-    `{home}` in it stands for DRAINMARK_HOME; the path of an SQLite file counts from the project's root.
+def given_url(settings: Settings, name: str) -> URL:
+    """Return the URL of a database of the settings, as it is given but for `{home}`, which is DRAINMARK_HOME.
 
     Raises:
-        UsageError: there is no such setting, or it is no URL of a database that can be written to.
+        UsageError: there is no such setting, or it is no URL.
     """
     given = settings.databases.get(name)
     if given is None:
         remedy = f"set DRAINMARK_DATABASES__{name.upper()}, or {name} below [databases] in drainmark.toml, to its URL"
         raise UsageError(f"no database {name!r} is set", remedy=remedy)
     try:
-        url = make_url(given.replace("{home}", str(settings.home)))
+        return make_url(given.replace("{home}", str(settings.home)))
     except ArgumentError:
         msg = f"the setting databases.{name} is no SQLAlchemy URL"
         raise UsageError(msg, remedy="postgresql://… or sqlite:///PATH") from None  # the cause would quote it
+
+
+def url_of(settings: Settings, name: str) -> URL:
+    """Return the URL of a database that can be written to; the path of an SQLite file counts from the project's root.
+
+    Raises:
+        UsageError: there is no such setting, or it is no URL of such a database.
+    """
+    url = given_url(settings, name)
     match url.get_backend_name():
         case "sqlite" if url.database and url.database != ":memory:":
             return url.set(database=str(settings.project_root / Path(url.database)))

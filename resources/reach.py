@@ -18,6 +18,7 @@ from resources.locations import S3, Folder, folder_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from sqlalchemy import URL
 
     from jobs.protocol.triggers import Trigger
     from resources.registry import Registry
@@ -71,12 +72,9 @@ class RegionReach:
         return int(table.version()), str(table.metadata().id), pa.schema(table.schema())
 
     def database(self, name: str) -> Any:
-        url = self.settings.databases.get(name)
-        if url is None:
-            known = ", ".join(sorted(self.settings.databases)) or "none"
-            place = f'in drainmark.toml, [databases]: {name} = "URL", or DRAINMARK_DATABASES__{name.upper()}'
-            raise UsageError(f"the settings have no database {name!r}", remedy=f"{place} (known: {known})")
-        return _engine(url.replace("{home}", str(self.settings.home)))
+        from resources.databases import given_url
+
+        return _engine(given_url(self.settings, name))
 
     def buffer(self, source: str) -> Path:
         return self.settings.home.joinpath("buffers", *self.region.split("/"), source)
@@ -103,7 +101,7 @@ class RegionReach:
 
 
 @lru_cache(maxsize=16)
-def _engine(url: str) -> Any:
+def _engine(url: URL) -> Any:
     """Return the engine of a database; its connections are not kept while nobody reads."""
     from sqlalchemy import create_engine
     from sqlalchemy.pool import NullPool
