@@ -159,7 +159,6 @@ class RegionRun:
     def hand_over(self, error: BaseException | None = None) -> None:
         """Note how the run ended and release the region. Call it once, whatever happened after `claim` began."""
         self._pipeline.leave()
-        self._pipeline.states.release()
         self._pipeline.states.close()
         self.outside.store.drop_copies()
         if isinstance(error, Fenced):

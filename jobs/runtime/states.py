@@ -109,7 +109,8 @@ class RegionStates:
             host.retire(through)
 
     def close(self) -> None:
-        """End the run for the threads of handlers: they get no more permits."""
+        """Let go of everything at the end of a run; threads of handlers get no more permits."""
+        self.release()
         for host in self.hosts.values():
             host.context.gate.close()
 

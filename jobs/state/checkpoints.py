@@ -86,11 +86,6 @@ class Header:
     def chunks(self) -> int:
         return len(self.digests)
 
-    @property
-    def new_chunks(self) -> tuple[int, ...]:
-        """Return the indexes of the chunks that were written under this id."""
-        return tuple(index for index, at in enumerate(self.written_at, 1) if at == self.sequence_id)
-
     def to_bytes(self) -> bytes:
         value = {"format": _FORMAT, "id": self.sequence_id, "length": self.length, "chunk_bytes": self.chunk_bytes,
                  "digests": self.digests, "written_at": self.written_at}  # fmt: skip
