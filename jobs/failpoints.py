@@ -26,6 +26,8 @@ class FailPoint(StrEnum):
     ASSIGN_BEFORE = "assign.before"
     ASSIGN_AFTER = "assign.after"
     PROCESS_BEFORE = "process.before"
+    FEED_BEFORE = "feed.before"
+    FEED_AFTER = "feed.after"
     PROCESS_STAGED = "process.staged"
     DRAIN = "drain.before"
     CHECKPOINT_PENDING = "checkpoint_pending.before"
@@ -34,6 +36,8 @@ class FailPoint(StrEnum):
     CHECKPOINT_AFTER = "checkpoint.after_commit"
     PUBLISH_BEFORE = "publish.before_commit"
     PUBLISH_AFTER = "publish.after_commit"
+    SEND_BEFORE = "send.before_commit"
+    SEND_AFTER = "send.after_commit"
     RESUME_BEFORE = "resume.before"
     RESUME_AFTER = "resume.after"
     REWIND_BEFORE = "rewind.before_commit"
@@ -46,6 +50,9 @@ class FailPoint(StrEnum):
     COMPACT_AFTER = "compact.after_commit"
     RELEASE_BEFORE = "release.before"
 
+
+OF_AUTONOMOUS = tuple(point for point in FailPoint if point.value.startswith(("feed.", "send.")))
+"""Points that only an application with autonomous operators passes."""
 
 COMMITS = tuple(point for point in FailPoint if point.value.endswith("_commit"))
 """Points around a Delta commit; those after one can lose the reply."""

@@ -125,6 +125,7 @@ class Workplace:
 
     def outside(self, region: str, application: Application) -> Outside:
         from jobs.runtime.ports import Outside
+        from orchestration.feeds import Feeds
         from resources.lookups import LookupTables
 
         return Outside(
@@ -137,6 +138,7 @@ class Workplace:
             statement=lambda name: self._statement(application, name),
             lookups=LookupTables(self.settings, self.tables),
             on_halt=teller(self, region),
+            take_feed=Feeds(self).take,
         )
 
     def owner(self, region: str, *, report: Report | None = None, run_id: str | None = None) -> RegionOwner:

@@ -97,7 +97,7 @@ class Registry:
 
         An identity (uri, identity_key) that is known already, whatever its status, is ignored.
         """
-        if not triggers and self._is_known(region):
+        if not triggers and self.knows(region):
             return 0  # a scan that found nothing new writes nothing
         with self.writing() as connection:
             connection.execute(models.ENSURE_REGION, {"region": region})
@@ -112,7 +112,8 @@ class Registry:
                 connection.execute(models.ADD, rows[first : first + _ROWS_AT_ONCE])
             return int(connection.execute(models.COUNT_ABOVE, {"region": region, "last": last}).scalar_one())
 
-    def _is_known(self, region: str) -> bool:
+    def knows(self, region: str) -> bool:
+        """Say whether a scan or a run of the region was ever here."""
         with self.reading() as connection:
             return connection.execute(models.REGION, {"region": region}).one_or_none() is not None
 

@@ -170,6 +170,10 @@ class Source(Operator):
     def outputs(self) -> tuple[str, ...]:
         return tuple(self.scan.outputs) if self.scan.outputs else ("",)
 
+    def stream(self, output: str) -> str:
+        """Return the name of the stream of one output, as ports know it."""
+        return f"{self.name}[{output}]" if output else self.name
+
     def violations(self, in_region: bool) -> Iterator[Violation]:
         for rule, message, remedy in self.scan.problems():
             yield Violation(
@@ -238,7 +242,7 @@ class Source(Operator):
 
     def apply_output(self, frames: GroupFrames, output: str) -> DataFrame:
         """Return one output: the author's function over the scanned rows."""
-        return frames.call(self, self.function, [frames.scanned(output)])
+        return frames.call(self, self.function, [frames.scanned(self.stream(output))])
 
 
 def source(scan: DirectoryScan) -> Callable[[Callable[..., Any]], Stream]:

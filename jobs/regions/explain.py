@@ -48,7 +48,7 @@ def as_json(plan: ApplicationPlan) -> dict[str, Any]:
           `class` (null in a feed)
         - `tables`: list of `table`, `operator`, `guarantee` (null if it promises none) and `condition`: what the
           guarantee depends on (null: on nothing)
-    - `autonomous`: list of `name`, `operators`, `reads` and `feeds` (regions), `tables`
+    - `autonomous`: list of `name`, `operators`, `reads` and `feeds` (regions), `tables`, `guarantee` (of the tables)
     """
     return {
         "application": plan.name,
@@ -63,6 +63,7 @@ def as_json(plan: ApplicationPlan) -> dict[str, Any]:
                 "reads": list(outside.reads),
                 "feeds": list(outside.feeds),
                 "tables": list(outside.tables),
+                "guarantee": outside.guarantee.value,
             }
             for outside in plan.autonomous
         ],
@@ -164,7 +165,7 @@ def _autonomous_text(outside: AutonomousPlan) -> list[str]:
     if outside.feeds:
         lines.append(f"  feeds       {', '.join(outside.feeds)} (at most once)")
     if outside.tables:
-        lines.append(f"  tables      {', '.join(outside.tables)}")
+        lines.append(f"  tables      {', '.join(outside.tables)} ({outside.guarantee})")
     return lines
 
 

@@ -89,7 +89,7 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
         DeclarationError: a result cannot be stored.
     """
     session = outside.engine.session
-    ship_by_value(region.run_order)
+    ship_by_value((*region.run_order, *region.followers))
     frames = _empty_frames(region, params, session, outside)
     verdicts: dict[str, Verdict] = {}
     tables: list[RegionTable] = []
@@ -113,7 +113,7 @@ def analyse(region: RegionPlan, application: str, params: Params, outside: Outsi
                 if table.role is not TableRole.UPSERT:
                     written_by[operator.name] = table.name
     kept = _kept_tables(region, application, frames, changes, tables)
-    if any(isinstance(operator, Source) for operator in region.run_order):
+    if any(isinstance(operator, Source) for operator in region.operators):
         tables.append(quarantine_table(region))
     _examine_adopted(tables, outside)
     return Blueprint(
@@ -145,7 +145,7 @@ def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, out
     scanned: dict[str, DataFrame] = {}
     for operator in region.run_order:
         if isinstance(operator, Source):
-            scanned.update({output: _empty_scan(session, operator, output) for output in operator.outputs})
+            scanned.update({operator.stream(out): empty_scan(session, operator, out) for out in operator.outputs})
     return GroupFrames(
         session=session,
         params=params,
@@ -158,7 +158,8 @@ def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, out
     )
 
 
-def _empty_scan(session: SparkSession, source: Source, output: str) -> DataFrame:
+def empty_scan(session: SparkSession, source: Source, output: str) -> DataFrame:
+    """Return what reading an output gives where there is nothing to read."""
     columns = source.scan.schema_of(output) or "value string"
     tags = f"{SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>"
     return session.createDataFrame([], f"{tags}, {columns}, {SOURCE_FILE} string").drop(CORRUPT)

@@ -33,7 +33,7 @@ class GroupFrames:
     """Frames of one attempt at a group, filled in topological order.
 
     Attributes:
-        scanned_frames: rows as read, by output of the source.
+        scanned_frames: rows as read, by stream of a source.
         read_state: see `state`.
         read_kept: see `kept`.
         materialise: see `once`.
@@ -68,9 +68,9 @@ class GroupFrames:
         found: Made = self.made[key]
         return found
 
-    def scanned(self, output: str) -> DataFrame:
-        """Return the rows of a source's output as read: columns, `source_file`, the tags."""
-        return self.scanned_frames[output]
+    def scanned(self, stream: str) -> DataFrame:
+        """Return the rows of a source's stream as read: columns, `source_file`, the tags."""
+        return self.scanned_frames[stream]
 
     def input(self, port: Input) -> DataFrame:
         """Return the frame connected to a data port."""

@@ -20,15 +20,17 @@ from jobs.graph.operator import Operator, Result
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.directory_scan import Source
 from jobs.operators.lookup import Lookup
-from jobs.protocol.manifest import Image, Manifest, StagedFile
+from jobs.protocol.manifest import FeedTaken, Image, Manifest, Sent, StagedFile
 from jobs.runtime.adopting import require_accepted
 from jobs.runtime.blueprint import Blueprint, check_schema, read_lookup, seen_downstream, shares_history
+from jobs.runtime.feeding import Feeding, feeding_sources
 from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of
 from jobs.runtime.intake import Intake
 from jobs.runtime.materialising import Materialiser
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
 from jobs.runtime.reading import Group, Inbox
+from jobs.runtime.sending import Sending
 from jobs.runtime.storage_faults import no_space
 from jobs.state.handlers import Frozen, Written
 from jobs.state.keyed import KeyedState
@@ -61,6 +63,8 @@ class StagedGroup:
         rows_in: rows read, by id; 0 for an empty file. What is quarantined is among them.
         rows_quarantined: by id, where there are any.
         refused: by id, why a file was quarantined whole.
+        feeds: by name of an autonomous source, what was taken.
+        sent: by name of a table outside of the region, what was written already.
         tables: by name of APPEND or CHANGES table.
         frozen, written: by name of a state's table, what its checkpoint has to write, and what it has written.
     """
@@ -74,6 +78,8 @@ class StagedGroup:
     upserts: tuple[str, ...] = ()
     rows_quarantined: Mapping[int, int] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
+    feeds: Mapping[str, FeedTaken] = field(default_factory=dict)
+    sent: Mapping[str, Sent] = field(default_factory=dict)
     frozen: Mapping[str, Frozen] = field(default_factory=dict)
     written: Mapping[str, Written] = field(default_factory=dict)
 
@@ -83,6 +89,8 @@ class StagedGroup:
             upserts=self.upserts,
             images=tuple(staged.image for staged in self.tables.values() if staged.image),
             lookups=self.lookups,
+            feeds=self.feeds,
+            sent=self.sent,
         )
 
 
@@ -102,6 +110,8 @@ class GroupWork:
     tag: str
     lookups: dict[str, int] = field(default_factory=dict)
     _intake: Intake | None = None
+    _feeding: Feeding | None = None
+    _sending: Sending | None = None
     _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
     _frames: GroupFrames | None = None
 
@@ -124,6 +134,7 @@ class GroupWork:
                 tables = {name: future.result() for name, future in self._staged.items()}
                 tables.update(self._quarantined())
                 blueprint = self.blueprint
+                sent = self._sending.wait() if self._sending else {}
                 require_accepted(blueprint.region, blueprint.tables, tables, self.group, self.outside)
             inbox.check()
             for name, staged in tables.items():
@@ -131,6 +142,8 @@ class GroupWork:
             reach(FailPoint.PROCESS_STAGED)
         finally:
             materialiser.release()
+            if self._feeding is not None:
+                self._feeding.release()
             inbox.remove()
         ended = time.monotonic()
         return StagedGroup(
@@ -140,6 +153,8 @@ class GroupWork:
             refused=intake.quarantine.files if intake else {},
             tables=tables,
             lookups=self.lookups,
+            feeds=self._feeding.taken if self._feeding else {},
+            sent=sent,
             process_seconds=drained - started,
             drain_seconds=ended - drained,
             upserts=tuple(table.name for table in self.blueprint.upserts()),
@@ -152,7 +167,7 @@ class GroupWork:
             params=self.blueprint.params,
             first_id=self.group.first_id,
             last_id=self.group.last_id,
-            scanned_frames=self._scan(inbox, materialiser),
+            scanned_frames=self._scan(inbox, materialiser) | self._fed(inbox),
             read_state=lambda operator, partials: self._state_before(operator, partials, materialiser),
             read_lookup=self._lookup,
             read_statement=self.outside.statement,
@@ -170,11 +185,12 @@ class GroupWork:
         for operator in region.operators:
             changes = frames.guard(operator, partial(operator.absorb, frames))
             self._keep(operator, changes, materialiser, pool)
+        self._send(frames)
 
     def _run(
         self, operator: Operator, output: str, frames: GroupFrames, materialiser: Materialiser, pool: ThreadPoolExecutor
     ) -> None:
-        if shares_history(operator, self.blueprint.region):
+        if self._shares(operator):
             return
         if isinstance(operator, Source):
             frame = frames.tagged(operator, operator.apply_output(frames, output))
@@ -188,6 +204,16 @@ class GroupWork:
         if self.blueprint.region.consumers(operator.name, output) > 1 and not self._is_fixed(operator, frame, frames):
             frame = self._blaming(operator, lambda: materialiser.once(frame))
         frames.streams[f"{operator.name}[{output}]" if output else operator.name] = frame
+
+    def _send(self, frames: GroupFrames) -> None:
+        """Begin what follows the region outside of it, side by side with the region's own outputs (V48)."""
+        followers = self.blueprint.region.followers
+        if not followers:
+            return
+        self._sending = Sending(engine=self.outside.engine, table=self.outside.store.autonomous, tag=self.tag)
+        for operator in followers:
+            self._await_inputs(operator, frames)
+            self._sending.run(operator, frames)
 
     def _keep(
         self,
@@ -212,7 +238,7 @@ class GroupWork:
 
     def _scan(self, inbox: Inbox, materialiser: Materialiser) -> dict[str, DataFrame]:
         """Take in the files of each output; what cannot be read is quarantined, or halts the region."""
-        sources = [operator for operator in self.blueprint.region.run_order if isinstance(operator, Source)]
+        sources = [operator for operator in self.blueprint.region.operators if isinstance(operator, Source)]
         if not sources:
             return {}
         intake = self._intake = Intake(
@@ -223,7 +249,17 @@ class GroupWork:
         except (BadInput, AccountingError, OperatorFailed):
             inbox.check()  # a file that changes while it is read is not a bad one (I3)
             raise
-        return frames
+        return {source.stream(output): frames[output] for source in sources for output in source.outputs}
+
+    def _fed(self, inbox: Inbox) -> dict[str, DataFrame]:
+        """Take what has come from autonomous sources; what goes wrong there is no failure of the group (V53)."""
+        sources = feeding_sources(self.blueprint.region.feeds)
+        if not sources:
+            return {}
+        self._feeding = Feeding(
+            outside=self.outside, region=self.blueprint.region.name, group=self.group, folder=inbox.folder
+        )
+        return self._feeding.take(sources)
 
     def _quarantined(self) -> dict[str, StagedTable]:
         """Stage the rows that could not be read; no file where there are none."""
@@ -272,9 +308,13 @@ class GroupWork:
         for port in operator.inputs:
             upstream = self.blueprint.region.operator(port.upstream)
             table = self.blueprint.written_by.get(port.upstream)
-            if table is None or port.stream in frames.streams or shares_history(operator, self.blueprint.region):
+            if table is None or port.stream in frames.streams or self._shares(operator):
                 continue
             frames.streams[port.stream] = seen_downstream(upstream, self._frame_of(table))
+
+    def _shares(self, operator: Operator) -> bool:
+        region = self.blueprint.region
+        return operator not in region.followers and shares_history(operator, region)
 
     def _frame_of(self, table: str) -> DataFrame:
         frame = self._staged[table].result().frame

@@ -23,7 +23,7 @@ from jobs.operators.directory_scan import CORRUPT, Source
 from jobs.operators.functor import Functor
 from jobs.operators.sql import SqlOperator
 from jobs.protocol.triggers import Trigger
-from jobs.runtime.blueprint import Blueprint, read_lookup, seen_downstream
+from jobs.runtime.blueprint import Blueprint, empty_scan, read_lookup, seen_downstream
 from jobs.runtime.frames import GroupFrames, failure_of, with_source_file
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
@@ -140,6 +140,8 @@ def probe(
         return ()
     session, uris = outside.engine.session, paths_by_id(group.members)
     scanned = {name: with_source_file(frame_of(session, rows), _FIRST, uris) for name, rows in sampled.items()}
+    for source in (op for op in blueprint.region.feeds if isinstance(op, Source)):  # nothing is taken for a rehearsal
+        scanned |= {source.stream(output): empty_scan(session, source, output) for output in source.outputs}
     judge = _Judge(blueprint=blueprint, outside=outside, scanned=scanned, fed=fed, wanted={op.name for op in wanted})
     return tuple(judge.passed())
 
@@ -152,7 +154,7 @@ def _sees_many(blueprint: Blueprint, operator: Operator) -> bool:
 
 
 def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, pa.Table] | None:
-    """Return the first rows of each file by output of the source; None where a file is not to be read.
+    """Return the first rows of each file by stream of the source; None where a file is not to be read.
 
     Nobody is blamed for a file here: the run that takes it does that, with the trigger's name.
     """
@@ -162,14 +164,15 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
     scanned: dict[str, pa.Table] = {}
     try:
         inbox.fill()
-        for source in (op for op in blueprint.region.run_order if isinstance(op, Source)):
+        for source in (op for op in blueprint.region.operators if isinstance(op, Source)):
             for output in source.outputs:
                 folder = inbox.output_folder(output)
                 folder.mkdir(parents=True, exist_ok=True)
                 paths = sorted(folder.iterdir()) or [folder]
                 frames = (source.read(outside.engine.session, [str(path)], output) for path in paths)
                 samples = [frame.limit(SAMPLE_ROWS).toArrow() for frame in frames]
-                scanned[output] = _without_corrupt(pa.concat_tables(samples, promote_options="permissive"))
+                rows = pa.concat_tables(samples, promote_options="permissive")
+                scanned[source.stream(output)] = _without_corrupt(rows)
     except Exception:
         return None
     finally:
@@ -222,10 +225,10 @@ class _Judge:
     def _is_fed(self, operator: Operator) -> bool:
         """Does it hang on an output that has rows of both triggers?"""
         if isinstance(operator, Source):
-            return bool(self.fed & set(operator.outputs))
+            return any(operator.stream(output) in self.fed for output in operator.outputs)
         region = self.blueprint.region
         return any(
-            port.output in self.fed
+            port.stream in self.fed
             if isinstance(region.operator(port.upstream), Source)
             else self._is_fed(region.operator(port.upstream))
             for port in operator.inputs

@@ -309,7 +309,7 @@ class RegionRun:
 
     def _input_gone(self, error: InputChanged | InputMissing) -> None:
         """A file is not what was scanned: it is scanned anew, or passed, or the region halts; no attempt (I2, I5)."""
-        source = next(op for op in self.blueprint.region.run_order if isinstance(op, Source))
+        source = next(op for op in self.blueprint.region.operators if isinstance(op, Source))
         triggers: Sequence[Trigger] = error.facts["triggers"]
         epoch = self.owner.epoch
         if self.owner.state is State.DRAINING:
@@ -360,6 +360,11 @@ class RegionRun:
             publish_seconds=done.publish_seconds,
             pending_seconds=0.0 if self._pipeline.is_blocking else done.pending_seconds,
         )
+        for source, taken in staged.feeds.items():
+            self.report("feed", {"source": source, "files": taken.files, "rows": taken.rows, "bad": taken.bad,
+                                 "error": taken.error})  # fmt: skip
+        for table, sent in staged.sent.items():
+            self.report("sent", {"table": table, "rows": sent.rows, "error": sent.error})
         self.report("group", {"first_id": report.first_id, "last_id": report.last_id, "rows_in": report.rows_in,
                               "seconds": round(staged.process_seconds + staged.drain_seconds, 3)})  # fmt: skip
         return report

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from architecture.tree import ROOT
 from graphs import GRAPHS
-from test_golden_matrix import matrix
+from test_golden_matrix import matrix, points_of
 
 from jobs.failpoints import FailPoint
 from orchestration.testing.matrix import actions
 
-COMMITTING = ("checkpoint_table", "delta_tables", "delta_commits")
+COMMITTING = ("checkpoint_table", "delta_tables", "delta_commits", "autonomous_tables")
 """The modules of `resources` whose commits pass through the one guarded function."""
 
 
@@ -37,7 +37,7 @@ def verbs_of(node: ast.AST) -> Iterator[str]:
 
 def test_every_commit_has_a_point_before_and_after() -> None:
     verbs = committed_verbs()
-    assert {"claim", "checkpoint", "publish", "rewind", "rewind_table"} <= verbs
+    assert {"claim", "checkpoint", "publish", "rewind", "rewind_table", "send"} <= verbs
     points = {point.value for point in FailPoint}
     missing = {f"{verb}.{when}_commit" for verb in verbs for when in ("before", "after")} - points
     assert not missing, f"commits without a fail point: {sorted(missing)}"
@@ -46,7 +46,7 @@ def test_every_commit_has_a_point_before_and_after() -> None:
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_every_point_is_in_the_matrix(graph: str) -> None:
     cells = {(cell.values[1], cell.values[2]) for cell in matrix() if cell.values[0] == graph}
-    assert cells == {(point, action) for point in FailPoint for action in actions(point)}
+    assert cells == {(point, action) for point in points_of(graph) for action in actions(point)}
 
 
 def test_the_default_run_kills_at_every_point_and_loses_every_reply() -> None:
