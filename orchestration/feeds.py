@@ -39,7 +39,9 @@ class Feeds:
 
     workplace: Workplace
 
-    def take(self, reader: str, source: Source, sequence_id: int) -> Sequence[Trigger]:
+    def take(
+        self, reader: str, source: Source, sequence_id: int = 0, *, limit: int = 0
+    ) -> Sequence[Trigger]:
         """Scan a source's folder, and move the reader's cursor over the oldest files; return these.
 
         A file that changed after it was taken is another file only where `on_change` is `"reprocess"`: taken anew, its
@@ -48,14 +50,36 @@ class Feeds:
         Args:
             reader: name of the region, or of the autonomous part, that reads the source.
             sequence_id: noted as what they were taken for.
+            limit: how many files at most, 0 for the settings' limit.
 
         Raises:
             UsageError: the folder does not exist.
             StoreUnavailable, StoreRefused: the folder or the registry does not answer; nothing was taken.
         """
+        registry, settings = self.workplace.registry, self.workplace.settings
+        name = self._scanned(reader, source)
+        found = registry.pending(name, limit or settings.max_group_triggers, settings.max_group_bytes)
+        if found:
+            registry.mark_committed(name, NO_EPOCH, [(trigger.id, sequence_id) for trigger in found])
+        return found
+
+    def pending(self, reader: str, source: Source) -> int:
+        """Scan a source's folder, and return how many files nobody has taken for the reader.
+
+        Raises:
+            UsageError, StoreUnavailable, StoreRefused: as `take`.
+        """
+        return int(self.workplace.registry.pending_count(self._scanned(reader, source)))
+
+    def numbers(self, reader: str, source: Source, count: int) -> int:
+        """Return the first of so many numbers that were never given to the reader."""
+        return int(self.workplace.registry.take_ids(cursor_name(reader, source.name), NO_EPOCH, count))
+
+    def _scanned(self, reader: str, source: Source) -> str:
+        """Record what is new in a source's folder; return the name of the reader's cursor."""
         from orchestration.assembly import source_folder
 
-        registry, settings = self.workplace.registry, self.workplace.settings
+        registry = self.workplace.registry
         name = cursor_name(reader, source.name)
         first_look = not registry.knows(name)
         scan = source.scan if source.scan.on_change == "reprocess" else replace(source.scan, on_change="ignore")
@@ -63,10 +87,7 @@ class Feeds:
         record_scan(registry, name, self.workplace.inputs, location, scan, now=time.time())
         if first_look and self._was_read(reader, source):
             self._pass_over(name)
-        found = registry.pending(name, settings.max_group_triggers, settings.max_group_bytes)
-        if found:
-            registry.mark_committed(name, NO_EPOCH, [(trigger.id, sequence_id) for trigger in found])
-        return found
+        return name
 
     def _was_read(self, reader: str, source: Source) -> bool:
         """Does the reader's checkpoint table say that it had files of the source, though the registry knows of none?

@@ -52,6 +52,11 @@ class Interruption:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.event.set()
 
+    def pause_armed(self, seconds: float) -> None:
+        """Take the signals again, then pause."""
+        self.arm()
+        self.pause(seconds)
+
     def pause(self, seconds: float) -> None:
         """Sleep, or raise `Interrupted` as soon as a signal has come."""
         if self.event.wait(max(0.0, seconds)):

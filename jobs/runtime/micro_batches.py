@@ -107,7 +107,7 @@ class MicroBatches:
                 gone = {trigger.id for trigger in error.facts["triggers"]}
                 triggers = [trigger for trigger in triggers if trigger.id not in gone]
                 continue
-            versions = self._publish(staged)
+            versions, rows = self._publish(staged)
             self._states.checkpointed(staged)
             return BatchReport(
                 part=self.blueprint.region.name,
@@ -116,7 +116,7 @@ class MicroBatches:
                 rows_in=sum(staged.rows_in.values()),
                 rows_quarantined=sum(staged.rows_quarantined.values()),
                 bytes_in=sum(trigger.size_bytes for trigger in triggers),
-                rows_out={name: sum(file.rows for file in staged.tables[name].files) for name in staged.tables},
+                rows_out=rows,
                 versions=versions,
                 seconds=time.monotonic() - started,
             )
@@ -141,28 +141,35 @@ class MicroBatches:
 
     # --- tables -----------------------------------------------------------------------------------------------------
 
-    def _publish(self, staged: StagedGroup) -> dict[str, int]:
-        """Commit a batch table by table; the changes of a mere history are needed for its merge only."""
+    def _publish(self, staged: StagedGroup) -> tuple[dict[str, int], dict[str, int]]:
+        """Commit a batch table by table; return Delta's versions and the rows written.
+
+        The changes of a mere history are needed for its merge only.
+        """
         versions: dict[str, int] = {}
+        written: dict[str, int] = {}
         for table in self.blueprint.tables:
             rows = staged.tables.get(table.name)
+            if rows is not None:
+                written[table.name] = sum(file.rows for file in rows.files)
             if table.role is TableRole.UPSERT:
-                versions |= self._merge(staged, table)
+                changed = self._merged_rows(staged, table)
+                written[table.name] = changed.num_rows if changed is not None else 0
+                if changed is not None and changed.num_rows:
+                    versions[table.name] = self._made(table).upsert(changed, table.keys, table.schema_json)
             elif rows is not None and rows.image is not None:
                 versions[table.name] = self._made(table).add(rows.image.files, whole=True)
             elif rows is not None and rows.files and self._is_kept(table):
                 versions[table.name] = self._made(table).add(rows.files)
-        return versions
+        return versions, written
 
     def _is_kept(self, table: RegionTable) -> bool:
         return table.role is TableRole.APPEND or table.name in self._states.handlers
 
-    def _merge(self, staged: StagedGroup, table: RegionTable) -> dict[str, int]:
+    def _merged_rows(self, staged: StagedGroup, table: RegionTable) -> pa.Table | None:
+        """Return the last row of each key that the batch changed, None where it changed none."""
         found = self._changes(staged, table)
-        if found is None or found.num_rows == 0:
-            return {}
-        rows = last_per_key(found.select(list(table.columns)), table.keys)
-        return {table.name: self._made(table).upsert(rows, table.keys, table.schema_json)}
+        return None if found is None else last_per_key(found.select(list(table.columns)), table.keys)
 
     def _changes(self, staged: StagedGroup, table: RegionTable) -> pa.Table | None:
         import pyarrow as pa
