@@ -156,6 +156,13 @@ class RegionLoop:
             "run_id": self.run_id,
         }
 
+    def _step(self, step: str, numbers: Any) -> None:
+        from jobs.runtime.reports import trouble_outside
+
+        self.watch.on_step(step, numbers)
+        if (trouble := trouble_outside(step, numbers)) is not None:
+            self.watch.on_note(f"{self.region.name}: {trouble}")
+
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     def _process(self) -> None:
@@ -164,7 +171,7 @@ class RegionLoop:
             self.opened,
             self.region,
             run_id=self.run_id,
-            report=self.watch.on_step,
+            report=self._step,
             max_group=self.options.max_group,
         )
         run.interrupted = self.interruption.event
