@@ -54,8 +54,8 @@ class PartLoop:
             return
         until = time.monotonic() + seconds
         batches = micro_batches(self.workplace, self.opened, self.part, run_id=self.run_id)
-        batches.begin()
         try:
+            batches.begin()
             while True:
                 for report in batches.batches():
                     self.reports.append(report)

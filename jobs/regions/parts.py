@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jobs.graph.annotations import Checkpoints, Consistent, Trigger
+from jobs.graph.application import Application
 from jobs.graph.params import digest_of
 from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan, fingerprint_of
 
@@ -13,6 +16,11 @@ def running_parts(plan: ApplicationPlan) -> tuple[AutonomousPlan, ...]:
         part for part in plan.autonomous
         if part.tables and not part.reads and any(operator.may_start for operator in part.operators)
     )  # fmt: skip
+
+
+def without_regions(application: Application) -> Application:
+    """Return the same operators without any region: the job that figure 7 compares with."""
+    return replace(application, operators=tuple(replace(found, consistent=None) for found in application.operators))
 
 
 def as_plan(application: str, part: AutonomousPlan) -> RegionPlan:

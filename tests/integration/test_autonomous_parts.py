@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import oracles
 import pytest
 from integration.dagster_scene import definitions, drop, instance_at
 
@@ -17,7 +18,9 @@ import drainmark as dm
 from drainmark import F
 from jobs.errors import DeclarationError
 from jobs.failpoints import InjectedFailure, arm
-from jobs.regions.parts import running_parts
+from jobs.graph.application import load_application
+from jobs.regions.parts import running_parts, without_regions
+from jobs.testing.syslog import generate_syslog
 from orchestration.assembly import Workplace
 from orchestration.parts import PartLoop, run_parts, waiting_parts
 from orchestration.status import statuses
@@ -94,6 +97,18 @@ def test_in_a_region_the_same_operators_give_the_same(run_app: RunApp) -> None:
     result = run_app(plain(consistent=True), FILES, max_group=1)
     for name, rows in EXPECTED.items():
         assert sorted((row["k"], row["n"]) for row in result.sink(name)) == sorted(rows), name
+
+
+def test_a_shipped_application_without_its_region_equals_the_oracle(run_app: RunApp) -> None:
+    """What figure 7 compares with computes the same."""
+    result = run_app(without_regions(load_application("log_watch")))
+    for file in generate_syslog(seed=7, hosts=("combo",), files_per_host=3, lines_per_file=100):
+        result.add({file.name: "".join(f"{line}\n" for line in file.lines)})
+    go(result)
+    files = sorted(result.inbox.folders["lines"].rglob("*.log"))
+    for name, expected in oracles.log_watch(files).items():
+        found = result.workplace.store("log_watch/lines").autonomous(f"lake/{name}").read().to_pylist()
+        assert not oracles.differences(expected, found), name
 
 
 def test_files_are_taken_once_and_many_at_once(run_app: RunApp) -> None:
