@@ -55,7 +55,7 @@ def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
     @dg.op(
         name=f"{name}__run",
         description="take the files that have come, micro-batch by micro-batch, until none is left",
-        config_schema={"parameters": dg.Field(dg.Permissive(), default_value={}, description="as --set NAME=VALUE")},
+        config_schema={"parameters": dg.Field(dict, default_value={}, description="as --set NAME=VALUE")},
         out={},
     )
     def process(context: dg.OpExecutionContext) -> None:
