@@ -4,8 +4,7 @@ There is nothing to claim, to roll forward or to halt: a run takes what has come
 is lost. So it is not retried: the next tick starts another one as soon as files wait.
 """
 
-from __future__ import annotations
-
+# Without postponed annotations: Dagster reads the one of `context`.
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
