@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestration.assembly import Workplace, owning
@@ -11,7 +10,6 @@ from orchestration.declared import declared, existing_registry
 
 if TYPE_CHECKING:
     from jobs.protocol.history import RegionHistory
-    from jobs.protocol.manifest import RegionTable
     from jobs.runtime.collecting import Collected
 
 
@@ -30,18 +28,20 @@ def collect_region(workplace: Workplace, region: str, *, dry_run: bool = False) 
     if dry_run or fault is not None or not (found.files or found.spools):
         return _told(region, found, dry_run=dry_run, refused=fault)
     from jobs.runtime.collecting import clear
+    from jobs.runtime.former import own_tables
 
     horizon = declared(workplace, region).rewind_horizon
     with owning(workplace.owner(region)) as owner:
-        tables = (*owner.history.tables, *owner.history.former)
+        tables = own_tables(workplace.store(region), owner.history)
         found = clear(workplace.store(region), tables, epoch=owner.epoch, horizon=horizon, now=time.time())
     return _told(region, found, dry_run=False, refused=None)
 
 
 def _find(workplace: Workplace, region: str, history: RegionHistory, below_epoch: int) -> Collected:
     from jobs.runtime.collecting import find_garbage
+    from jobs.runtime.former import own_tables
 
-    tables: Sequence[RegionTable] = (*history.tables, *history.former)
+    tables = own_tables(workplace.store(region), history)
     horizon = declared(workplace, region).rewind_horizon
     return find_garbage(workplace.store(region), tables, below_epoch=below_epoch, horizon=horizon, now=time.time())
 
