@@ -20,7 +20,7 @@ from jobs.runtime.reading import Group
 from jobs.runtime.replacing import replaced_ids
 
 if TYPE_CHECKING:
-    from jobs.runtime.group import StagedTable
+    from jobs.runtime.staged import StagedTable
 
 
 def require_accepted(

@@ -10,7 +10,7 @@ import dataclasses
 
 import pytest
 
-from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, TableRole
+from jobs.protocol.manifest import FeedTaken, Image, Manifest, RegionTable, Replaced, Sent, StagedFile, TableRole
 from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
 
 VOCABULARY = {
@@ -18,7 +18,9 @@ VOCABULARY = {
     "kinds": "claim halt published refused resume rewind skip state",
     "roles": "append changes copy overwrite upsert",
     "RegionTable": "adopted columns evolves external history keys name operator options role schema_json",
-    "Manifest": "files images lookups replaced upserts",
+    "Manifest": "feeds files images lookups replaced sent upserts",
+    "FeedTaken": "bad error files rows",
+    "Sent": "error rows",
     "Image": "at files table",
     "Replaced": "files ids",
     "StagedFile": "first_id last_id path rows size",
@@ -30,7 +32,7 @@ VOCABULARY = {
 
 @pytest.mark.seed("R6")
 def test_what_rows_may_say_goes_with_the_format() -> None:
-    values = (Image, Manifest, RegionTable, Replaced, StagedFile, CheckpointRow)
+    values = (FeedTaken, Sent, Image, Manifest, RegionTable, Replaced, StagedFile, CheckpointRow)
     found = {
         "format": FORMAT_VERSION,
         "kinds": " ".join(sorted(RowKind)),
