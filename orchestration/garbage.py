@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from jobs.runtime.collecting import Collected
 
 
+OUTSIDE = "outside of regions"
+"""What `gc` calls the tables of autonomous operators, in the place of a region's name."""
+
+
 def collect_region(workplace: Workplace, region: str, *, dry_run: bool = False) -> dict[str, Any]:
     """Collect a region's garbage under a claim, or only look; a claim is made only where something is there to delete.
 
@@ -35,6 +39,26 @@ def collect_region(workplace: Workplace, region: str, *, dry_run: bool = False) 
         tables = own_tables(workplace.store(region), owner.history)
         found = clear(workplace.store(region), tables, epoch=owner.epoch, horizon=horizon, now=time.time())
     return _told(region, found, dry_run=False, refused=None)
+
+
+def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> dict[str, Any]:
+    """Collect what autonomous operators left behind, of all applications; there is no claim, age decides.
+
+    Returns:
+        as `collect_region`; `region` is `OUTSIDE`.
+    """
+    from jobs.protocol.history import RegionHistory
+    from jobs.runtime.collecting import Collected, clock_fault
+    from resources.garbage import outside_regions
+    from resources.locations import tables_folder
+
+    now, registry = time.time(), existing_registry(workplace)
+    fault = clock_fault(RegionHistory(), here=now, registry=registry.clock() if registry is not None else now)
+    tables = tables_folder(workplace.settings)
+    found = Collected(tables=tuple(garbage for garbage in outside_regions(tables, now=now) if garbage.files))
+    for garbage in found.tables if not dry_run and fault is None else ():
+        (tables / garbage.table).remove(garbage.files)
+    return _told(OUTSIDE, found, dry_run=dry_run, refused=fault)
 
 
 def _find(workplace: Workplace, region: str, history: RegionHistory, below_epoch: int) -> Collected:
