@@ -144,7 +144,7 @@ def test_a_crash_while_a_history_is_cut_loses_nothing(
 @pytest.mark.seed("H30")
 def test_what_is_kept_depends_on_the_horizon_and_not_on_how_long_the_region_runs(fed: Shown) -> None:
     most = 0
-    for number in range(24):
+    for number in range(14):
         fed.write(f"{number:03d}", [f"v{number}"])
         fed.add(f"{number:03d}")
         with fed.owning() as owner:
@@ -152,8 +152,8 @@ def test_what_is_kept_depends_on_the_horizon_and_not_on_how_long_the_region_runs
             maintain_region(owner, horizon=4)
         most = max(most, *(kept(fed, sink) for sink in SINKS))
     assert most == 5, "the horizon, and the overwritten table's rows at its edge"
-    assert len(fed.shown("rows")) == len(fed.shown("files")) == len(fed.values()) == 24
-    assert as_of(fed, "rows", 24) == oracle(fed, "rows", 24)
+    assert len(fed.shown("rows")) == len(fed.shown("files")) == len(fed.values()) == 14
+    assert as_of(fed, "rows", 14) == oracle(fed, "rows", 14)
 
 
 def test_a_sink_that_left_the_code_is_trimmed_too(fed: Shown) -> None:
