@@ -158,6 +158,8 @@ def _rewind_derived(
     if table.role is TableRole.COPY:
         return store.external(table, epoch).rewind_rows(version, to, restored=_restored(history, table, restored))
     visible = store.external(table, epoch) if table.external else store.open(table)
+    if table.name in (row.detail.get("former") or ()) and visible.newest_id() <= to:
+        to = row.sequence_id  # its history may have gone on without it: none of that is to be shown
     images = [Image.from_json(value) for value in row.detail.get("images") or ()]
     paths = [file.path for image in images if image.table == table.history for file in image.files]
     return visible.rewind_upsert(version, to, history, table.keys, table.columns, images=paths)
