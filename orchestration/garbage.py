@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestration.assembly import Workplace, owning
@@ -11,8 +10,11 @@ from orchestration.declared import declared, existing_registry
 
 if TYPE_CHECKING:
     from jobs.protocol.history import RegionHistory
-    from jobs.protocol.manifest import RegionTable
     from jobs.runtime.collecting import Collected
+
+
+OUTSIDE = "outside of regions"
+"""What `gc` calls the tables of autonomous operators, in the place of a region's name."""
 
 
 def collect_region(workplace: Workplace, region: str, *, dry_run: bool = False) -> dict[str, Any]:
@@ -30,18 +32,40 @@ def collect_region(workplace: Workplace, region: str, *, dry_run: bool = False) 
     if dry_run or fault is not None or not (found.files or found.spools):
         return _told(region, found, dry_run=dry_run, refused=fault)
     from jobs.runtime.collecting import clear
+    from jobs.runtime.former import own_tables
 
     horizon = declared(workplace, region).rewind_horizon
     with owning(workplace.owner(region)) as owner:
-        tables = (*owner.history.tables, *owner.history.former)
+        tables = own_tables(workplace.store(region), owner.history)
         found = clear(workplace.store(region), tables, epoch=owner.epoch, horizon=horizon, now=time.time())
     return _told(region, found, dry_run=False, refused=None)
 
 
+def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> dict[str, Any]:
+    """Collect what autonomous operators left behind, of all applications; there is no claim, age decides.
+
+    Returns:
+        as `collect_region`; `region` is `OUTSIDE`.
+    """
+    from jobs.protocol.history import RegionHistory
+    from jobs.runtime.collecting import Collected, clock_fault
+    from resources.garbage import outside_regions
+    from resources.locations import tables_folder
+
+    now, registry = time.time(), existing_registry(workplace)
+    fault = clock_fault(RegionHistory(), here=now, registry=registry.clock() if registry is not None else now)
+    tables = tables_folder(workplace.settings)
+    found = Collected(tables=tuple(garbage for garbage in outside_regions(tables, now=now) if garbage.files))
+    for garbage in found.tables if not dry_run and fault is None else ():
+        (tables / garbage.table).remove(garbage.files)
+    return _told(OUTSIDE, found, dry_run=dry_run, refused=fault)
+
+
 def _find(workplace: Workplace, region: str, history: RegionHistory, below_epoch: int) -> Collected:
     from jobs.runtime.collecting import find_garbage
+    from jobs.runtime.former import own_tables
 
-    tables: Sequence[RegionTable] = (*history.tables, *history.former)
+    tables = own_tables(workplace.store(region), history)
     horizon = declared(workplace, region).rewind_horizon
     return find_garbage(workplace.store(region), tables, below_epoch=below_epoch, horizon=horizon, now=time.time())
 

@@ -85,8 +85,11 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
 
     Raises:
         UsageError: several targets are given, or the region has never run.
-        RewindRefused: the target is no effective committed id within the horizon.
+        RewindRefused: the target is no effective committed id within the horizon, or a sink that earlier code wrote is
+            out of reach.
     """
+    from jobs.runtime.former import former_in_reach
+
     if target.given() > 1:
         raise UsageError("several targets are given", remedy="one of --to, --to-file, --to-time, --by, --to-initial")
     checkpoint = workplace.store(region).checkpoint
@@ -104,6 +107,7 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
     history.check_rewind(to, horizon)
     above = history.triggers_above(to)
     gone, changed = _lost_inputs(workplace, above)
+    tables = (*history.tables, *former_in_reach(workplace.store(region), history))
     return ResetPlan(
         region=region,
         to=to,
@@ -111,7 +115,7 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
         epoch=history.epoch,
         horizon=horizon,
         withdrawn=tuple(history.states.ids.above(to)),
-        rows={table.name: _rows_leaving(workplace, region, table, to) for table in history.tables},
+        rows={table.name: _rows_leaving(workplace, region, history, table, to) for table in tables},
         pending=tuple(row.trigger_uri or "" for row in above),
         gone=gone,
         changed=changed,
@@ -176,7 +180,7 @@ def _lost_inputs(
     return tuple(dict.fromkeys(gone)), tuple(dict.fromkeys(changed))
 
 
-def _rows_leaving(workplace: Workplace, region: str, table: RegionTable, to: int) -> int:
+def _rows_leaving(workplace: Workplace, region: str, history: RegionHistory, table: RegionTable, to: int) -> int:
     """Return how many rows leave a table; of a visible upsert table, how many keys change."""
     import pyarrow.compute as pc
 
@@ -184,6 +188,8 @@ def _rows_leaving(workplace: Workplace, region: str, table: RegionTable, to: int
 
     store = workplace.store(region)
     is_upsert = table.role is TableRole.UPSERT
+    if table.is_derived and (table in history.former or to < history.trimmed.get(table.history or "", INITIAL_ID)):
+        return int(store.open(table).read(["_sequence_id"], pc.field("_sequence_id") > to).num_rows)
     source = store.table(table.history) if table.history else store.open(table)
     if not source.exists():
         return 0

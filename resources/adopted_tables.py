@@ -63,6 +63,10 @@ class AdoptedTable:
         """Say whether there is a Delta table."""
         return delta_commits.is_table(self.folder)
 
+    def is_own(self) -> bool:
+        """Say whether the table is there, and the region has published to it."""
+        return self.exists() and self.txn_version() is not None
+
     def schema_json(self) -> str:
         """Return the schema as Delta writes it, columns of others included."""
         return str(self._open().schema().to_json())

@@ -185,10 +185,13 @@ class DatabaseTable:
             msg = f"{self._where} is written by {others.operator} of region {others.region!r}: ids must not mix"
             raise ForeignTable(msg, remedy="choose another table")
 
-    def breach(self, rows: Iterable[pa.Table]) -> Breach | None:
+    def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
         """Try rows that are not committed yet, in a transaction that is rolled back; free where the table asks nothing.
 
         What cannot be known so: constraints against rows of groups that are committed and not published yet.
+
+        Args:
+            replaced: ids whose rows leave when these come.
 
         Returns:
             the first row that is refused, None if none is.
@@ -198,6 +201,7 @@ class DatabaseTable:
             asks = has_terms(sa.inspect(connection), self._table, [index.name or "" for index in self._indexes()])
         if asks:
             with self._answering(), self._engine.connect() as connection, connection.begin() as transaction:
+                database_writes.withdraw(connection, self._table, replaced)
                 refused = database_writes.first_refused(connection, self._table, rows, self._described.keys)
                 transaction.rollback()
         elif self._engine.dialect.name == "postgresql":
@@ -210,19 +214,27 @@ class DatabaseTable:
 
     # --- committing ------------------------------------------------------------------------------------------------
 
-    def copy(self, version: int, ids: Collection[int], rows: Iterable[pa.Table]) -> Published:
+    def copy(
+        self, version: int, ids: Collection[int], rows: Iterable[pa.Table], *, replaced: Collection[int] = ()
+    ) -> Published:
         """Insert the rows of a group.
 
         Args:
             version: of the checkpoint row that is published.
             ids: of the group.
             rows: with the sink's columns.
+            replaced: ids whose rows leave in the same transaction, since their files are in the group again.
 
         Raises:
             TableRefused: the table does not take them.
             SplitBrain: the sink's row of `drainmark_applied` is gone.
         """
-        return self._commit("publish", version, lambda given: database_writes.insert(given, self._table, rows))
+
+        def act(connection: sa.Connection) -> None:
+            database_writes.withdraw(connection, self._table, replaced)
+            database_writes.insert(connection, self._table, rows)
+
+        return self._commit("publish", version, act)
 
     def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
         """Bring the table up to date: `rows` replace the rows of their keys, or are added.
@@ -238,9 +250,18 @@ class DatabaseTable:
         require_unique(rows, keys, self._where)
         return self._commit("publish", version, lambda given: database_writes.merge(given, self._table, rows, keys))
 
-    def rewind_rows(self, version: int, to: int) -> Published:
-        """Delete the rows of ids above `to`."""
-        return self._commit("rewind_table", version, lambda given: self._delete_above(given, to))
+    def rewind_rows(self, version: int, to: int, *, restored: Iterable[pa.Table] = ()) -> Published:
+        """Delete the rows of ids above `to`.
+
+        Args:
+            restored: rows that come back, since what replaced them is taken back.
+        """
+
+        def act(connection: sa.Connection) -> None:
+            self._delete_above(connection, to)
+            database_writes.insert(connection, self._table, restored)
+
+        return self._commit("rewind_table", version, act)
 
     def rewind_upsert(
         self,

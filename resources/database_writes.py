@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -18,6 +18,7 @@ BATCH_ROWS = 10_000
 """Rows that are Python objects at a time."""
 
 _GIVEN = "drainmark_given"
+_IDS = 500
 
 
 def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table]) -> None:
@@ -28,6 +29,13 @@ def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table])
             _copy(connection, table, batch)
         else:
             connection.execute(table.insert(), batch.to_pylist())
+
+
+def withdraw(connection: sa.Connection, table: sa.Table, ids: Collection[int]) -> None:
+    """Delete the rows of some ids; fewer at a time than a statement may have parameters."""
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), _IDS):
+        connection.execute(table.delete().where(table.c[SEQUENCE_ID].in_(ordered[start : start + _IDS])))
 
 
 def merge(connection: sa.Connection, table: sa.Table, rows: pa.Table, keys: Sequence[str]) -> None:

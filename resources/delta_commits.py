@@ -248,15 +248,20 @@ def require_own(table: Any, folder: Folder, region: str) -> None:
     Raises:
         ForeignTable: it is missing, or another region's.
     """
-    mark = table.metadata().description
-    if mark == app_id(region):
+    if is_own(table, region):
         return
+    mark = table.metadata().description
     maker = f"region {mark.partition('/')[2]}" if (mark or "").startswith(app_id("")) else "somebody else"
     msg = f"the table {folder} was made by {maker}, not by region {region}"
     remedy = "choose another table name, or move that table away"
     if maker == "somebody else":
         remedy = f"adopt it (adopt=True on the sink), {remedy}"
     raise ForeignTable(msg, remedy=remedy, table=folder.uri)
+
+
+def is_own(table: Any, region: str) -> bool:
+    """Say whether a table has the mark of a region."""
+    return bool(table.metadata().description == app_id(region))
 
 
 def _refuse_foreign_files(folder: Folder) -> None:

@@ -58,6 +58,10 @@ class ManagedTable:
         """Say whether there is a Delta table, anyone's."""
         return delta_commits.is_table(self.folder)
 
+    def is_own(self) -> bool:
+        """Say whether there is a table that this region made."""
+        return self.exists() and delta_commits.is_own(self._open(), self.region)
+
     def schema_json(self) -> str:
         """Return the schema as Spark and Delta write it."""
         return str(self._open().schema().to_json())

@@ -168,19 +168,22 @@ class FileTable:
             self._place.begin(self._note(0))
             self._require_mine(self._noted())
 
-    def breach(self, rows: Iterable[pa.Table]) -> Breach | None:
+    def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
         """Return None: files take any row of their columns."""
         return None
 
     # --- committing ------------------------------------------------------------------------------------------------
 
-    def copy(self, version: int, ids: Collection[int], rows: Iterable[pa.Table]) -> Published:
+    def copy(
+        self, version: int, ids: Collection[int], rows: Iterable[pa.Table], *, replaced: Collection[int] = ()
+    ) -> Published:
         """Bring in a file for each id of a group.
 
         Args:
             version: of the checkpoint row that is published.
             ids: of the group.
             rows: with the sink's columns.
+            replaced: none: `replacing.require_replaceable` says why.
 
         Raises:
             Fenced: a later owner works here.
@@ -201,8 +204,12 @@ class FileTable:
         """Not for files."""
         raise NotImplementedError
 
-    def rewind_rows(self, version: int, to: int) -> Published:
-        """Delete the files of ids above `to`; those above the rewind's own are of later owners."""
+    def rewind_rows(self, version: int, to: int, *, restored: Iterable[pa.Table] = ()) -> Published:
+        """Delete the files of ids above `to`; those above the rewind's own are of later owners.
+
+        Args:
+            restored: none, as nothing is ever replaced.
+        """
         own = split_txn_version(version)[1]
 
         def find() -> list[str]:

@@ -6,16 +6,19 @@ table), and while a checkpoint row names it that somebody may go back to.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from jobs.protocol.ids import app_id
 from resources import delta_commits
 from resources.locations import Entry, Folder
 from resources.log_keeping import KEPT_SECONDS, removed_since
 from resources.staging import STAGING_FOLDER
 
+_APPLICATION = re.compile(re.escape(app_id("")) + "[^/]+")
 _MERGED_SECONDS = 3600  # a merge writes beside the log and commits within seconds
 
 
@@ -49,6 +52,49 @@ def garbage_of(folder: Folder, name: str, *, named: Set[str], below_epoch: int, 
     dead = [*_staged(folder, kept, below_epoch), *_merged(folder, kept, now - _MERGED_SECONDS)]
     files = tuple(sorted(entry.path for entry in dead))
     return Garbage(table=name, files=files, size=sum(entry.size for entry in dead))
+
+
+def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
+    """Find the files of autonomous operators that can go; see `AutonomousTable`.
+
+    They stage under epoch 0, which no region has, and no row names what they stage: batches that failed, and changes
+    that were staged for a merge alone, are known by their age. Nothing is in the making for a day, and a commit looks
+    for its files first. Beside the log of an application's own table lies what merges replaced.
+
+    Args:
+        tables: the folder of `lake/` and `state/`.
+        now: seconds since 1970.
+    """
+    for name in (name for kind in ("lake", "state") for name in _tables_below(tables, kind)):
+        folder = tables / name
+        dead = [entry for entry in _of_no_epoch(folder) if entry.modified < now - KEPT_SECONDS]
+        if delta_commits.is_table(folder):
+            table = delta_commits.open_table(folder)
+            is_autonomous = _APPLICATION.fullmatch(table.metadata().description or "") is not None
+            if not dead and not is_autonomous:
+                continue
+            kept = delta_commits.live_paths(table) | removed_since(folder, now - KEPT_SECONDS)
+            dead = [entry for entry in dead if entry.path not in kept]
+            dead += _merged(folder, kept, now - _MERGED_SECONDS) if is_autonomous else ()
+        files = tuple(sorted(entry.path for entry in dead))
+        yield Garbage(table=name, files=files, size=sum(entry.size for entry in dead))
+
+
+def _tables_below(tables: Folder, path: str) -> Iterator[str]:
+    """Yield the folders at any depth that are tables, or are staged into."""
+    names = list(tables.names(path))
+    if STAGING_FOLDER in names or delta_commits.LOG in names:
+        yield path
+        return
+    for name in names:
+        if not name.startswith(("_", ".")):
+            yield from _tables_below(tables, f"{path}/{name}")
+
+
+def _of_no_epoch(folder: Folder) -> Iterator[Entry]:
+    for attempt in folder.names(STAGING_FOLDER):
+        if attempt.startswith("0-"):
+            yield from folder.everything(f"{STAGING_FOLDER}/{attempt}")
 
 
 def _staged(folder: Folder, kept: Set[str], below_epoch: int) -> Iterator[Entry]:

@@ -41,7 +41,8 @@ def read_at(region: str, table: str, *, at: int | None = None, home: str | None 
     Returns:
         append tables: the rows with `_sequence_id` up to `at`, in id order; upsert tables: the last row of each key
         up to `at`, in the order of the keys; overwrite tables: the rows of the last id up to `at` that has any. What a
-        sink outside Delta shows is read from its history.
+        sink outside Delta shows is read from its history; of an append sink, rows of ids behind the rewind horizon are
+        read where they are shown.
 
     Raises:
         UnknownName: no such region or table.
@@ -81,6 +82,8 @@ class RegionReader:
         if wanted.role is TableRole.OVERWRITE:
             return _newest_rows(self.store, self.history, wanted, number)
         rows = _rows(self.store, self.history, wanted.history or wanted.name, number)
+        if wanted.role is TableRole.COPY:
+            rows = _with_trimmed(self.store, self.history, wanted, rows, number)
         if wanted.role is TableRole.UPSERT:
             from jobs.state.keyed_rows import last_per_key
 
@@ -215,10 +218,34 @@ def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> 
     return pa.concat_tables(parts)
 
 
+def _with_trimmed(
+    store: DirectoryStore, history: RegionHistory, wanted: RegionTable, rows: pa.Table, at: int
+) -> pa.Table:
+    """Return rows of a history together with those that it was trimmed of, which the sink outside Delta shows.
+
+    The edge is read after the rows: it is noted before any of them go.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from resources.keyed_merges import of_ids
+
+    edge = store.checkpoint.history().trimmed.get(wanted.history or "", INITIAL_ID)
+    if edge <= INITIAL_ID:
+        return rows
+    withdrawn = of_ids(history.replaced)  # gone outside: where they count, `rows` has them
+    older = store.external(wanted).read(rows.column_names, (pc.field(_SEQUENCE_ID) <= min(at, edge)) & ~withdrawn)
+    return pa.concat_tables([older.cast(rows.schema), rows.filter((pc.field(_SEQUENCE_ID) > edge) | withdrawn)])
+
+
 def _newest_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
     """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
     from jobs.runtime.publishing import newest_rows
 
+    edge = history.trimmed.get(wanted.history or "", INITIAL_ID)
+    if INITIAL_ID < at < edge:
+        msg = f"the state {at} of {wanted.name!r} is out of reach: the rows before {edge} are no longer kept"
+        raise RewindRefused(msg, remedy=f"{edge} or a later id", nearest=edge)
     table = store.table(wanted.history or "")
     files = {file.path: file for file in (*table.live_files(), *_unpublished_files(history, wanted.history or ""))}
     found = newest_rows(table, list(files.values()), at)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from jobs.errors import SchemaMismatch, UsageError
+from jobs.errors import ForeignTable, SchemaMismatch, UsageError
 from jobs.failpoints import reach
 from jobs.protocol.manifest import RegionTable, StagedFile
 from jobs.runtime.ports import Engine, External
@@ -89,6 +89,20 @@ class DirectoryStore:
         """Return a table that is written outside of the region; its application owns it."""
         application = self.region.partition("/")[0]
         return AutonomousTable(self.tables / name, application, faults=reach_step)
+
+    def is_own(self, table: RegionTable) -> bool:
+        """Say whether a table is there, and the region's: not deleted since, nor given to somebody else.
+
+        Raises:
+            UsageError, StoreUnavailable: a sink outside Delta cannot be asked.
+        """
+        if not table.external:
+            return self.adopted(table.name).is_own() if table.adopted else self.table(table.name).is_own()
+        try:
+            self.external(table).examine(table.schema_json)
+        except ForeignTable:
+            return False
+        return self.external(table).exists()
 
     def create(self, table: RegionTable) -> None:
         """Create a managed table, adopt an adopted one, prepare a sink outside; one that is as it should be stays so.

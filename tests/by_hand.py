@@ -100,13 +100,14 @@ class HandFed:
         found = [(v, m.sequence_id) for m in members for v in Path(m.trigger.uri).read_text().splitlines()]
         rows = pa.Table.from_pylist([{"value": v, "_sequence_id": n} for v, n in found], schema=_ARROW)
         staged = {}
-        for table in self.tables:
+        for table in (table for table in self.tables if not table.is_derived):
             area = self.workplace.store(self.region).staging(table.name, group.epoch, group.attempt)
             staged[table.name] = StagedTable(files=area.write(rows, "rows"), rows=rows, frame=None)  # type: ignore[arg-type]
         counts = {m.sequence_id: sum(n == m.sequence_id for _, n in found) for m in members}
         return StagedGroup(
-            group=group, rows_in=counts, tables=staged, lookups={}, process_seconds=0.25, drain_seconds=0.25
-        )
+            group=group, rows_in=counts, tables=staged, lookups={}, process_seconds=0.25, drain_seconds=0.25,
+            upserts=tuple(table.name for table in self.tables if table.is_derived),
+        )  # fmt: skip
 
     def next(self, count: int) -> Sequence[Trigger]:
         """Return what the next group of at most so many takes."""
@@ -154,7 +155,6 @@ class Counting(HandFed):
         """Stage each value once an id in the history; nothing for the visible table, which is merged."""
         staged = super().group(count)
         tables = dict(staged.tables)
-        tables.pop("lake/last")
         whole = tables.pop("state/by_hand/last").rows
         assert whole is not None
         once = whole.group_by(["value", "_sequence_id"]).aggregate([])
@@ -163,3 +163,43 @@ class Counting(HandFed):
         tables["state/by_hand/last"] = StagedTable(files=files, rows=once, frame=None)  # type: ignore[arg-type]
         return StagedGroup(group=staged.group, rows_in=staged.rows_in, tables=tables, lookups={},
                            process_seconds=0.0, drain_seconds=0.0, upserts=("lake/last",))  # fmt: skip
+
+
+@dataclass
+class Shown(HandFed):
+    """Beside the append table, sinks without keys that keep a history: in a database, in files, overwritten.
+
+    Attributes:
+        sinks: which of them are declared.
+    """
+
+    sinks: tuple[str, ...] = ("rows", "files", "newest")
+
+    @property
+    def tables(self) -> tuple[RegionTable, ...]:
+        return (*super().tables, *(table for sink in self.sinks for table in self.of(sink)))
+
+    def of(self, sink: str) -> tuple[RegionTable, RegionTable]:
+        """Return the history of a sink, and what it shows."""
+        name, role, external, options = _SHOWN[sink]
+        history = RegionTable(
+            name=f"state/by_hand/{sink}", role=TableRole.APPEND, operator=sink, schema_json=SCHEMA_JSON
+        )
+        shown = RegionTable(
+            name=name, role=role, operator=sink, schema_json=SCHEMA_JSON, history=history.name,
+            columns=("value", "_sequence_id"), external=external, options=options,
+        )  # fmt: skip
+        return history, shown
+
+    def shown(self, sink: str) -> list[tuple[int, str]]:
+        """Return what a sink shows as sorted (id, value)."""
+        found = self.workplace.store(self.region).open(self.of(sink)[1]).read().to_pylist()
+        return sorted((row["_sequence_id"], row["value"]) for row in found)
+
+
+_FILES = {"path": "{home}/out", "format": "json", "layout": "file", "name": "part-{sequence_id}"}
+_SHOWN: dict[str, tuple[str, TableRole, str, dict[str, str]]] = {
+    "rows": ("database/shop/rows", TableRole.COPY, "database", {"database": "shop", "table": "rows"}),
+    "files": ("files/home/out", TableRole.COPY, "file", _FILES),
+    "newest": ("lake/newest", TableRole.OVERWRITE, "", {}),
+}

@@ -22,7 +22,8 @@ class DeltaOverwrite:
     for the sink leaves the table as it is. Each publish is one commit, so that readers see the rows of one trigger and
     never none or a mixture; a group of many triggers is one commit, with the rows of its last.
 
-    The rows of earlier triggers are kept in the sink's history: `dm.read(at=N)` and a rewind have them.
+    The rows of earlier triggers are kept in the sink's history, as far as the rewind horizon reaches: `dm.read(at=N)`
+    and a rewind have them. `backfill --again` is refused: which rows are the newest is not a matter of one file.
 
     Attributes:
         table: name below the lake.

@@ -37,7 +37,8 @@ class FileSink:
 
     A file appears whole, under its own name, after its id is committed, and is never changed. A rewind to N deletes the
     files of ids above N; since ids are never used again, a name means the same rows for ever. An id without rows has no
-    file, unless `empty` asks for one.
+    file, unless `empty` asks for one. `backfill --again` is refused, for that reason: a rewind to before it would have
+    to bring a file back that was deleted, and whoever comes late with the deletion would take it away.
 
     How late-comers are kept out: each owner writes aside, in a folder of its own below `_drainmark/`, and renames from
     there. The next owner renames the folders of earlier ones away before it does anything else, so what a process that

@@ -34,6 +34,7 @@ def digest_of(history: RegionHistory) -> str:
         "skips": sorted(history.skips),
         "images": {table: list(numbers) for table, numbers in history.images.items()},
         "dropped": dict(history.dropped),
+        "trimmed": dict(history.trimmed),
         "gone": list(history.gone.left(history.states.rows).runs()),
         "attempts": history.attempts,
         "halt": _row_to_json(history.halt),
@@ -70,6 +71,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         skips=frozenset(value["skips"]),
         images={table: tuple(numbers) for table, numbers in value["images"].items()},
         dropped=value["dropped"],
+        trimmed=value.get("trimmed", {}),  # digests of before format 4 have none
         gone=Withdrawn(Ids((first, last) for first, last in value["gone"])),
         attempts=value["attempts"],
         halt=_row_from_json(value["halt"]),

@@ -15,7 +15,7 @@ from typing import Any
 from jobs.errors import RewindRefused
 from jobs.protocol.generations import Generations, begun, rewound
 from jobs.protocol.ids import INITIAL_ID
-from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, TableRole
+from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.states import States
 from jobs.protocol.totals import Totals
@@ -54,6 +54,7 @@ class RegionHistory:
         skips: which of them are skips, by id.
         images: by name of a CHANGES table, the effective ids whose groups wrote its state whole, oldest first.
         dropped: by name of a CHANGES table, the id up to which its changes were dropped: an image has them (H29).
+        trimmed: by name of a history of rows, the id up to which rows may be gone; nothing stands in for them.
         gone: what rewinds withdrew; see `withdrawn`.
         attempts: unclean claims since the last state, resume or rewind (E14, E18).
         halt: the halt row in force.
@@ -76,6 +77,7 @@ class RegionHistory:
     skips: frozenset[int] = frozenset()
     images: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    trimmed: Mapping[str, int] = dataclasses.field(default_factory=dict)
     gone: Withdrawn = dataclasses.field(default_factory=Withdrawn)
     attempts: int = 0
     halt: CheckpointRow | None = None
@@ -117,12 +119,6 @@ class RegionHistory:
         if not open_groups:
             return self.committed_id
         return self.states.ids.at_most(min(open_groups) - 1) or INITIAL_ID
-
-    @property
-    def retired(self) -> tuple[RegionTable, ...]:
-        """Return the tables of states that were dropped, which a rewind has to reach as well."""
-        changes = (table for table in self.former if table.role is TableRole.CHANGES)
-        return tuple(table for table in changes if table.operator in self.generations)
 
     @property
     def is_rewinding(self) -> bool:
@@ -210,7 +206,7 @@ class RegionHistory:
         Args:
             horizon: number of ids (design.md §3.4).
         """
-        return max(INITIAL_ID, self.committed_id - horizon, *self.dropped.values())
+        return max(INITIAL_ID, self.committed_id - horizon, *self.dropped.values(), *self.trimmed.values())
 
     def check_rewind(self, to: int, horizon: int) -> None:
         """Refuse a target that is no effective committed id within the horizon, nor 0, whatever the horizon (H4).
@@ -340,8 +336,8 @@ class _Fold:
             self.facts["last_outcome"] = Outcome(outcome)
         if row.detail.get("error"):
             self.facts["last_error"] = row.detail["error"]
-        if row.detail.get("dropped"):
-            self.facts["dropped"] = {**self.facts["dropped"], **row.detail["dropped"]}
+        for gone in ("dropped", "trimmed"):
+            self.facts[gone] = {**self.facts[gone], **row.detail.get(gone, {})}
 
     def _timed(self, last: int, seconds: float) -> None:
         """A commit cannot hold its own duration: the next one brings it."""
@@ -365,7 +361,7 @@ class _Fold:
         }
         self.facts["generations"] = rewound(self.facts["generations"], to)
         if to == INITIAL_ID:  # nothing is left that could lack changes
-            self.facts["dropped"] = {}
+            self.facts.update(dropped={}, trimmed={})
         replaced: Mapping[int, Replacement] = self.facts["replaced"]
         self.facts["replaced"] = {old: found for old, found in replaced.items() if old <= to and found.by <= to}
         self.facts["rewinds"] = (*self.facts["rewinds"], (row.recorded_at.timestamp(), to))

@@ -8,14 +8,16 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | | | run: `operators` (fingerprint by name), `dropped_states` (label of the state that begins, by operator) |
 | state | the state's id | on the last id of a group: `manifest`; where there are some: `rows_quarantined`, `reason` |
 | published | last committed id | `versions`, `through`, `outcome`, `error`, and durations (below) |
-| rewind | the rewind's own id r | `to`, `tables`, `restored`: rows that come back (`Replaced`), `images` |
+| rewind | the rewind's own id r | `to`, `tables`, `former`: names of those that the code has no more, `restored`: |
+| | | rows that come back (`Replaced`), `images` |
 | halt | last committed id | `reason`, `trigger`, `operator`, `error` |
 | resume | last committed id | `reason` |
 | skip | the id given to the skipped trigger | `reason` |
 | refused | last committed id | `reason` |
 
 `through`: published up to here. `dropped`: by CHANGES table, the id up to which changes may be gone (format 3); the
-`images` of a rewind stand in for them. `commit_seconds`, `publish_seconds`: by last id of a group, since the last such
+`images` of a rewind stand in for them. `trimmed`: by history of rows, the id up to which rows may be gone (format 4).
+`commit_seconds`, `publish_seconds`: by last id of a group, since the last such
 row.
 `resets`: those that ended since then, each with `to` (the id returned to) and `seconds`.
 """
@@ -28,7 +30,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Raised when an older Drainmark could not read the table rightly any more."""
 
 

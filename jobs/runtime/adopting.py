@@ -17,6 +17,7 @@ from jobs.regions.plan import RegionPlan
 from jobs.runtime.frames import failure_of
 from jobs.runtime.ports import Breach, Outside
 from jobs.runtime.reading import Group
+from jobs.runtime.replacing import replaced_ids
 
 if TYPE_CHECKING:
     from jobs.runtime.staged import StagedTable
@@ -38,7 +39,7 @@ def require_accepted(
         operator = region.operator(table.operator)
         try:
             rows = staged[table.history or table.name]
-            breach = _breach_outside(table, rows, outside) if table.external else _breach(table, rows, outside)
+            breach = _breach_outside(table, rows, group, outside) if table.external else _breach(table, rows, outside)
         except DrainmarkError:
             raise
         except Exception as error:
@@ -57,13 +58,14 @@ def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach
     return outside.store.adopted(table.name).breach(visible)
 
 
-def _breach_outside(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach | None:
+def _breach_outside(table: RegionTable, staged: StagedTable, group: Group, outside: Outside) -> Breach | None:
     """Ask a sink outside Delta, which needs no Spark."""
-    columns = list(table.columns)
+    columns, target = list(table.columns), outside.store.external(table)
+    replaced = replaced_ids(outside.store, group)
     if staged.rows is not None:
-        return outside.store.external(table).breach([staged.rows.select(columns)])
+        return target.breach([staged.rows.select(columns)], replaced=replaced)
     files = sorted(staged.files, key=lambda file: (file.first_id or 0, file.path))
-    return outside.store.external(table).breach(outside.store.table(table.history or "").read_each(files, columns))
+    return target.breach(outside.store.table(table.history or "").read_each(files, columns), replaced=replaced)
 
 
 def _violation(breach: Breach, table: RegionTable, operator: Operator, group: Group) -> ConstraintViolated:

@@ -14,6 +14,7 @@ from typing import Any
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import RegionTable
 from jobs.protocol.retention import files_in_reach, first_id_in_reach
+from jobs.runtime.former import own_tables
 from jobs.runtime.ports import Garbage, Outside, RegionStore
 
 EVERY_SECONDS = 3600.0
@@ -98,7 +99,7 @@ def collect(outside: Outside, history: RegionHistory, *, horizon: int) -> dict[s
     fault = clock_fault(history, here=outside.clock(), registry=outside.registry.clock())
     if fault is not None:
         return {"refused": fault}
-    tables = (*history.tables, *history.former)
+    tables = own_tables(outside.store, history)
     found = clear(outside.store, tables, epoch=history.epoch, horizon=horizon, now=outside.clock())
     return {"files": found.files, "bytes": found.size, "spools": len(found.spools)}
 

@@ -13,7 +13,9 @@ from jobs.errors import RewindRefused
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.manifest import Image, RegionTable, TableRole
+from jobs.protocol.rows import CheckpointRow
 from jobs.runtime.ports import RegionStore
+from jobs.runtime.trimming import trimming
 
 if TYPE_CHECKING:
     from jobs.runtime.owner import RegionOwner
@@ -23,7 +25,7 @@ EVERY_GROUPS = 20
 
 
 def maintain_region(owner: RegionOwner, *, horizon: int) -> int:
-    """Drop changes that no rewind needs, compact tables, and let go of what the owner remembers of old states.
+    """Drop what no rewind needs of states and histories, compact tables, and let go of what the owner remembers.
 
     Args:
         horizon: number of ids that a rewind may go back.
@@ -41,11 +43,30 @@ def maintain_region(owner: RegionOwner, *, horizon: int) -> int:
 
 
 def drop_changes(owner: RegionOwner, oldest: int) -> None:
-    """Drop the changes of each state up to its newest image that is not above an id (H29).
+    """Drop what stands behind the rewind horizon: changes of states, and rows in the histories of sinks.
 
-    That they are gone is committed first: from then on no rewind goes back behind that image, whatever horizon is
-    asked for. A crash in between leaves changes that the next step drops.
+    Changes go up to the newest image that is not above an id (H29); rows go as `trimming` says. That they are gone is
+    committed first: from then on no rewind goes back behind that, whatever horizon is asked for. A crash in between
+    leaves what the next step drops.
+
+    Args:
+        oldest: id that a rewind may go back to.
     """
+    store = owner.outside.store
+    dropped = _superseded(owner, oldest)
+    cuts = trimming(store, owner.history, min([oldest, *(_before(row) for row in owner.behind)]))
+    if not dropped and not cuts:
+        return
+    edges = {name: cut.edge for name, cut in cuts.items()}
+    owner.note_published(dropped=dropped or None, trimmed=edges or None)
+    for name, through in {**dropped, **{name: cut.through for name, cut in cuts.items()}}.items():
+        version = store.table(name).txn_version()
+        if version is not None:
+            store.table(name).drop(version, through)
+
+
+def _superseded(owner: RegionOwner, oldest: int) -> dict[str, int]:
+    """Return, by table, the ids of the images up to which changes can go."""
     store, found = owner.outside.store, {}
     for table in owner.history.tables:
         image = owner.history.image_of(table.name, oldest) if table.role is TableRole.CHANGES else None
@@ -53,13 +74,12 @@ def drop_changes(owner: RegionOwner, oldest: int) -> None:
             continue
         if store.table(table.name).holds(image.files):
             found[table.name] = image.at
-    if not found:
-        return
-    owner.note_published(dropped=found)
-    for name, through in found.items():
-        version = store.table(name).txn_version()
-        if version is not None:
-            store.table(name).drop(version, through)
+    return found
+
+
+def _before(row: CheckpointRow) -> int:
+    """Return the id before those of a group."""
+    return (row.group_first if row.group_first is not None else row.sequence_id) - 1
 
 
 def images_for(store: RegionStore, history: RegionHistory, to: int) -> list[Image]:

@@ -24,6 +24,7 @@ from jobs.protocol.triggers import Trigger, kind_of
 from jobs.runtime.claiming import NO_CODE, Code, ready
 from jobs.runtime.descriptions import halted_error, trigger_columns
 from jobs.runtime.durations import Durations
+from jobs.runtime.former import former_in_reach
 from jobs.runtime.maintaining import collect_orphans, images_for
 from jobs.runtime.ports import Outside
 from jobs.runtime.publishing import publish_group, rewind_tables
@@ -223,14 +224,16 @@ class RegionOwner:
             how many triggers became pending again.
 
         Raises:
-            RewindRefused: see `RegionHistory.check_rewind` and `images_for`; nothing was changed.
+            RewindRefused: see `RegionHistory.check_rewind`, `images_for`, `former_in_reach`; nothing was changed.
         """
         self.history.check_rewind(to, horizon)
         images = images_for(self.outside.store, self.history, to)
+        former = former_in_reach(self.outside.store, self.history)
         number = self.outside.registry.take_ids(self.region, self.epoch, 1)
         row = self._row(
             RowKind.REWIND, number, to=to,
-            tables=[table.to_json() for table in (*self.history.tables, *self.history.retired)],
+            tables=[table.to_json() for table in (*self.history.tables, *former)],
+            former=[table.name for table in former] or None,
             restored=[replaced.to_json() for replaced in self.history.replaced_after(to)] or None,
             images=[image.to_json() for image in images] or None,
         )  # fmt: skip

@@ -8,7 +8,7 @@ version beside its rows, and is brought up and taken back like a visible table: 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jobs.graph.operator import SEQUENCE_ID
@@ -17,6 +17,7 @@ from jobs.protocol.ids import txn_version
 from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, TableRole
 from jobs.protocol.rows import CheckpointRow
 from jobs.runtime.ports import Published, RegionStore, RowsTable
+from jobs.runtime.replacing import rows_of
 from jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def publish_group(
     derived = [by_name[name] for name in manifest.upserts]
     versions = {name: _publish(store, by_name[name], manifest, version, epoch) for name in touched}
     for table in derived:
-        if manifest.files.get(table.history or "") or table.options.get("every_id"):
+        name = table.history or ""
+        if manifest.files.get(name) or replaced.get(name) or table.options.get("every_id"):
             versions[table.name] = _bring_up(store, table, manifest, row, epoch)
     return versions
 
@@ -76,7 +78,9 @@ def _bring_up(
     ordered = sorted(files, key=lambda file: (file.first_id or 0, file.path))
     found = history.read_each(ordered, list(table.columns))
     first = row.group_first if row.group_first is not None else row.sequence_id
-    return store.external(table, epoch).copy(version, range(first, row.sequence_id + 1), found).delta_version
+    ids = range(first, row.sequence_id + 1)
+    replaced = manifest.replaced.ids if manifest.replaced else {}
+    return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
 
 
 def _staged_rows(history: RowsTable, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
@@ -111,7 +115,8 @@ def newest_rows(history: RowsTable, files: Sequence[StagedFile], to: int | None 
 def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[str, int]:
     """Take every table of a region back to the id that a rewind row names, by one commit each.
 
-    Visible tables come first, while their histories still hold what leaves (H5).
+    Visible tables come first, while their histories still hold what leaves (H5). Those that the code has no more are
+    passed over once they are gone.
 
     Args:
         epoch: of the owner who does it; rewritten files are staged under it.
@@ -122,12 +127,13 @@ def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[st
     to, version = int(row.detail["to"]), txn_version(row.epoch, row.sequence_id)
     tables = [RegionTable.from_json(value) for value in row.detail["tables"]]
     restored = [Replaced.from_json(value) for value in row.detail.get("restored") or ()]
-    images = [Image.from_json(value) for value in row.detail.get("images") or ()]
+    former = frozenset(row.detail.get("former") or ())
     versions = {}
     for table in sorted(tables, key=lambda table: not table.is_derived):
+        if table.name in former and not store.is_own(table):
+            continue
         if table.is_derived:
-            paths = [file.path for image in images if image.table == table.history for file in image.files]
-            done = _rewind_derived(store, table, row, paths, epoch)
+            done = _rewind_derived(store, table, row, restored, epoch)
         else:
             target = store.open(table)
             back = [(part.ids, part.files[table.name]) for part in restored if part.files.get(table.name)]
@@ -141,7 +147,7 @@ def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[st
 
 
 def _rewind_derived(
-    store: RegionStore, table: RegionTable, row: CheckpointRow, images: Sequence[str], epoch: int
+    store: RegionStore, table: RegionTable, row: CheckpointRow, restored: Sequence[Replaced], epoch: int
 ) -> Published:
     """Take a visible table or a sink outside Delta back, by what its history still holds."""
     to, version = int(row.detail["to"]), txn_version(row.epoch, row.sequence_id)
@@ -150,6 +156,18 @@ def _rewind_derived(
         target, staging = store.overwritten(table.name), store.staging(table.name, epoch, uuid.uuid4().hex)
         return target.rewind_overwrite(version, to, lambda: newest_rows(history, history.live_files(), to), staging)
     if table.role is TableRole.COPY:
-        return store.external(table, epoch).rewind_rows(version, to)
+        return store.external(table, epoch).rewind_rows(version, to, restored=_restored(history, table, restored))
     visible = store.external(table, epoch) if table.external else store.open(table)
-    return visible.rewind_upsert(version, to, history, table.keys, table.columns, images=images)
+    if table.name in (row.detail.get("former") or ()) and visible.newest_id() <= to:
+        to = row.sequence_id  # its history may have gone on without it: none of that is to be shown
+    images = [Image.from_json(value) for value in row.detail.get("images") or ()]
+    paths = [file.path for image in images if image.table == table.history for file in image.files]
+    return visible.rewind_upsert(version, to, history, table.keys, table.columns, images=paths)
+
+
+def _restored(history: RowsTable, table: RegionTable, restored: Sequence[Replaced]) -> Iterator[pa.Table]:
+    """Yield the rows that come back to a sink outside Delta, since what replaced them is taken back."""
+    for part in restored:
+        rows = rows_of(history, part.files.get(table.history or "", ()), part.ids)
+        if rows is not None:
+            yield rows.select(list(table.columns))

@@ -84,7 +84,7 @@ class Quarantine:
 def put_aside(
     quarantine: Quarantine, operator: Operator, rows: Sequence[Mapping[str, Any]], group: Group, *, halts: bool
 ) -> None:
-    """Keep the rows that an operator could not make sense of.
+    """Keep the rows that an operator could not make sense of (`Result.bad`); see `QuarantineSink` for the other way.
 
     Args:
         rows: `_sequence_id`, `position`, `raw`, `reason`.

@@ -1,4 +1,8 @@
-"""Rows that operators put into quarantine: numbered as in their file, staged beside those that cannot be read (I11)."""
+"""Rows that authors put into quarantine: numbered as in their file, staged beside those that cannot be read (I11).
+
+What an operator itself cannot make sense of (`Result.bad`) goes another way, since it may halt the region: see
+`jobs.operators.quarantine.QuarantineSink`, and `quarantining.put_aside`.
+"""
 
 from __future__ import annotations
 

@@ -21,9 +21,12 @@ def gc(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Delete staged files of dead attempts, and what compactions and rewinds took out of tables over a day ago."""
+    """Delete staged files of dead attempts, and what compactions and rewinds took out of tables over a day ago.
+
+    Without REGION also what autonomous operators staged over a day ago and no table shows.
+    """
     from orchestration.assembly import find_region
-    from orchestration.garbage import collect_region
+    from orchestration.garbage import collect_outside_regions, collect_region
 
     place = workplace(home)
     regions = [find_region(region, workplace=place)] if region is not None else place.known_regions()
@@ -34,6 +37,9 @@ def gc(
             done.append(collect_region(place, name, dry_run=dry_run))
         except DrainmarkError as error:  # the others have their turn all the same
             failed.append(error)
+    outside = collect_outside_regions(place, dry_run=dry_run) if region is None else None
+    if outside is not None and outside["files"]:
+        done.append(outside)
     if as_json:
         output.emit(done)
     else:

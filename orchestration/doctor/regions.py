@@ -111,7 +111,8 @@ def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Findi
         target = store.open(table)
         if not target.exists():
             return fail("outside", f"{region}: {table.name} is gone", "restore it from a backup")
-        found, wanted = target.delta_version(), store.table(table.history or "").newest_id()
+        name = table.history or ""
+        found, wanted = target.delta_version(), max(store.table(name).newest_id(), history.trimmed.get(name, 0))
         if found < wanted and not history.unpublished:
             message = f"{region}: {table.name} is at id {found}, its history at {wanted}: was a backup restored?"
             return fail("outside", message, f"drainmark reset {region} --to {history.state_at_most(found) or 0}")

@@ -132,6 +132,24 @@ def test_rows_arrive_once_and_leave_with_a_rewind(database: Database) -> None:
     assert database.orders() == [(1, "ann", 1, 5)]
 
 
+@pytest.mark.seed("V148", "X3")
+def test_the_rows_of_an_id_leave_with_those_in_their_place_and_come_back(database: Database) -> None:
+    """More ids than one statement takes, whoever comes late included."""
+    sink = database.made(described("orders"))
+    many = [(number, "ann", 1, number) for number in range(1, 1202)]
+    sink.copy(txn_version(1, 1201), range(1, 1202), [rows(*many)])
+    new = rows((1202, "bob", 2, 9))
+    sink.copy(txn_version(1, 1202), [1202], [new], replaced=range(1, 1201))
+    again = sink.copy(txn_version(1, 1202), [1202], [new], replaced=range(1, 1201))
+    assert again.done_before
+    assert database.orders() == [(1201, "ann", 1, 1201), (1202, "bob", 2, 9)]
+
+    sink.rewind_rows(txn_version(2, 1203), 1201, restored=[rows(*many[:600]), rows(*many[600:1200])])
+    late = sink.copy(txn_version(1, 1202), [1202], [new], replaced=range(1, 1201))
+    assert late.done_before
+    assert database.orders() == sorted(many, key=repr)
+
+
 @pytest.mark.seed("V148", "H5")
 def test_the_last_row_a_key_is_there_and_comes_back(database: Database) -> None:
     table = described("totals", keys=KEYS)

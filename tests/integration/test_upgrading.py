@@ -253,5 +253,6 @@ def test_the_verb_shows_and_drops(tmp_path: Path, capsys: Any, monkeypatch: pyte
     assert invoke(["plan", "app.py"]) == 1
     assert invoke(["run", "app.py", "--drop-state", "totals", "--json"]) == 0
     assert invoke(["plan", "app.py", "--drop-state", "nothing"]) == 2
+    capsys.readouterr()
     assert invoke(["show", "seen", "--json"]) == 0
-    assert [row["total"] for row in json.loads(capsys.readouterr().out.splitlines()[-1])] == [1, 10]
+    assert [row["total"] for row in json.loads(capsys.readouterr().out)] == [1, 10]

@@ -177,6 +177,15 @@ def test_no_rewind_goes_behind_dropped_changes_but_to_the_beginning() -> None:
         assert history.with_rows([rewind(6, 4)]).dropped == {TABLE: 3}
 
 
+@pytest.mark.seed("V147")
+def test_no_rewind_goes_behind_a_history_that_was_cut_but_to_the_beginning() -> None:
+    rows = [claim(1, 1), *group(1, [1, 2, 3, 4, 5]), published(5, dropped={TABLE: 2}, trimmed={"state/app/files": 3})]
+    for history in (RegionHistory.from_rows(rows), digested(rows)):
+        assert [nearest(history, to, 100) for to in range(6)] == ["allowed", 3, 3, "allowed", "allowed", "allowed"]
+        assert history.with_rows([rewind(6, 0)]).trimmed == {}
+        assert history.with_rows([rewind(6, 4)]).trimmed == {"state/app/files": 3}
+
+
 def test_a_digest_of_a_newer_version_is_passed_over() -> None:
     text = digest_of(RegionHistory.from_rows([claim(1, 1), skip(1, 1)]))
     assert history_from(text.replace('"version": 1', '"version": 99'), Listed([])) is None

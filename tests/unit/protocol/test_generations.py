@@ -43,7 +43,7 @@ def test_a_rewind_to_before_a_drop_returns_to_the_state_of_then() -> None:
     rows = [claimed(1, 1), *group(1, [1, 2]), claimed(3, 2, "a"), *group(3, [3]), claimed(4, 3, "b"), *group(4, [4])]
     history = RegionHistory.from_rows(rows)
     assert labels_in_force(history.generations) == {"totals": "b"}
-    assert {table.name for table in history.retired} == {"state/app/totals", "state/app/totals.a"}
+    assert {table.name for table in history.former} == {"state/app/totals", "state/app/totals.a"}
     for to, expected in ((4, {"totals": "b"}), (3, {"totals": "a"}), (2, {}), (0, {})):
         assert labels_in_force(history.with_rows([rewind(5, to, 3)]).generations) == expected
 

@@ -1,0 +1,194 @@
+"""A sink that was taken out of the code: rewinds reach what it wrote, or are refused, naming it (H4, V147)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from by_hand import Counting, HandFed, Shown
+
+from jobs import failpoints
+from jobs.errors import RewindRefused
+from jobs.protocol.manifest import RegionTable
+from orchestration.assembly import Workplace
+from orchestration.operations import Target, plan_reset, reset
+from resources.settings import Settings
+
+SINKS = ("rows", "files", "newest")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Workplace]:
+    databases = {"shop": "sqlite:///{home}/shop.db"}
+    found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, databases=databases))
+    yield found
+    failpoints.arm("")
+    found.registry.close()
+
+
+@pytest.fixture
+def fed(place: Workplace, tmp_path: Path) -> Shown:
+    """Six ids, after the fourth of which every sink but one has left the code."""
+    scene = Shown(place, tmp_path / "inbox", names=("kept", "copied"))
+    feed(scene, "abcd")
+    scene.names, scene.sinks = ("kept",), ()
+    feed(scene, "ef")
+    return scene
+
+
+def feed(fed: HandFed, names: str) -> None:
+    for name in names:
+        fed.write(name, [f"{name}1", f"{name}2"])
+        fed.add(name)
+    fed.drain()
+
+
+def rows_up_to(to: int) -> list[tuple[int, str]]:
+    return [(number, f"{name}{part}") for number, name in enumerate("abcdef", 1) for part in (1, 2) if number <= to]
+
+
+def rewind(fed: HandFed, to: int) -> dict[str, int]:
+    plan = plan_reset(fed.workplace, fed.region, Target(to=to))
+    reset(fed.workplace, plan)
+    return dict(plan.rows)
+
+
+def assert_at(fed: Shown, to: int) -> None:
+    """All sinks agree, those that are declared and those that were."""
+    wanted = rows_up_to(to)
+    last = min(to, 4)
+    assert fed.values("kept") == wanted
+    assert fed.values("copied") == fed.shown("rows") == fed.shown("files") == rows_up_to(last)
+    assert fed.shown("newest") == [row for row in wanted if row[0] == last]
+
+
+@pytest.mark.seed("H4", "V147")
+@pytest.mark.parametrize("to", [0, 2, 3, 5])
+def test_a_rewind_takes_sinks_along_that_left_the_code(fed: Shown, to: int) -> None:
+    left = 2 * (4 - min(to, 4))
+    planned = rewind(fed, to)
+    assert_at(fed, to)
+    assert planned["lake/kept"] == 2 * (6 - to)
+    assert {name: planned[name] for name in ("lake/copied", "database/shop/rows", "files/home/out")} == {
+        "lake/copied": left, "database/shop/rows": left, "files/home/out": left
+    }  # fmt: skip
+    assert planned["lake/newest"] == (2 if to < 4 else 0)
+
+
+@pytest.mark.seed("H4")
+def test_a_sink_that_comes_back_has_no_rows_of_ids_that_were_withdrawn(fed: Shown) -> None:
+    rewind(fed, 2)
+    fed.names, fed.sinks = ("kept", "copied"), SINKS
+    fed.drain()
+    assert fed.values("copied") == fed.values("kept") == fed.shown("rows") == fed.shown("files")
+    assert [value for _, value in fed.values("copied")] == [value for _, value in rows_up_to(6)]
+
+
+@pytest.mark.seed("H3", "H4")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("table", range(1, 9))
+def test_a_rewind_that_dies_between_tables_is_finished_by_the_next_owner(
+    fed: Shown, monkeypatch: pytest.MonkeyPatch, table: int, when: str
+) -> None:
+    def crash(name: str, action: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "_act", crash)
+        failpoints.arm(f"rewind_table.{when}_commit:raise:{table}")
+        with pytest.raises(KeyboardInterrupt):
+            _owned_rewind(fed)
+    failpoints.arm("")
+    if table == 1:  # gone between the commit point and its own turn
+        shutil.rmtree(fed.workplace.home / "lake" / "copied")
+    with fed.owning():
+        pass
+    assert not fed.history().is_rewinding
+    if table > 1:
+        assert_at(fed, 2)
+
+
+def test_what_was_deleted_or_given_away_since_is_passed_over(fed: Shown, tmp_path: Path) -> None:
+    lake = fed.workplace.home / "lake"
+    shutil.rmtree(lake / "copied")
+    shutil.rmtree(fed.workplace.home / "out")
+    (fed.workplace.home / "shop.db").unlink()
+    other = HandFed(fed.workplace, tmp_path / "others", region="other/files", names=("copied",))
+    feed(other, "xyz")
+    before = other.values()
+    planned = rewind(fed, 1)
+    assert not {"lake/copied", "files/home/out", "database/shop/rows"} & set(planned)
+    assert other.values() == before
+    assert fed.values("kept") == rows_up_to(1)
+    assert fed.shown("newest") == rows_up_to(1)
+
+
+@pytest.mark.seed("X6")
+def test_a_database_that_cannot_be_opened_refuses_the_rewind_and_says_what_to_do(fed: Shown, tmp_path: Path) -> None:
+    def elsewhere(databases: dict[str, str]) -> Workplace:
+        return Workplace(Settings(home=fed.workplace.home, project_root=tmp_path, databases=databases))
+
+    without = elsewhere({})
+    for attempt in (
+        lambda: plan_reset(without, fed.region, Target(to=2)),
+        lambda: _owned_rewind(Shown(without, fed.inbox, names=("kept",), sinks=())),
+    ):
+        with pytest.raises(RewindRefused) as refused:
+            attempt()
+        assert "database/shop/rows" in refused.value.message
+        assert "DRAINMARK_DATABASES__SHOP" in (refused.value.remedy or "")
+    assert fed.history().rewinds == ()
+    without.registry.close()
+    empty = elsewhere({"shop": "sqlite:///{home}/empty.db"})
+    reset(empty, plan_reset(empty, fed.region, Target(to=2)))
+    empty.registry.close()
+    assert fed.values("kept") == fed.shown("files") == rows_up_to(2)
+
+
+def _owned_rewind(fed: HandFed) -> None:
+    with fed.owning() as owner:
+        owner.rewind(2, 10_000)
+
+
+def test_a_visible_table_whose_history_is_gone_refuses_the_rewind(fed: Shown) -> None:
+    shutil.rmtree(fed.workplace.home / "state" / "by_hand" / "newest")
+    with pytest.raises(RewindRefused) as refused:
+        plan_reset(fed.workplace, fed.region, Target(to=2))
+    assert "lake/newest" in (refused.value.remedy or "")
+    shutil.rmtree(fed.workplace.home / "lake" / "newest")
+    rewind(fed, 2)
+    assert fed.values("copied") == rows_up_to(2)
+
+
+class _Uncounted(Counting):
+    """The state goes on, its visible table has left the code."""
+
+    @property
+    def tables(self) -> tuple[RegionTable, ...]:
+        return tuple(table for table in super().tables if table.name != "lake/last")
+
+    def group(self, count: int) -> Any:
+        staged = super().group(count)
+        return type(staged)(group=staged.group, rows_in=staged.rows_in, tables=staged.tables, lookups={},
+                            process_seconds=0.0, drain_seconds=0.0)  # fmt: skip
+
+
+@pytest.mark.parametrize("to", [0, 1, 2, 3])
+def test_the_table_of_a_state_that_goes_on_without_it(place: Workplace, tmp_path: Path, to: int) -> None:
+    """Keys that changed after the sink had left, and before, have their rows of the target."""
+    changes = [["k", "l"], ["k", "m"], ["l", "n"], ["k", "l", "m", "o"]]
+    fed = Counting(place, tmp_path / "inbox")
+    for number, values in enumerate(changes):
+        if number == 2:
+            fed = _Uncounted(place, tmp_path / "inbox")
+        fed.write(str(number), values)
+        fed.add(str(number))
+        fed.drain()
+    last: dict[str, int] = {}
+    for number, values in enumerate(changes[: min(to, 2)], 1):
+        last |= dict.fromkeys(values, number)
+    rewind(fed, to)
+    assert fed.values("last") == sorted((number, value) for value, number in last.items())

@@ -1,0 +1,189 @@
+"""`backfill --again` where a sink is a table of a database: old rows leave with the new ones, and come back."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from by_hand import Shown
+
+from jobs import failpoints
+from jobs.errors import ReplaceRefused
+from jobs.runtime.maintaining import drop_changes
+from orchestration import backfill
+from orchestration.assembly import Workplace
+from orchestration.backfill import Wanted
+from orchestration.operations import Target, plan_reset, reset
+from resources.reading import RegionReader
+from resources.settings import Settings
+
+Rows = list[tuple[int, str]]
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Shown]:
+    databases = {"shop": "sqlite:///{home}/shop.db"}
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, databases=databases))
+    scene = Shown(place, tmp_path / "inbox", sinks=("rows",))
+    yield scene
+    failpoints.arm("")
+    place.registry.close()
+
+
+def add(fed: Shown, **files: str) -> None:
+    for name, values in files.items():
+        fed.write(name, values.split())
+        fed.add(name)
+
+
+def again(fed: Shown, pattern: str = "*") -> dict[str, Any]:
+    return backfill.queue(fed.workplace, fed.region, Wanted(pattern=str(fed.inbox / pattern), again=True))
+
+
+def database(fed: Shown) -> Rows:
+    """Return the rows as everybody else sees them."""
+    with sqlite3.connect(fed.workplace.home / "shop.db") as connection:
+        return sorted(connection.execute("SELECT _sequence_id, value FROM rows").fetchall())
+
+
+def as_of(fed: Shown, name: str, at: int) -> Rows:
+    rows = RegionReader(fed.workplace.settings, fed.region).as_of(name, at).to_pylist()
+    return sorted((row["_sequence_id"], row["value"]) for row in rows)
+
+
+def check(fed: Shown) -> None:
+    """The append table beside it is the oracle, now and at every id in force."""
+    assert database(fed) == fed.values()
+    for at in (0, *fed.history().states):
+        assert as_of(fed, "rows", at) == as_of(fed, "kept", at), at
+
+
+def rewind(fed: Shown, to: int) -> None:
+    reset(fed.workplace, plan_reset(fed.workplace, fed.region, Target(to=to)), accept_loss=True)
+
+
+@pytest.mark.seed("V148")
+def test_the_rows_of_a_file_are_replaced_and_a_rewind_brings_them_back(fed: Shown) -> None:
+    add(fed, a="a1 a2", b="b1", c="c1")
+    fed.drain(3)
+    fed.write("a", ["a3"])
+    assert again(fed, "a")["replaced"] == 1
+    fed.drain()
+    assert database(fed) == [(2, "b1"), (3, "c1"), (4, "a3")]
+    check(fed)
+    rewind(fed, 3)
+    assert database(fed) == [(1, "a1"), (1, "a2"), (2, "b1"), (3, "c1")]
+    check(fed)
+    fed.drain()
+    check(fed)
+
+
+@pytest.mark.seed("H29", "V148")
+def test_rows_that_the_history_was_trimmed_of_are_taken_from_the_database(fed: Shown) -> None:
+    add(fed, a="a1 a2", b="b1", c="c1", d="d1")
+    fed.drain()
+    with fed.owning() as owner:
+        drop_changes(owner, 3)
+    assert fed.history().trimmed == {"state/by_hand/rows": 3}
+    fed.write("a", ["a3"])
+    again(fed, "[ab]")
+    fed.drain()
+    assert database(fed) == [(3, "c1"), (4, "d1"), (5, "a3"), (6, "b1")]
+    assert as_of(fed, "rows", 4) == [(1, "a1"), (1, "a2"), (2, "b1"), (3, "c1"), (4, "d1")]
+    rewind(fed, 5)
+    assert database(fed) == [(2, "b1"), (3, "c1"), (4, "d1"), (5, "a3")]
+    rewind(fed, 4)
+    assert database(fed) == [(1, "a1"), (1, "a2"), (2, "b1"), (3, "c1"), (4, "d1")]
+    check(fed)
+
+
+@pytest.mark.seed("H3", "H10")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("table", [1, 2, 3])
+@pytest.mark.parametrize("verb", ["publish", "rewind_table"])
+def test_a_crash_between_the_tables_is_finished_by_the_next_owner(
+    fed: Shown, monkeypatch: pytest.MonkeyPatch, verb: str, table: int, when: str
+) -> None:
+    def crash(name: str, action: str) -> None:
+        raise KeyboardInterrupt
+
+    add(fed, a="a1 a2", b="b1")
+    fed.drain(2)
+    again(fed, "a")
+    if verb == "rewind_table":
+        fed.drain()
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "_act", crash)
+        failpoints.arm(f"{verb}.{when}_commit:raise:{table}")
+        with pytest.raises(KeyboardInterrupt):
+            fed.drain() if verb == "publish" else _owned_rewind(fed, 2)
+    failpoints.arm("")
+    with fed.owning():
+        pass
+    back, new = [(1, "a1"), (1, "a2"), (2, "b1")], [(2, "b1"), (3, "a1"), (3, "a2")]
+    assert database(fed) == (new if verb == "publish" else back)
+    check(fed)
+
+
+def _owned_rewind(fed: Shown, to: int) -> None:
+    with fed.owning() as owner:
+        owner.rewind(to, 10_000)
+
+
+def test_a_row_that_must_be_unique_may_come_again_with_its_file(fed: Shown) -> None:
+    """What leaves is out of the way when the new rows are tried."""
+    add(fed, a="a1")
+    fed.drain()
+    with sqlite3.connect(fed.workplace.home / "shop.db") as connection:
+        connection.execute("CREATE UNIQUE INDEX only_once ON rows (value)")
+    target = fed.workplace.store(fed.region).external(fed.of("rows")[1])
+    rows = target.read().set_column(1, "_sequence_id", [[2]])
+    assert target.breach([rows]) is not None
+    assert target.breach([rows], replaced=[1]) is None
+    again(fed)
+    fed.drain()
+    assert database(fed) == [(2, "a1")]
+
+
+@pytest.mark.parametrize(("sink", "why"), [("files", "none comes back"), ("newest", "newest trigger")])
+def test_sinks_that_cannot_bear_it_say_why(fed: Shown, sink: str, why: str) -> None:
+    fed.sinks = ("rows", sink)
+    add(fed, a="a1", b="b1")
+    fed.drain()
+    with pytest.raises(ReplaceRefused) as refused:
+        again(fed, "b")
+    assert why in refused.value.message
+    assert refused.value.operator == sink
+    assert f"drainmark reset {fed.region} --to 1" in (refused.value.remedy or "")
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+def test_any_sequence_of_runs_replacements_rewinds_and_trims_agrees_with_the_append_table(
+    fed: Shown, seed: int
+) -> None:
+    chance = random.Random(seed)
+    for _ in range(6):
+        names = {f"f{chance.randrange(5)}" for _ in range(2)}
+        add(fed, **{name: " ".join(f"{name}-{chance.randrange(99)}" for _ in range(chance.randrange(4)))
+                    for name in sorted(names)})  # fmt: skip
+        fed.drain(chance.randrange(1, 4))
+        verb = chance.choice(["again", "rewind", "trim", "again"])
+        history = fed.history()
+        if verb == "again":
+            again(fed, chance.choice(["*", chance.choice(sorted(fed.inbox.iterdir())).name]))
+        elif verb == "rewind":
+            oldest = history.oldest_target(10_000)
+            rewind(fed, chance.choice([number for number in history.states if number >= oldest] or [0]))
+        else:
+            with fed.owning() as owner:
+                drop_changes(owner, max(0, owner.history.committed_id - 2))
+        assert database(fed) == fed.values()
+    fed.drain(2)
+    edge = max(fed.history().trimmed.values(), default=0)
+    assert database(fed) == fed.values()
+    for at in [number for number in fed.history().states if number >= edge]:
+        assert as_of(fed, "rows", at) == as_of(fed, "kept", at), at

@@ -1,0 +1,180 @@
+"""Histories of sinks without keys are cut behind the rewind horizon, and every state within reach is as it was (V147).
+
+The oracle is a list of (id, value): what outer sinks show is all of it up to an id, an overwritten table the last id.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from by_hand import Shown
+
+from jobs import failpoints
+from jobs.errors import RewindRefused
+from jobs.runtime.maintaining import drop_changes, maintain_region
+from orchestration.assembly import Workplace
+from orchestration.doctor.examining import examine
+from orchestration.operations import Target, plan_reset, reset
+from resources.reading import RegionReader
+from resources.settings import Settings
+
+Rows = list[tuple[int, str]]
+
+FILES = (["a", "b"], ["c"], [], ["d"], ["e", "f"], [], ["g"], ["h"])
+POINTS = [f"{step}.{when}_commit" for step in ("note", "compact") for when in ("before", "after")]
+SINKS = ("rows", "files", "newest")
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Shown]:
+    databases = {"shop": "sqlite:///{home}/shop.db"}
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, databases=databases))
+    scene = Shown(place, tmp_path / "inbox")
+    yield scene
+    failpoints.arm("")
+    place.registry.close()
+
+
+def feed(fed: Shown, size: int = 1, files: tuple[list[str], ...] = FILES) -> None:
+    for number, values in enumerate(files):
+        fed.write(f"{number:03d}", values)
+        fed.add(f"{number:03d}")
+    fed.drain(size)
+
+
+def oracle(fed: Shown, sink: str, at: int) -> Rows:
+    """Return what a sink shows at an id, by what was in the files of the ids in force."""
+    found = [
+        (number, value)
+        for number, row in fed.history().states.items()
+        for value in Path(row.trigger_uri or "").read_text().splitlines()
+        if number <= at
+    ]
+    last = max((number for number, _ in found), default=0)
+    return sorted(row for row in found if sink != "newest" or row[0] == last)
+
+
+def as_of(fed: Shown, sink: str, at: int) -> Rows:
+    rows = RegionReader(fed.workplace.settings, fed.region).as_of(fed.of(sink)[1].name, at)
+    return sorted((row["_sequence_id"], row["value"]) for row in rows.to_pylist())
+
+
+def trim(fed: Shown, horizon: int) -> dict[str, int]:
+    with fed.owning() as owner:
+        drop_changes(owner, owner.history.committed_id - horizon)
+    return {name.rpartition("/")[2]: edge for name, edge in fed.history().trimmed.items()}
+
+
+def kept(fed: Shown, sink: str) -> int:
+    return fed.workplace.store(fed.region).table(fed.of(sink)[0].name).row_count()
+
+
+@pytest.mark.seed("V147", "H29", "H4")
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("to", [0, 4, 5, 7])
+def test_every_state_within_the_horizon_is_exact(fed: Shown, size: int, to: int) -> None:
+    feed(fed, size)
+    before = {sink: kept(fed, sink) for sink in SINKS}
+    edges = trim(fed, horizon=3)
+    assert set(edges) == set(SINKS)
+    assert all(kept(fed, sink) < before[sink] for sink in SINKS)
+    edge = max(edges.values())
+    assert 1 < edge <= 5
+    for sink in SINKS:
+        assert fed.shown(sink) == oracle(fed, sink, 8)
+        for at in (0, *range(edge, 9)):
+            assert as_of(fed, sink, at) == oracle(fed, sink, at), f"{sink} at {at}"
+    if to and to < edge:
+        with fed.owning() as owner, pytest.raises(RewindRefused):
+            owner.rewind(to, 10_000)
+        return
+    wanted = {sink: oracle(fed, sink, to) for sink in SINKS}
+    plan = plan_reset(fed.workplace, fed.region, Target(to=to))
+    assert plan.rows["database/shop/rows"] == sum(number > to for number, _ in oracle(fed, "rows", 8))
+    reset(fed.workplace, plan)
+    assert {sink: fed.shown(sink) for sink in SINKS} == wanted
+    fed.drain(2)
+    for sink in SINKS:
+        assert fed.shown(sink) == as_of(fed, sink, fed.history().committed_id)
+        assert [value for _, value in fed.shown(sink)] == [value for _, value in oracle(fed, sink, 99)]
+
+
+@pytest.mark.seed("H29")
+def test_no_rewind_and_no_reader_goes_behind_the_edge_whatever_the_horizon(fed: Shown) -> None:
+    feed(fed)
+    edges = trim(fed, horizon=1)
+    assert edges == {"rows": 7, "files": 7, "newest": 7}
+    with fed.owning() as owner, pytest.raises(RewindRefused) as refused:
+        owner.rewind(6, 10_000)
+    assert refused.value.facts["nearest"] == 7
+    with pytest.raises(RewindRefused):
+        as_of(fed, "newest", 5)
+    assert as_of(fed, "rows", 5) == oracle(fed, "rows", 5), "what is outside keeps its rows"
+
+
+@pytest.mark.seed("H29", "H7")
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_while_a_history_is_cut_loses_nothing(
+    fed: Shown, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    def crash(name: str, action: str) -> None:
+        raise KeyboardInterrupt
+
+    feed(fed)
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "_act", crash)
+        failpoints.arm(f"{point}:raise:{2 if point.startswith('note') else 1}")
+        with pytest.raises(KeyboardInterrupt):
+            trim(fed, horizon=2)
+    assert failpoints.unreached() == ()
+    failpoints.arm("")
+    for sink in SINKS:
+        assert as_of(fed, sink, 7) == oracle(fed, sink, 7)
+    trim(fed, horizon=2)
+    assert kept(fed, "rows") == len(oracle(fed, "rows", 8)) - len(oracle(fed, "rows", 6))
+    wanted = {sink: oracle(fed, sink, 7) for sink in SINKS}
+    with fed.owning() as owner:
+        owner.rewind(7, 10_000)
+    assert {sink: fed.shown(sink) for sink in SINKS} == wanted
+
+
+@pytest.mark.seed("H30")
+def test_what_is_kept_depends_on_the_horizon_and_not_on_how_long_the_region_runs(fed: Shown) -> None:
+    most = 0
+    for number in range(14):
+        fed.write(f"{number:03d}", [f"v{number}"])
+        fed.add(f"{number:03d}")
+        with fed.owning() as owner:
+            fed.process(1)
+            maintain_region(owner, horizon=4)
+        most = max(most, *(kept(fed, sink) for sink in SINKS))
+    assert most == 5, "the horizon, and the overwritten table's rows at its edge"
+    assert len(fed.shown("rows")) == len(fed.shown("files")) == len(fed.values()) == 14
+    assert as_of(fed, "rows", 14) == oracle(fed, "rows", 14)
+
+
+def test_a_sink_that_left_the_code_is_trimmed_too(fed: Shown) -> None:
+    feed(fed)
+    fed.sinks = ("newest",)
+    fed.write("more", ["i"])
+    fed.add("more")
+    fed.drain()
+    assert set(trim(fed, horizon=1)) == set(SINKS)
+    assert kept(fed, "rows") == 0
+
+
+def test_a_restored_backup_is_found_though_its_history_is_empty(fed: Shown) -> None:
+    feed(fed, files=FILES[:2])
+    backup = fed.workplace.home / "backup"
+    shutil.copy(fed.workplace.home / "shop.db", backup)
+    fed.write("more", ["i"])
+    fed.add("more")
+    fed.drain()
+    trim(fed, horizon=0)
+    assert kept(fed, "rows") == 0
+    shutil.copy(backup, fed.workplace.home / "shop.db")
+    found = [check for check in examine(fed.workplace)["checks"] if check["check"] == "outside"]
+    assert [check["verdict"] for check in found] == ["fail"]

@@ -1,0 +1,42 @@
+"""What rows of a checkpoint table may say is counted by their format: an older Drainmark refuses what it cannot read.
+
+A role or a field that an older version does not know makes it fail in the middle of reading, or pass over what counts.
+Whoever changes what is listed here raises `FORMAT_VERSION`, so that it says instead which version to install (R6).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from jobs.protocol.manifest import FeedTaken, Image, Manifest, RegionTable, Replaced, Sent, StagedFile, TableRole
+from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
+
+VOCABULARY = {
+    "format": 4,
+    "kinds": "claim halt published refused resume rewind skip state",
+    "roles": "append changes copy overwrite upsert",
+    "RegionTable": "adopted columns evolves external history keys name operator options role schema_json",
+    "Manifest": "feeds files images lookups replaced sent upserts",
+    "FeedTaken": "bad error files rows",
+    "Sent": "error rows",
+    "Image": "at files table",
+    "Replaced": "files ids",
+    "StagedFile": "first_id last_id path rows size",
+    "CheckpointRow": "attempt bytes_in checkpoint_seconds detail drain_seconds drainmark_version epoch format_version"
+    " graph_fingerprint group_first group_last kind params_hash recorded_at region rows_in run_id sequence_id"
+    " trigger_identity trigger_kind trigger_order trigger_uri",
+}
+
+
+@pytest.mark.seed("R6")
+def test_what_rows_may_say_goes_with_the_format() -> None:
+    values = (FeedTaken, Sent, Image, Manifest, RegionTable, Replaced, StagedFile, CheckpointRow)
+    found = {
+        "format": FORMAT_VERSION,
+        "kinds": " ".join(sorted(RowKind)),
+        "roles": " ".join(sorted(TableRole)),
+        **{value.__name__: " ".join(sorted(field.name for field in dataclasses.fields(value))) for value in values},
+    }
+    assert found == VOCABULARY, "an older version would misread it: raise FORMAT_VERSION, then write this anew"
