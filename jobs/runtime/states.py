@@ -13,6 +13,8 @@ from jobs.protocol.history import RegionHistory
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.hosting import HandlerHost, host_of
 from jobs.runtime.ports import Outside
+from jobs.runtime.retiring import newest_slice, tell_sources
+from jobs.runtime.start_hosting import StartHost, start_hosts
 from jobs.state.handler_state import HandlerState
 from jobs.state.handlers import Frozen, Written
 from jobs.state.keyed import KeyedState
@@ -28,12 +30,16 @@ class RegionStates:
     Attributes:
         handlers: replaced as a whole by a reset, so that an attempt that was abandoned keeps what it began with.
         hosts: by operator, the handlers that run in this process; the same objects for the whole run.
+        feeds: do starts with threads of their own run in this process? Only a run that stays has use for them.
+        starts: they, by operator; the same objects for the whole run.
     """
 
     blueprint: Blueprint
     outside: Outside
     handlers: Mapping[str, KeyedState] = field(default_factory=dict)
     hosts: dict[str, HandlerHost] = field(default_factory=dict)
+    feeds: bool = False
+    starts: dict[str, StartHost] = field(default_factory=dict)
     _is_begun: bool = False
 
     def reset(self, history: RegionHistory) -> None:
@@ -43,6 +49,10 @@ class RegionStates:
             name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
         }
         self._reset_hosts()
+        if self.feeds and not self.starts:
+            self.starts = start_hosts(self.blueprint, self.outside)
+        for start in self.starts.values():
+            start.reset()
 
     def begin_group(self) -> None:
         """Have the handlers of this process where the last group left them, whatever an attempt that failed did."""
@@ -103,9 +113,32 @@ class RegionStates:
         for host in self.hosts.values():
             host.completed(staged.group.last_id)
 
+    def region_checkpointed(self, history: RegionHistory, first: int, last: int) -> None:
+        """Tell the starts that every operator of the region has finished its checkpoint, and all is published (N20).
+
+        Sources purge what they kept for a replay (V146, N29); starts of this process learn the last id, and their cut.
+
+        Args:
+            first, last: ids of the group.
+        """
+        for name, host in self.starts.items():
+            if (taken := newest_slice(history, name, first, last)) is not None:
+                host.completed(last, int(taken.end["segment"]))
+        tell_sources(self.blueprint.region, self.outside.reach, history, first, last)
+
+    def check(self) -> None:
+        """Raise what failed in the thread of a start; nothing of what it did is lost that was cut."""
+        for start in self.starts.values():
+            start.check()
+
+    @property
+    def has_failed(self) -> bool:
+        """Would `check` raise?"""
+        return any(start.failure is not None for start in self.starts.values())
+
     def retire(self, through: int) -> None:
         """Tell the handlers that no rewind goes back to an id or behind it any more (E17)."""
-        for host in self.hosts.values():
+        for host in (*self.hosts.values(), *self.starts.values()):
             host.retire(through)
 
     def close(self) -> None:
@@ -113,6 +146,8 @@ class RegionStates:
         self.release()
         for host in self.hosts.values():
             host.context.gate.close()
+        for start in self.starts.values():
+            start.close()
 
     def keep_copies(self, staged: StagedGroup) -> None:
         """Let go of the local copies that neither the next group nor a drained one's publishing needs."""
