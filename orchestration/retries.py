@@ -177,7 +177,7 @@ class RegionLoop:
             report=self._step,
             max_group=self.options.max_group,
         )
-        run.interrupted, run.states.feeds = self.interruption.event, self._feeds
+        run.interrupted, run.states.hosts_starts = self.interruption.event, self._hosts_starts
         self.interruption.arm()
         probe_first_use(self.workplace, run)
         self.interruption.pause(0)
@@ -219,10 +219,10 @@ class RegionLoop:
         self._scan()
         if history.unpublished or history.last_outcome in UNCLEAN:
             return True
-        return self._pending() > 0 or self._feeds or self._waits_for_more(scanned=True)
+        return self._pending() > 0 or self._hosts_starts or self._waits_for_more(scanned=True)
 
     @property
-    def _feeds(self) -> bool:
+    def _hosts_starts(self) -> bool:
         """Do starts with threads of their own run in this run? Only where it has time."""
         return bool(self.options.seconds) and has_threads(self.region)
 

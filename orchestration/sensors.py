@@ -180,7 +180,7 @@ class RegionTicks:
         if active:
             return _busy(active)
         pending = self.workplace.registry.pending_count(self.region.name)
-        if not (pending or self._feeds() or needs_recovery(history) or self._watch()):
+        if not (pending or self._hosts_starts() or needs_recovery(history) or self._watch()):
             return self._idle(history)
         if (owner := self._owner()) is not None:
             return owner
@@ -209,7 +209,7 @@ class RegionTicks:
             for trigger in waiting
         ]
 
-    def _feeds(self) -> bool:
+    def _hosts_starts(self) -> bool:
         """Is a run wanted though nothing is pending, for the threads of the region's starts to live in?"""
         return has_threads(self.region) and linger_seconds(self.region, self.workplace.settings) > 0
 

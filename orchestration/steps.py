@@ -147,7 +147,7 @@ class RegionSteps:
             context.log.info(f"{self.workplace.registry.pending_count(region.name)} files are pending; Spark starts")
             run = slot.open(self._run(context, slot, opened, region))
             slot.lingering = self._lingering(context, slot, opened, region)
-            run.states.feeds = slot.lingering is not None
+            run.states.hosts_starts = slot.lingering is not None
             with ending_gracefully(slot.interrupt):
                 run.claim()
             end_predecessor(self.workplace, run)

@@ -236,6 +236,11 @@ class PermitGate:
         return self._resumed
 
     @property
+    def resets(self) -> int:
+        """Return how often the region was reset."""
+        return self._resets
+
+    @property
     def held(self) -> int:
         """Return how many threads hold a permit."""
         return len(self._held)

@@ -93,7 +93,7 @@ class RegionRun:
 
     @property
     def states(self) -> RegionStates:
-        """Return the states of its operators; before `claim` it can be said of them that the run `feeds` the region."""
+        """Return the states of its operators; before `claim` it can be said whether it `hosts_starts`."""
         return self._pipeline.states
 
     def _is_interrupted(self) -> bool:

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from jobs.errors import ResetTimeout
 from jobs.graph.operator import KeptState
 from jobs.operators.handled import Handled
 from jobs.protocol.history import RegionHistory
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.hosting import HandlerHost, host_of
+from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
 from jobs.runtime.retiring import newest_slice, tell_sources
 from jobs.runtime.start_hosting import StartHost, start_hosts
@@ -30,26 +32,43 @@ class RegionStates:
     Attributes:
         handlers: replaced as a whole by a reset, so that an attempt that was abandoned keeps what it began with.
         hosts: by operator, the handlers that run in this process; the same objects for the whole run.
-        feeds: do starts with threads of their own run in this process? Only a run that stays has use for them.
+        hosts_starts: do starts with threads of their own run in this process? Only a run that stays has use for them.
         starts: they, by operator; the same objects for the whole run.
+        ports: the autonomous ports' permits: one is held while something is taken in from outside (V59, V137).
     """
 
     blueprint: Blueprint
     outside: Outside
     handlers: Mapping[str, KeyedState] = field(default_factory=dict)
     hosts: dict[str, HandlerHost] = field(default_factory=dict)
-    feeds: bool = False
+    hosts_starts: bool = False
     starts: dict[str, StartHost] = field(default_factory=dict)
+    ports: PermitGate = field(default_factory=PermitGate)
     _is_begun: bool = False
 
     def reset(self, history: RegionHistory) -> None:
-        """Load every state as of the last committed id, all of whose groups are published."""
+        """Load every state as of the last committed id, all of whose groups are published.
+
+        Meanwhile nothing comes in on autonomous ports, and what an attempt that was given up would take stays where it
+        is (V105, V137).
+
+        Raises:
+            ResetTimeout: somebody has what keeps the states from being reset.
+        """
+        seconds = self.blueprint.region.parameters.reset_timeout.total_seconds()
+        if not self.ports.stop(seconds):
+            msg = f"an autonomous port of {self.blueprint.region.name!r} was not left within {seconds:g} s"
+            raise ResetTimeout(msg, remedy="look at the registry: it holds the cursors; a new attempt starts by itself")
+        self._reset(history)
+        self.ports.resume(after_reset=True)
+
+    def _reset(self, history: RegionHistory) -> None:
         self.release()
         self.handlers = {
             name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
         }
         self._reset_hosts()
-        if self.feeds and not self.starts:
+        if self.hosts_starts and not self.starts:
             self.starts = start_hosts(self.blueprint, self.outside)
         for start in self.starts.values():
             start.reset()
@@ -144,8 +163,8 @@ class RegionStates:
     def close(self) -> None:
         """Let go of everything at the end of a run; threads of handlers get no more permits."""
         self.release()
-        for host in self.hosts.values():
-            host.context.gate.close()
+        for gate in (self.ports, *(host.context.gate for host in self.hosts.values())):
+            gate.close()
         for start in self.starts.values():
             start.close()
 
