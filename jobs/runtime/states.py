@@ -84,7 +84,7 @@ class RegionStates:
             state = self.handlers[name]
             if isinstance(operator, Handled) and isinstance(state, HandlerState):
                 if operator.name not in self.hosts:
-                    self.hosts[operator.name] = host_of(operator, self.blueprint, self.outside)
+                    self.hosts[operator.name] = host_of(operator, self.blueprint, self.outside.state_store)
                 host = self.hosts[operator.name]
                 state.take = host.take
                 host.reset(state.chunks())
