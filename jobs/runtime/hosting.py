@@ -18,6 +18,7 @@ from jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFaile
 from jobs.failpoints import InjectedFailure
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.handler_errors import ResetWanted
+from jobs.runtime.forgetting import entry_of
 from jobs.runtime.region_context import NO_ID, RegionContext
 from jobs.state.callbacks import StateHandler, note_initial_state
 from jobs.state.checkpoints import HEADER, CheckpointReader, CheckpointWriter, Header
@@ -49,7 +50,7 @@ class HandlerHost:
     """Hosts one handler.
 
     Attributes:
-        entry: name of the operator's checkpoints, `APP/OPERATOR` (V159).
+        entry: name of the operator's checkpoints, see `entry_of` (V159).
         make: makes the handler, once.
         context: what the handler is told; its gate and its ways out are bound here.
         schema: of the output, without tags.
@@ -324,7 +325,7 @@ def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None) ->
     from pyspark.sql.types import StructType
 
     region, parameters = blueprint.region, blueprint.region.parameters
-    entry = f"{blueprint.application}/{operator.name}"
+    entry = entry_of(blueprint.kept[operator.name, ""])
     context = RegionContext(
         region=region.name,
         index=region.operators.index(operator),

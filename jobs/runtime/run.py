@@ -263,7 +263,7 @@ class RegionRun:
             rewritten = maintain_region(self.owner, horizon=self._horizon)
             self._collect()
             self._dispose()
-            self._pipeline.states.retire(max(0, self.owner.history.committed_id - self._horizon))
+            self.states.retire(self.owner.history, self._horizon)
         except Fenced:
             raise
         except Exception as error:

@@ -12,6 +12,7 @@ from jobs.graph.operator import KeptState
 from jobs.operators.handled import Handled
 from jobs.protocol.history import RegionHistory
 from jobs.runtime.blueprint import Blueprint
+from jobs.runtime.forgetting import forget
 from jobs.runtime.hosting import HandlerHost, host_of
 from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
@@ -155,10 +156,15 @@ class RegionStates:
         """Would `check` raise?"""
         return any(start.failure is not None for start in self.starts.values())
 
-    def retire(self, through: int) -> None:
-        """Tell the handlers that no rewind goes back to an id or behind it any more (E17)."""
+    def retire(self, history: RegionHistory, horizon: int) -> None:
+        """Retire the checkpoints that no rewind reaches, and forget the entries of states that were dropped (V163).
+
+        Handlers are told of the id up to which no rewind goes back any more (E17).
+        """
         for host in (*self.hosts.values(), *self.starts.values()):
-            host.retire(through)
+            host.retire(max(0, history.committed_id - horizon))
+        if self.outside.state_store is not None:
+            forget(history, self.outside.state_store, horizon=horizon)
 
     def close(self) -> None:
         """Let go of everything at the end of a run; threads of handlers get no more permits."""
