@@ -250,7 +250,8 @@ def test_an_entry_is_deleted_when_its_job_is_over(opened: Opener) -> None:
     store = opened()
     tables = [state("op", "new"), state("stays")]
     history = RegionHistory(
-        states=States(reduce(Ids.with_id, range(1, 21), Ids())), tables=tuple(tables), former=(state("op"), state("op", "old"), state("left")),
+        states=States(reduce(Ids.with_id, range(1, 21), Ids())), tables=tuple(tables),
+        former=(state("op"), state("op", "old"), state("left")),
         generations={"op": ((5, "old"), (9, "new"))},
     )  # fmt: skip
     entries = [entry_of(table.name) for table in (*history.tables, *history.former)]
