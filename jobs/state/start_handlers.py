@@ -20,8 +20,8 @@ class StartHandler(StateHandler):
     | a cut | `drain`, `checkpoint`; with `non_blocking` `drain`, `prepare_for_non_blocking_checkpoint`, and, while it goes on, `checkpoint` |
     | every operator of the region has the state | `region_checkpointed` |
 
-    A region that is reset replays what is cut and not committed; what was submitted since the newest cut is gone, and
-    is made again from the state there. So `run` reads its state after it has taken a permit (V134, V135):
+    A region that is reset replays what is cut and not committed; what was submitted since the newest cut is gone then,
+    and when a run ends, and is made again from the state there. So `run` reads its state after it has taken a permit (V134, V135):
 
         @dataclass
         class Meter(dm.StartHandler):
