@@ -115,6 +115,7 @@ class PushBuffer:
             TypeError, ValueError: a row is no JSON object; nothing was written.
         """
         lines = b"".join(_line(row) for row in rows)
+        self.folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
             if number != self._next():
                 return False
