@@ -106,10 +106,12 @@ class StartHost:
 
     def completed(self, sequence_id: int, cut: int) -> None:
         """Tell that every operator of the region has the state of an id, which covers the cuts up to one (N20)."""
-        with self._locked():
-            self.context.committed_cut = max(cut, self.context.committed_cut)
-            with self._blaming("region_checkpointed"):
+        try:
+            with self._locked(), self._blaming("region_checkpointed"):
+                self.context.committed_cut = max(cut, self.context.committed_cut)
                 self.handler.region_checkpointed(sequence_id)
+        except DrainmarkError as error:  # the state is established all the same; the run ends with it
+            self._fail(error)
         with self._wake:
             done = [number for number in self._states if number <= cut]
             state = max((self._states.pop(number) for number in done), default=0)

@@ -329,6 +329,26 @@ def test_a_thread_that_fails_fails_the_run(run_app: RunApp, stay: Starts) -> Non
     assert stay(result).run.owner.history.attempts == 1
 
 
+class Deaf(Told):
+    """Fails when it hears of a state."""
+
+    def region_checkpointed(self, sequence_id: int) -> None:
+        raise ValueError("cannot acknowledge")
+
+
+def test_a_start_that_fails_when_it_hears_of_a_state_fails_the_run_and_not_the_state(
+    run_app: RunApp, stay: Starts
+) -> None:
+    result = run_app(counting(Deaf))
+    at = stay(result)
+    handler = at.handler
+    handler.tell(handler.submit)
+    handler.tell(blocking)
+    eventually(lambda: at.failed)
+    assert "cannot acknowledge" in str(at.failed[0])
+    assert sunk(result) == [0]
+
+
 def test_an_operator_that_is_no_start_may_not_ask(run_app: RunApp, stay: Starts) -> None:
     class Asks(dm.StateHandler):
         def process(self, rows: pa.Table, context: Any) -> pa.Table:
