@@ -161,8 +161,11 @@ class RegionStates:
 
         Handlers are told of the id up to which no rewind goes back any more (E17).
         """
-        for host in (*self.hosts.values(), *self.starts.values()):
-            host.retire(max(0, history.committed_id - horizon))
+        through = max(0, history.committed_id - horizon)
+        for host in self.hosts.values():
+            host.retire(through)
+        for start in self.starts.values():
+            start.retire(through)
         if self.outside.state_store is not None:
             forget(history, self.outside.state_store, horizon=horizon)
 
