@@ -60,6 +60,7 @@ from jobs.operators.sort import sort
 from jobs.operators.split import split
 from jobs.operators.sql import sql
 from jobs.operators.table_source import TableSource
+from jobs.operators.threaded_start import StartHandler, ThreadedStart
 from jobs.operators.throttle import throttle
 from jobs.operators.union import union
 from jobs.operators.unsupported import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
@@ -92,9 +93,11 @@ __all__ = [
     "Params",
     "ReplayableStart",
     "SerialisedCopy",
+    "StartHandler",
     "StateHandler",
     "Stream",
     "TableSource",
+    "ThreadedStart",
     "aggregate",
     "application",
     "approx_distinct",

@@ -145,12 +145,13 @@ class Workplace:
             clock=time.time,
             statement=lambda name: self._statement(application, name),
             lookups=LookupTables(self.settings, self.tables),
-            state_store=self._state_store(),
+            state_store=self.state_store(),
             on_halt=teller(self, region),
             take_feed=Feeds(self).take,
         )
 
-    def _state_store(self) -> DataStore | None:
+    def state_store(self) -> DataStore | None:
+        """Return the store of handlers' chunks; None where they are rows of the states' tables."""
         from resources.data_stores import data_store_of
 
         url = self.settings.state_store

@@ -117,6 +117,21 @@ def _candidates(workplace: Workplace, region: str, reference: str | None) -> lis
     return found + [item for item in configured_applications(workplace) if _name_of(item) == application]
 
 
+def declared_operators(workplace: Workplace, region: str) -> frozenset[str]:
+    """Return the names of all operators of a region's application, which may not have the region any more.
+
+    Raises:
+        UnknownName: nobody knows where its code is.
+        DeclarationError, ImportError, SyntaxError: it does not compile, so it says nothing.
+    """
+    for candidate in _candidates(workplace, region, None):
+        try:
+            return frozenset(operator.name for operator in open_application(candidate).application.operators)
+        except (UnknownName, OSError):
+            continue
+    raise _unknown_code(region)
+
+
 def configured_applications(workplace: Workplace) -> list[str]:
     """Return the applications of the settings; files as paths that count from the project's root."""
     root = workplace.settings.project_root
@@ -135,7 +150,10 @@ def require_code(workplace: Workplace, region: str) -> tuple[Opened, RegionPlan]
     """
     found = load_region(workplace, region)
     if found is None:
-        msg = f"the application of region {region!r} cannot be found"
-        remedy = 'add it to drainmark.toml: applications = ["app.py"], or run `drainmark scan APP`'
-        raise UnknownName(msg, remedy=remedy)
+        raise _unknown_code(region)
     return found
+
+
+def _unknown_code(region: str) -> UnknownName:
+    msg = f"the application of region {region!r} cannot be found"
+    return UnknownName(msg, remedy='add it to drainmark.toml: applications = ["app.py"], or run `drainmark scan APP`')

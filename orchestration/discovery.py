@@ -17,6 +17,7 @@ from jobs.failpoints import FailPoint, reach
 from jobs.graph.annotations import Trigger
 from jobs.operators.directory_scan import DirectorySource
 from jobs.operators.sources import SlicedSource, Source
+from jobs.operators.threaded_start import ThreadedStart
 from jobs.protocol.addresses import is_object
 from jobs.protocol.rows import RowKind
 from jobs.protocol.triggers import PERIOD, NewTrigger, kind_of, slices_of
@@ -67,6 +68,12 @@ def is_periodic(region: RegionPlan) -> bool:
 def has_folder(region: RegionPlan) -> bool:
     """Is every file of a folder a trigger of the region?"""
     return not is_periodic(region) and any(isinstance(start, DirectorySource) for start in region.starts)
+
+
+def has_threads(region: RegionPlan) -> bool:
+    """Has the region a start with a thread of its own, which wants a run to live in?"""
+    starts = (start.reads for start in region.starts if isinstance(start, SlicedSource))
+    return any(isinstance(reads, ThreadedStart) for reads in starts)
 
 
 def place_of(workplace: Workplace, region: RegionPlan) -> str:

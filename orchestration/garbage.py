@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobs.runtime.forgetting import forget, forgotten
 from orchestration.assembly import Workplace, owning
-from orchestration.declared import declared, existing_registry
+from orchestration.declared import declared, declared_operators, existing_registry
 
 if TYPE_CHECKING:
     from jobs.protocol.history import RegionHistory
@@ -17,28 +19,38 @@ OUTSIDE = "outside of regions"
 """What `gc` calls the tables of autonomous operators, in the place of a region's name."""
 
 
-def collect_region(workplace: Workplace, region: str, *, dry_run: bool = False) -> dict[str, Any]:
+def collect_region(
+    workplace: Workplace, region: str, *, dry_run: bool = False, left_out: bool = False
+) -> dict[str, Any]:
     """Collect a region's garbage under a claim, or only look; a claim is made only where something is there to delete.
+
+    Args:
+        left_out: also what `state_store` keeps of operators that the application does not have any more; the tables
+            of the states stay.
 
     Returns:
         what `gc --json` prints of the region: `refused` says why nothing was deleted, sizes are bytes.
 
     Raises:
         Owned: a run works on the region; it collects by itself once an hour.
+        UnknownName: with `left_out`, the code of the application cannot be found: that tells nothing.
     """
     history = workplace.history(region)
     fault = _clock_fault(workplace, region)
     found = _find(workplace, region, history, history.epoch + (not _is_owned(workplace, region)))
-    if dry_run or fault is not None or not (found.files or found.spools):
-        return _told(region, found, dry_run=dry_run, refused=fault)
+    store, left = workplace.state_store(), declared_operators(workplace, region) if left_out else None
+    horizon = declared(workplace, region).rewind_horizon
+    entries = forgotten(history, store, horizon=horizon, left=left) if store is not None else []
+    if dry_run or fault is not None or not (found.files or found.spools or entries):
+        return _told(region, found, entries, dry_run=dry_run, refused=fault)
     from jobs.runtime.collecting import clear
     from jobs.runtime.former import own_tables
 
-    horizon = declared(workplace, region).rewind_horizon
     with owning(workplace.owner(region)) as owner:
         tables = own_tables(workplace.store(region), owner.history)
         found = clear(workplace.store(region), tables, epoch=owner.epoch, horizon=horizon, now=time.time())
-    return _told(region, found, dry_run=False, refused=None)
+        entries = forget(owner.history, store, horizon=horizon, left=left) if store is not None else []
+    return _told(region, found, entries, dry_run=False, refused=None)
 
 
 def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> dict[str, Any]:
@@ -58,7 +70,7 @@ def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> d
     found = Collected(tables=tuple(garbage for garbage in outside_regions(tables, now=now) if garbage.files))
     for garbage in found.tables if not dry_run and fault is None else ():
         (tables / garbage.table).remove(garbage.files)
-    return _told(OUTSIDE, found, dry_run=dry_run, refused=fault)
+    return _told(OUTSIDE, found, (), dry_run=dry_run, refused=fault)
 
 
 def _find(workplace: Workplace, region: str, history: RegionHistory, below_epoch: int) -> Collected:
@@ -87,7 +99,9 @@ def _clock_fault(workplace: Workplace, region: str) -> str | None:
     return clock_fault(history, here=now, registry=registry.clock() if registry is not None else now)
 
 
-def _told(region: str, found: Collected, *, dry_run: bool, refused: str | None) -> dict[str, Any]:
+def _told(
+    region: str, found: Collected, entries: Sequence[str], *, dry_run: bool, refused: str | None
+) -> dict[str, Any]:
     return {
         "region": region,
         "dry_run": dry_run,
@@ -95,6 +109,7 @@ def _told(region: str, found: Collected, *, dry_run: bool, refused: str | None) 
         "files": found.files,
         "bytes": found.size,
         "spools": len(found.spools),
+        "entries": list(entries),
         "tables": [
             {"table": garbage.table, "files": len(garbage.files), "bytes": garbage.size, "paths": list(garbage.files)}
             for garbage in found.tables

@@ -12,12 +12,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobs.errors import DrainmarkError
 from orchestration.assembly import Opened
 from orchestration.watching import LOOK_SECONDS, SourceWatch
 from orchestration.yielding import Requests
 from resources.registry import Registry
+
+if TYPE_CHECKING:
+    from jobs.regions.plan import RegionPlan
+    from resources.settings import Settings
 
 _SELDOM_SECONDS = 2.0
 """Between two looks at what changes seldom: code, and the queue of runs."""
@@ -34,6 +39,7 @@ class Lingering:
         requests: of operators' verbs.
         code: the files whose change ends the run.
         is_in_the_way: does another run wait for its turn?
+        has_failed: did the thread of a start fail? That is for the run to say.
     """
 
     region: str
@@ -45,6 +51,7 @@ class Lingering:
     requests: Requests
     code: CodeFiles
     is_in_the_way: Callable[[], bool] = lambda: False
+    has_failed: Callable[[], bool] = lambda: False
     why: str = ""
     _seldom_at: float = field(default=float("-inf"))
 
@@ -55,7 +62,9 @@ class Lingering:
         """
         idle_until = min(time.monotonic() + self.seconds, self.until)
         while True:
-            if self.interrupted.is_set() or self.registry.region_info(self.region).halt_requested is not None:
+            if self.interrupted.is_set() or self.has_failed():
+                return True
+            if self.registry.region_info(self.region).halt_requested is not None:
                 return True
             if (why := self._goes()) is not None:
                 self.why = why
@@ -93,6 +102,12 @@ class Lingering:
             return self.is_in_the_way()
         except Exception:
             return False
+
+
+def linger_seconds(region: RegionPlan, settings: Settings) -> float:
+    """Return how long a run of a region that a sensor started waits for more; 0 where it does not."""
+    own = region.parameters.linger
+    return settings.linger_seconds if own is None else own.total_seconds()
 
 
 class CodeFiles:

@@ -45,7 +45,7 @@ def push_to(
     takers = {
         source.name: source.reads
         for source in region.starts
-        if isinstance(source, SlicedSource) and isinstance(source.reads, ReplayableStart)
+        if isinstance(source, SlicedSource) and type(source.reads) is ReplayableStart  # others fill theirs themselves
     }
     if start is None and len(takers) == 1:
         start = next(iter(takers))

@@ -14,7 +14,7 @@ from jobs.errors import DrainmarkError, Halted, InputChanged, InputMissing, Inte
 from jobs.protocol.history import UNCLEAN
 from orchestration.assembly import Opened, Workplace, owning, probe_first_use, region_run
 from orchestration.declared import remember
-from orchestration.discovery import Tick, scan_region, settle_of
+from orchestration.discovery import Tick, has_threads, scan_region, settle_of
 from orchestration.engines import end_predecessor
 from orchestration.halting import make_up
 
@@ -177,7 +177,7 @@ class RegionLoop:
             report=self._step,
             max_group=self.options.max_group,
         )
-        run.interrupted = self.interruption.event
+        run.interrupted, run.states.hosts_starts = self.interruption.event, self._hosts_starts
         self.interruption.arm()
         probe_first_use(self.workplace, run)
         self.interruption.pause(0)
@@ -219,7 +219,12 @@ class RegionLoop:
         self._scan()
         if history.unpublished or history.last_outcome in UNCLEAN:
             return True
-        return self._pending() > 0 or self._waits_for_more(scanned=True)
+        return self._pending() > 0 or self._hosts_starts or self._waits_for_more(scanned=True)
+
+    @property
+    def _hosts_starts(self) -> bool:
+        """Do starts with threads of their own run in this run? Only where it has time."""
+        return bool(self.options.seconds) and has_threads(self.region)
 
     def _waits_for_more(self, *, scanned: bool = False) -> bool:
         """Scan again while time is left or files settle; say whether something is pending."""

@@ -26,8 +26,9 @@ from jobs.protocol.history import Outcome, RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.descriptions import halt_remedies
 from orchestration.assembly import Workplace
-from orchestration.discovery import Tick, has_folder, scan_region, source_folder, source_of
+from orchestration.discovery import Tick, has_folder, has_threads, scan_region, source_folder, source_of
 from orchestration.halting import make_up
+from orchestration.lingering import linger_seconds
 from orchestration.metadata import TRIGGER_TAG
 from orchestration.run_retries import RegionRuns, run_tags
 from orchestration.watching import LOOK_SECONDS, FolderWatch
@@ -179,7 +180,7 @@ class RegionTicks:
         if active:
             return _busy(active)
         pending = self.workplace.registry.pending_count(self.region.name)
-        if not pending and not needs_recovery(history) and not self._watch(runs):
+        if not (pending or self._hosts_starts() or needs_recovery(history) or self._watch(runs)):
             return self._idle(history)
         if (owner := self._owner()) is not None:
             return owner
@@ -208,6 +209,10 @@ class RegionTicks:
             )
             for trigger in waiting
         ]
+
+    def _hosts_starts(self) -> bool:
+        """Is a run wanted though nothing is pending, for the threads of the region's starts to live in?"""
+        return has_threads(self.region) and linger_seconds(self.region, self.workplace.settings) > 0
 
     def _watch(self, runs: RegionRuns) -> bool:
         """Look at the folder again and again until the tick has to end, or more is pending than runs are at work on.

@@ -31,7 +31,7 @@ from orchestration.discovery import scan_region
 from orchestration.engines import end_predecessor
 from orchestration.event_pacing import EventPace
 from orchestration.interruption import ending_gracefully, watch_parent
-from orchestration.lingering import CodeFiles, Lingering
+from orchestration.lingering import CodeFiles, Lingering, linger_seconds
 from orchestration.metadata import IDS_TAG, group_metadata, groups_table
 from orchestration.run_endings import end_with
 from orchestration.run_retries import SENSOR_TAG, RegionRuns, run_tags, tag_process
@@ -148,6 +148,7 @@ class RegionSteps:
             context.log.info(f"{self.workplace.registry.pending_count(region.name)} files are pending; Spark starts")
             run = slot.open(self._run(context, slot, opened, region))
             slot.lingering = self._lingering(context, slot, opened, region)
+            run.states.hosts_starts = slot.lingering is not None
             with ending_gracefully(slot.interrupt):
                 run.claim()
             end_predecessor(self.workplace, run)
@@ -196,8 +197,7 @@ class RegionSteps:
     ) -> Lingering | None:
         """Return how a run stays that a sensor started to drain a backlog; no other does."""
         settings = self.workplace.settings
-        own = region.parameters.linger
-        seconds = settings.linger_seconds if own is None else own.total_seconds()
+        seconds = linger_seconds(region, settings)
         is_for_all = region.parameters.runs == Runs.BACKLOG and context.op_config["max_triggers"] is None
         if not (seconds and is_for_all and SENSOR_TAG in context.run.tags and _has_source(region)):
             return None
@@ -212,6 +212,7 @@ class RegionSteps:
             requests=Requests(self.workplace.registry, region.name),
             code=CodeFiles(opened, settings.project_root),
             is_in_the_way=runs.is_wanted_place,
+            has_failed=lambda: slot.run is not None and slot.run.states.has_failed,
         )
 
     def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:

@@ -50,7 +50,7 @@ class Handled(Operator):
         return (KeptState(keys=(ENTRY, CHUNK)),)
 
     def fingerprint(self) -> Any:
-        return {**super().fingerprint(), "output": self.output, "class": _digest_of(self.handler_class)}
+        return {**super().fingerprint(), "output": self.output, "class": digest_of_class(self.handler_class)}
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         kind = self.handler_class
@@ -141,7 +141,7 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def _digest_of(kind: type) -> str:
+def digest_of_class(kind: type) -> str:
     """Return a hash of what the class computes: its source, comments and formatting aside."""
     try:
         meaning = ast.dump(ast.parse(textwrap.dedent(inspect.getsource(kind))))

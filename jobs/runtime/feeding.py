@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.errors import DrainmarkError, InputChanged, InputMissing
+from jobs.errors import DrainmarkError, InputChanged, InputMissing, Interrupted
 from jobs.failpoints import FailPoint, reach
 from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator
 from jobs.operators.directory_scan import DirectorySource
@@ -21,6 +21,7 @@ from jobs.protocol.triggers import Trigger
 from jobs.runtime.frames import summary_of
 from jobs.runtime.intake import Intake
 from jobs.runtime.materialising import Materialiser
+from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group, Inbox
 from jobs.runtime.taking import empty_rows
@@ -48,6 +49,8 @@ class Feeding:
     Attributes:
         group: its first id is the id of all rows that the feeds bring.
         folder: of the attempt; gone with it.
+        ports: a permit of these is held while a cursor is moved: never while a state is established or reset (V137).
+        life: how often the region had been reset when the attempt began.
         taken: by name of the source, once `take` has returned.
     """
 
@@ -55,6 +58,8 @@ class Feeding:
     region: str
     group: Group
     folder: Path
+    ports: PermitGate
+    life: int
     taken: dict[str, FeedTaken] = field(default_factory=dict)
     _held: list[Materialiser] = field(default_factory=list)
 
@@ -83,9 +88,12 @@ class Feeding:
         return empty_rows(self.outside.engine.session, source, output, self.outside.reach)
 
     def _take(self, source: DirectorySource) -> Mapping[str, DataFrame]:
-        reach(FailPoint.FEED_BEFORE)
-        triggers = self.outside.take_feed(self.region, source, self.group.first_id)
-        reach(FailPoint.FEED_AFTER)
+        with self.ports.permit() as granted:
+            if granted.resets != self.life:  # this attempt was given up: what it took would be lost
+                raise Interrupted("the group was abandoned", operator=source.name)
+            reach(FailPoint.FEED_BEFORE)
+            triggers = self.outside.take_feed(self.region, source, self.group.first_id)
+            reach(FailPoint.FEED_AFTER)
         if not triggers:
             return {}
         self.taken[source.name] = FeedTaken(files=len(triggers))

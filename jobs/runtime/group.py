@@ -29,6 +29,7 @@ from jobs.runtime.feeding import Feeding, feeding_sources
 from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of
 from jobs.runtime.hosting import HandlerHost
 from jobs.runtime.materialising import Materialiser
+from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import put_aside, quarantine_table
 from jobs.runtime.reading import Group
@@ -53,6 +54,7 @@ class GroupWork:
     Attributes:
         hosts: by operator, the handlers that run in this process.
         tag: marks the attempt's Spark jobs, so that a time-out can cancel them.
+        ports: the permits of autonomous ports; see `RegionStates`.
     """
 
     blueprint: Blueprint
@@ -62,6 +64,7 @@ class GroupWork:
     hosts: Mapping[str, HandlerHost]
     small: bool
     tag: str
+    ports: PermitGate = field(default_factory=PermitGate)
     lookups: dict[str, int] = field(default_factory=dict)
     _taking: Taking = field(init=False)
     _feeding: Feeding | None = None
@@ -69,6 +72,10 @@ class GroupWork:
     _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
     _refused: list[Future[Refusals]] = field(default_factory=list)
     _frames: GroupFrames | None = None
+    _life: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._life = self.ports.resets
 
     def stage(self) -> StagedGroup:
         """Read, compute and stage the group.
@@ -232,6 +239,8 @@ class GroupWork:
             region=self.blueprint.region.name,
             group=self.group,
             folder=self._taking.folder,
+            ports=self.ports,
+            life=self._life,
         )
         return self._feeding.take(sources)
 

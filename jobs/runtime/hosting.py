@@ -18,6 +18,7 @@ from jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFaile
 from jobs.failpoints import InjectedFailure
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.handler_errors import ResetWanted
+from jobs.runtime.forgetting import entry_of
 from jobs.runtime.region_context import NO_ID, RegionContext
 from jobs.state.callbacks import StateHandler, note_initial_state
 from jobs.state.checkpoints import HEADER, CheckpointReader, CheckpointWriter, Header
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from jobs.operators.handled import Handled
     from jobs.runtime.blueprint import Blueprint
-    from jobs.runtime.ports import Outside
+    from jobs.state.data_stores import DataStore
 
 ENTRY, CHUNK, VALUE = "entry", "chunk", "value"
 """Columns of a handler's state beside `_sequence_id`: its entry, the chunk's index, the chunk (V156, V160)."""
@@ -49,7 +50,7 @@ class HandlerHost:
     """Hosts one handler.
 
     Attributes:
-        entry: name of the operator's checkpoints, `APP/OPERATOR` (V159).
+        entry: name of the operator's checkpoints, see `entry_of` (V159).
         make: makes the handler, once.
         context: what the handler is told; its gate and its ways out are bound here.
         schema: of the output, without tags.
@@ -166,6 +167,14 @@ class HandlerHost:
             return self.changes_of(late)
 
         return finish
+
+    def checkpointed(self) -> dict[int, bytes]:
+        """Return the chunks of the newest checkpoint of the group that was just drained, for `reset`."""
+        writers = self._group.finished + ([self._group.pending.result()] if self._group.pending is not None else [])
+        found: dict[int, bytes] = {}
+        for writer in writers:
+            found.update({HEADER: writer.finish().to_bytes(), **writer.changed})
+        return found
 
     def changes_of(self, writers: Sequence[CheckpointWriter]) -> pa.Table:
         """Return the rows of the state's table that checkpoints make: headers, and chunks that changed."""
@@ -306,13 +315,17 @@ class HandlerHost:
         )  # fmt: skip
 
 
-def host_of(operator: Handled, blueprint: Blueprint, outside: Outside) -> HandlerHost:
-    """Return a host with a new handler of an operator."""
+def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None) -> HandlerHost:
+    """Return a host with a new handler of an operator.
+
+    Args:
+        store: for chunks; None where they are rows of the state's table.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     region, parameters = blueprint.region, blueprint.region.parameters
-    entry = f"{blueprint.application}/{operator.name}"
+    entry = entry_of(blueprint.kept[operator.name, ""])
     context = RegionContext(
         region=region.name,
         index=region.operators.index(operator),
@@ -331,7 +344,7 @@ def host_of(operator: Handled, blueprint: Blueprint, outside: Outside) -> Handle
         make=operator.handler_class,
         context=context,
         schema=to_arrow_schema(StructType.fromDDL(operator.output), timezone="UTC"),
-        stored=StoredCheckpoints(outside.state_store.create(entry)) if outside.state_store is not None else None,
+        stored=StoredCheckpoints(store.create(entry)) if store is not None else None,
     )
 
 

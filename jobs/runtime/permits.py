@@ -49,12 +49,13 @@ class PermitGate:
 
     Args:
         lock: of the operator, if it has one.
-        ask: asks the region for a state; called by `make_consistent` without any lock held.
+        ask: asks the region for a state; called by `make_consistent` without any lock held. None where the operator may
+            not ask, being no start (E21).
     """
 
-    def __init__(self, lock: OperatorLock | None = None, ask: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, lock: OperatorLock | None = None, ask: Callable[[], None] | None = None) -> None:
         self.lock = lock
-        self._ask = ask
+        self.ask = ask
         self._changed = threading.Condition()
         self._held: dict[int, int] = {}
         self._seen: dict[int, int] = {}
@@ -123,7 +124,8 @@ class PermitGate:
         The thread's permit is given back meanwhile, and it has one again afterwards.
 
         Raises:
-            PermitViolation: the thread has no permit, or `make_consistent_non_blocking` is in use.
+            PermitViolation: the operator is no start, the thread has no permit, or `make_consistent_non_blocking` is in
+                use; or the run is over before the state is known to be established.
         """
         return self._established("make_consistent", lambda begun: self._completed > begun) is not Consistency.FAILED
 
@@ -131,12 +133,14 @@ class PermitGate:
         """Ask for a state, and wait until the flow goes on (E21).
 
         Raises:
-            PermitViolation: the thread has no permit, or `make_consistent` is in use.
+            PermitViolation: as of `make_consistent`.
         """
         return self._established("make_consistent_non_blocking", lambda begun: self._resumed > begun)
 
     def _established(self, way: str, is_over: Callable[[int], bool]) -> Consistency:
-        me = threading.get_ident()
+        me, ask = threading.get_ident(), self.ask
+        if ask is None:
+            raise PermitViolation(f"{way}() is for starts: a state begins there", remedy="write a dm.StartHandler")
         self.require()
         if self.lock is not None and self.lock.is_mine:
             raise PermitViolation(f"{way}() is called under the operator's lock", remedy="release the lock first")
@@ -148,7 +152,7 @@ class PermitGate:
             depth = self._held.pop(me)
             self._changed.notify_all()
         try:
-            self._ask()
+            ask()
             with self._changed:
                 self._wait_until(lambda: self._resets > resets or is_over(begun))
                 if self._resets > resets:
@@ -205,10 +209,14 @@ class PermitGate:
             self._is_open = True
             self._changed.notify_all()
 
-    def completed(self) -> None:
-        """Note that every operator of the region has finished its checkpoint, and that it is committed (N20)."""
+    def completed(self, state: int | None = None) -> None:
+        """Note that every operator of the region has finished its checkpoint, and that it is committed (N20).
+
+        Args:
+            state: which one, as `resumed` counted when the flow went on after it; the newest by default.
+        """
         with self._changed:
-            self._completed = self._resumed
+            self._completed = max(self._completed, self._resumed if state is None else state)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -216,6 +224,21 @@ class PermitGate:
         with self._changed:
             self._is_open, self._is_closed_for_good = False, True
             self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until `close`, at most so many seconds; say whether it was called."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closed_for_good, seconds)
+
+    @property
+    def resumed(self) -> int:
+        """Return after how many states the flow went on."""
+        return self._resumed
+
+    @property
+    def resets(self) -> int:
+        """Return how often the region was reset."""
+        return self._resets
 
     @property
     def held(self) -> int:

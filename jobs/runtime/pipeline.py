@@ -76,6 +76,7 @@ class Pipeline:
             hosts=self.states.hosts,
             small=group.bytes_to_read <= self.small_bytes,
             tag=_tag(group),
+            ports=self.states.ports,
         )
         self._staging = self._bounded(group, self._drain_timeout, work.stage)
 
@@ -131,6 +132,8 @@ class Pipeline:
             self.under_way = None
             self._drop()
             raise
+        if self.is_blocking:
+            self.states.ports.resume()
         self.under_way, self._ended = None, done.staged
         self.owner.moved(Event.CHECKPOINTED, told=self._staging is None)
         if self._staging is not None:
@@ -166,9 +169,15 @@ class Pipeline:
         )
 
     def _frozen(self, staged: StagedGroup) -> StagedGroup:
+        if not self.states.ports.stop(self._left_of(staged)):
+            raise self._too_late(staged.group)
         with self.outside.engine.tagged(_tag(staged.group)):
             frozen = self.states.freeze(staged)
-            return frozen if self.is_blocking else self.states.write(frozen, self.states.blocking())
+            if self.is_blocking:
+                return frozen  # autonomous ports wait for the end of its checkpoint, as the flow does
+            written = self.states.write(frozen, self.states.blocking())
+        self.states.ports.resume()
+        return written
 
     def _left_of(self, staged: StagedGroup) -> float:
         """Return what is left of the time that a group has, its checkpoint included (E2, E15)."""

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.arrow_frames import frame_of
 from jobs.errors import NotRowWise, OperatorFailed
-from jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Operator
+from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator
 from jobs.lazy import F
 from jobs.operators.directory_scan import CORRUPT, DirectorySource
 from jobs.operators.functor import Functor
+from jobs.operators.handled import Handled
+from jobs.operators.parallel_map import ParallelMap
 from jobs.operators.sources import Source
 from jobs.operators.sql import SqlOperator
 from jobs.protocol.triggers import FILE, Trigger, kind_of
@@ -28,6 +30,7 @@ from jobs.runtime.blueprint import Blueprint, read_lookup, seen_downstream
 from jobs.runtime.frames import GroupFrames, failure_of, with_source_file
 from jobs.runtime.materialising import Materialiser
 from jobs.runtime.ports import Outside
+from jobs.runtime.probing_handlers import few_rows, handled
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
 from jobs.runtime.taking import Taking, empty_rows
 
@@ -43,7 +46,7 @@ _SIDE = "_probe_side"
 _TOGETHER, _APART = 0, 1
 _FIRST, _SECOND = 1, 2
 _FLOAT_DIGITS = ".9g"
-_ROW_WISE = (Functor, Source, SqlOperator)
+_ROW_WISE = (Functor, ParallelMap, Source, SqlOperator)
 _LOOK_AHEAD = 64
 
 
@@ -58,7 +61,7 @@ class ProbedRegistry(Protocol):
 def changed_functions(
     blueprint: Blueprint, probed: Mapping[str, str], statement: Callable[[str], str] | None = None
 ) -> tuple[Operator, ...]:
-    """Return the operators that will see several triggers at once and whose function did not pass the probe yet.
+    """Return the operators to be tried: what will see several triggers at once, and handlers, if it did not pass yet.
 
     Args:
         probed: operator -> fingerprint of what passed (`Registry.get_probed`).
@@ -67,7 +70,7 @@ def changed_functions(
     return tuple(
         operator
         for operator in blueprint.region.operators
-        if _sees_many(blueprint, operator)
+        if (_sees_many(blueprint, operator) or isinstance(operator, Handled))
         and probed.get(operator.name) != fingerprint_of(blueprint, operator, statement)
     )
 
@@ -270,6 +273,9 @@ class _Judge:
     def _run(self, operator: Operator, output: str) -> None:
         """Apply one operator to what its inputs gave; judge it if it is wanted."""
         name = f"{operator.name}[{output}]" if output else operator.name
+        if isinstance(operator, Handled):
+            self.streams[name] = self._handled(operator)
+            return
         if not self._sees_many(operator):
             self.streams[name] = self._apart(operator, output)
             return
@@ -284,6 +290,14 @@ class _Judge:
         self._compare(operator, output, sides)
         self.streams[name] = frame_of(self.session, sides[_TOGETHER])
 
+    def _handled(self, operator: Handled) -> DataFrame:
+        frames = self._frames(operator, _FIRST, _SECOND)
+        rows = _computed(operator, frames.input(operator.inputs[0]))
+        output = handled(
+            operator, self.blueprint, rows, range(_FIRST, _SECOND + 1), lambda call: frames.guard(operator, call)
+        )
+        return frames.local(output, operator.made)
+
     def _sees_many(self, operator: Operator) -> bool:
         return operator.name not in self.blueprint.forced_single
 
@@ -294,12 +308,19 @@ class _Judge:
         return first.unionByName(self._apply(operator, output, _SECOND, _SECOND))
 
     def _apply(self, operator: Operator, output: str, first: int, last: int) -> DataFrame:
+        frames = self._frames(operator, first, last)
+        if isinstance(operator, Source):
+            return operator.apply_output(frames, output)
+        applied = frames.guard(operator, lambda: operator.step(frames).output)
+        return frames.tagged(operator, seen_downstream(operator, applied))
+
+    def _frames(self, operator: Operator, first: int, last: int) -> GroupFrames:
         def cut(frame: DataFrame) -> DataFrame:
             if first != last and SEQUENCE_ID in frame.columns:
                 return frame
             return frame.where(F.col(SEQUENCE_ID) == first) if SEQUENCE_ID in frame.columns else frame
 
-        frames = GroupFrames(
+        return GroupFrames(
             session=self.session,
             params=self.blueprint.params,
             first_id=first,
@@ -308,16 +329,15 @@ class _Judge:
             read_state=lambda aggregate, partials: (partials, None),
             read_lookup=lambda lookup: read_lookup(self.session, lookup, self.outside, None),
             read_statement=self.outside.statement,
+            collect=lambda called, frame: few_rows(_computed(called, frame)),
+            is_run=isinstance(operator, ParallelMap),  # it is called; anything else is a plan
             streams={name: cut(frame) for name, frame in self.streams.items()},
         )
-        if isinstance(operator, Source):
-            return operator.apply_output(frames, output)
-        applied = frames.guard(operator, lambda: operator.step(frames).output)
-        return frames.tagged(operator, seen_downstream(operator, applied))
 
     def _compare(self, operator: Operator, output: str, sides: Mapping[int, pa.Table]) -> None:
-        together, apart = _multiset(sides[_TOGETHER]), _multiset(sides[_APART])
-        if together == apart or apart != _multiset(_computed(operator, self._apart(operator, output))):
+        own = (POSITION,) if isinstance(operator, ParallelMap) else ()  # it numbers the rows of a group anew
+        together, apart = _multiset(sides[_TOGETHER], own), _multiset(sides[_APART], own)
+        if together == apart or apart != _multiset(_computed(operator, self._apart(operator, output)), own):
             return
         only_together, only_apart = together - apart, apart - together
         sample = next(iter(only_together or only_apart))
@@ -350,8 +370,8 @@ def _side(rows: pa.Table, side: int) -> pa.Table:
     return rows.filter(pc.equal(rows[_SIDE], side)).drop_columns([_SIDE])
 
 
-def _multiset(rows: pa.Table) -> Counter[str]:
-    names = sorted(rows.column_names)
+def _multiset(rows: pa.Table, aside: Sequence[str] = ()) -> Counter[str]:
+    names = sorted(set(rows.column_names) - set(aside))
     return Counter(repr({name: _comparable(row[name]) for name in names}) for row in rows.to_pylist())
 
 

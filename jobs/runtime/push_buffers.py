@@ -3,12 +3,18 @@
     open-000000000007.jsonl     rows are appended; durable when `push` returns
     segment-000000000006.jsonl  sealed: never changes, deleted by `purge`
 
+A `ThreadedStart` writes segments whole, each with the state that its handler had at the cut (`seal_with`):
+
+    state-000000000006          of the newest segment; kept when that is purged
+    open-000000000007.jsonl     empty: says which number is next
+
 Any number of processes may push; one at a time holds the folder's lock. A line that a crash cut off is no row: nobody
 was told that it arrived, and the next push cuts it away.
 """
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -22,6 +28,7 @@ from typing import Any
 from jobs.failpoints import FailPoint, reach
 
 _OPEN, _SEALED, _END = "open-", "segment-", ".jsonl"
+_STATE, _WHOLE = "state-", "whole-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=False)
@@ -81,12 +88,60 @@ class PushBuffer:
         if not doomed:
             return
         with self._locked():
-            self._open()  # the numbers go on from it when no segment is left
+            self._next()  # the numbers go on from it when no segment is left
             reach(FailPoint.PURGE_BEFORE)
             for path in doomed:
                 path.unlink(missing_ok=True)
             _sync(self.folder)
             reach(FailPoint.PURGE_AFTER)
+
+    # --- segments with a state --------------------------------------------------------------------------------------
+
+    def newest_state(self) -> tuple[int, bytes | None]:
+        """Return the number of the newest segment that was sealed with a state, and the state; (0, None) without."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            number = self._next() - 1
+            path = self._state(number)
+            return number, path.read_bytes() if path.exists() else None
+
+    def seal_with(self, number: int, rows: Iterable[Mapping[str, Any]], state: bytes) -> bool:
+        """Seal rows as the segment of a number, with the state that they left their maker in: both or none, durably.
+
+        Returns:
+            False where another process sealed that one first; nothing was written.
+
+        Raises:
+            TypeError, ValueError: a row is no JSON object; nothing was written.
+        """
+        lines = b"".join(_line(row) for row in rows)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if number != self._next():
+                return False
+            _write(self._state(number), state)  # not the newest one's before the segment is there
+            whole = self.folder / f"{_WHOLE}{number:012d}"
+            _write(whole, lines)
+            reach(FailPoint.SEAL_BEFORE)
+            whole.rename(self.segment(number))
+            _sync(self.folder)
+            reach(FailPoint.SEAL_AFTER)
+            self._next()
+            for path in self.folder.glob(f"{_STATE}*"):
+                if int(path.name.removeprefix(_STATE)) < number:
+                    path.unlink()
+        return True
+
+    def _state(self, number: int) -> Path:
+        return self.folder / f"{_STATE}{number:012d}"
+
+    def _next(self) -> int:
+        """Return the number of the open segment, which a crash right after `seal_with` may have left behind."""
+        path = self._open_path()
+        last = max((_number(sealed) for sealed in self.folder.glob(f"{_SEALED}*{_END}")), default=0)
+        if path is not None and _number(path) <= last:
+            path.unlink()
+        return self._open()[0]
 
     # --- under the lock ----------------------------------------------------------------------------------------------
 
@@ -145,6 +200,8 @@ def _line(row: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()  # as Spark reads binary columns
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
@@ -174,6 +231,13 @@ def _cut_off(file: Any) -> None:
 def _is_full(file: Any, rows: int) -> bool:
     file.seek(0)
     return sum(1 for _ in file) >= rows
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync(folder: Path) -> None:

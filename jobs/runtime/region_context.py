@@ -30,6 +30,7 @@ class RegionContext:
         drain_timeout, reset_timeout: seconds.
         params: the application's parameters.
         sequence_id: of the state that is being built; -1 before the first reset of a run, 1 at the very beginning.
+        committed_cut: of a start, the newest of its cuts that the region has in a committed state; 0 without one.
         reset_attempt: how often the region was reset in a row, from 0; -1 once a state was drained.
     """
 
@@ -44,6 +45,7 @@ class RegionContext:
     consistent_ports: tuple[bool, ...] = ()
     sequence_id: int = NO_ID
     reset_attempt: int = NO_ID
+    committed_cut: int = 0
     operator: str = ""
     location: Location | None = None
     gate: PermitGate = field(default_factory=PermitGate, repr=False)
@@ -82,6 +84,10 @@ class RegionContext:
     def make_consistent_non_blocking(self) -> Consistency:
         """Ask for a state and wait until tuples may flow again, from a thread with a permit (E21)."""
         return self.gate.make_consistent_non_blocking()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep in a thread of a start's own, without a permit; True as soon as the run is over, which ends it."""
+        return self.gate.wait(seconds)
 
     def reset_region(self, reason: str) -> NoReturn:
         """Have the region reset, upon a passing error of the operator's own, while holding a permit (E19).

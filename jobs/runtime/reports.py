@@ -56,6 +56,12 @@ class GroupReport:
     def triggers(self) -> int:
         return self.last_id - self.first_id + 1
 
+    @property
+    def step(self) -> dict[str, Any]:
+        """Return the numbers that a log line of it has."""
+        seconds = round(self.process_seconds + self.drain_seconds, 3)
+        return {"first_id": self.first_id, "last_id": self.last_id, "rows_in": self.rows_in, "seconds": seconds}
+
     @classmethod
     def of(
         cls,

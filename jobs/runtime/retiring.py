@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jobs.operators.sources import Reach, Source
+from jobs.operators.sources import Reach, Slice, Source
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.rows import CheckpointRow
@@ -25,6 +25,16 @@ def tell_sources(region: RegionPlan, reach: Reach, history: RegionHistory, first
     oldest = history.state_at_most(history.oldest_target(region.parameters.rewind_horizon))
     if oldest is not None and oldest > INITIAL_ID:
         _tell(starts, reach, [history.states[oldest]], beyond_horizon=True)
+
+
+def newest_slice(history: RegionHistory, start: str, first: int, last: int) -> Slice | None:
+    """Return the last slice of a start among states from one id to another; None where they took nothing of it."""
+    for number in range(last, first - 1, -1):
+        if number in history.states:
+            piece = slice_of(history.states[number].trigger_identity or {}, start)
+            if piece is not None:
+                return piece
+    return None
 
 
 def _tell(starts: Iterable[Source], reach: Reach, rows: Iterable[CheckpointRow], *, beyond_horizon: bool) -> None:

@@ -44,7 +44,6 @@ from jobs.runtime.pipeline import Pipeline
 from jobs.runtime.ports import Outside
 from jobs.runtime.replacing import one_of_each
 from jobs.runtime.reports import GroupReport, steps_outside
-from jobs.runtime.retiring import tell_sources
 from jobs.runtime.states import RegionStates
 
 
@@ -91,6 +90,11 @@ class RegionRun:
     @property
     def region(self) -> str:
         return self.identity.region
+
+    @property
+    def states(self) -> RegionStates:
+        """Return the states of its operators; before `claim` it can be said whether it `hosts_starts`."""
+        return self._pipeline.states
 
     def _is_interrupted(self) -> bool:
         return self.interrupted.is_set()  # whoever owns the run may give it another event
@@ -185,6 +189,7 @@ class RegionRun:
 
     def _pending(self) -> Sequence[Trigger]:
         """Return the triggers of the next group; none where nothing may be begun now."""
+        self.states.check()
         before = self._pipeline.in_hand
         if before and self._pipeline.is_blocking:
             return []
@@ -245,9 +250,8 @@ class RegionRun:
 
     def _tell_sources(self, report: GroupReport) -> None:
         """Tell the starts what is committed; one that cannot tidy up now does so after the next group."""
-        region, reach = self.blueprint.region, self.outside.reach
         try:
-            tell_sources(region, reach, self.owner.history, report.first_id, report.last_id)
+            self.states.region_checkpointed(self.owner.history, report.first_id, report.last_id)
         except Exception as error:
             self.report("retire", {"failed": str(error)})
 
@@ -259,7 +263,7 @@ class RegionRun:
             rewritten = maintain_region(self.owner, horizon=self._horizon)
             self._collect()
             self._dispose()
-            self._pipeline.states.retire(max(0, self.owner.history.committed_id - self._horizon))
+            self.states.retire(self.owner.history, self._horizon)
         except Fenced:
             raise
         except Exception as error:
@@ -388,10 +392,8 @@ class RegionRun:
             publish_seconds=done.publish_seconds,
             pending_seconds=0.0 if self._pipeline.is_blocking else done.pending_seconds,
         )
-        for step, numbers in steps_outside(staged):
+        for step, numbers in (*steps_outside(staged), ("group", report.step)):
             self.report(step, numbers)
-        self.report("group", {"first_id": report.first_id, "last_id": report.last_id, "rows_in": report.rows_in,
-                              "seconds": round(staged.process_seconds + staged.drain_seconds, 3)})  # fmt: skip
         return report
 
 

@@ -7,12 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from jobs.errors import ResetTimeout
 from jobs.graph.operator import KeptState
 from jobs.operators.handled import Handled
 from jobs.protocol.history import RegionHistory
 from jobs.runtime.blueprint import Blueprint
+from jobs.runtime.forgetting import forget
 from jobs.runtime.hosting import HandlerHost, host_of
+from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
+from jobs.runtime.retiring import newest_slice, tell_sources
+from jobs.runtime.start_hosting import StartHost, start_hosts
 from jobs.state.handler_state import HandlerState
 from jobs.state.handlers import Frozen, Written
 from jobs.state.keyed import KeyedState
@@ -28,21 +33,46 @@ class RegionStates:
     Attributes:
         handlers: replaced as a whole by a reset, so that an attempt that was abandoned keeps what it began with.
         hosts: by operator, the handlers that run in this process; the same objects for the whole run.
+        hosts_starts: do starts with threads of their own run in this process? Only a run that stays has use for them.
+        starts: they, by operator; the same objects for the whole run.
+        ports: the autonomous ports' permits: one is held while something is taken in from outside (V59, V137).
     """
 
     blueprint: Blueprint
     outside: Outside
     handlers: Mapping[str, KeyedState] = field(default_factory=dict)
     hosts: dict[str, HandlerHost] = field(default_factory=dict)
+    hosts_starts: bool = False
+    starts: dict[str, StartHost] = field(default_factory=dict)
+    ports: PermitGate = field(default_factory=PermitGate)
     _is_begun: bool = False
 
     def reset(self, history: RegionHistory) -> None:
-        """Load every state as of the last committed id, all of whose groups are published."""
+        """Load every state as of the last committed id, all of whose groups are published.
+
+        Meanwhile nothing comes in on autonomous ports, and what an attempt that was given up would take stays where it
+        is (V105, V137).
+
+        Raises:
+            ResetTimeout: somebody has what keeps the states from being reset.
+        """
+        seconds = self.blueprint.region.parameters.reset_timeout.total_seconds()
+        if not self.ports.stop(seconds):
+            msg = f"an autonomous port of {self.blueprint.region.name!r} was not left within {seconds:g} s"
+            raise ResetTimeout(msg, remedy="look at the registry: it holds the cursors; a new attempt starts by itself")
+        self._reset(history)
+        self.ports.resume(after_reset=True)
+
+    def _reset(self, history: RegionHistory) -> None:
         self.release()
         self.handlers = {
             name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
         }
         self._reset_hosts()
+        if self.hosts_starts and not self.starts:
+            self.starts = start_hosts(self.blueprint, self.outside)
+        for start in self.starts.values():
+            start.reset()
 
     def begin_group(self) -> None:
         """Have the handlers of this process where the last group left them, whatever an attempt that failed did."""
@@ -55,7 +85,7 @@ class RegionStates:
             state = self.handlers[name]
             if isinstance(operator, Handled) and isinstance(state, HandlerState):
                 if operator.name not in self.hosts:
-                    self.hosts[operator.name] = host_of(operator, self.blueprint, self.outside)
+                    self.hosts[operator.name] = host_of(operator, self.blueprint, self.outside.state_store)
                 host = self.hosts[operator.name]
                 state.take = host.take
                 host.reset(state.chunks())
@@ -103,16 +133,49 @@ class RegionStates:
         for host in self.hosts.values():
             host.completed(staged.group.last_id)
 
-    def retire(self, through: int) -> None:
-        """Tell the handlers that no rewind goes back to an id or behind it any more (E17)."""
+    def region_checkpointed(self, history: RegionHistory, first: int, last: int) -> None:
+        """Tell the starts that every operator of the region has finished its checkpoint, and all is published (N20).
+
+        Sources purge what they kept for a replay (V146, N29); starts of this process learn the last id, and their cut.
+
+        Args:
+            first, last: ids of the group.
+        """
+        for name, host in self.starts.items():
+            if (taken := newest_slice(history, name, first, last)) is not None:
+                host.completed(last, int(taken.end["segment"]))
+        tell_sources(self.blueprint.region, self.outside.reach, history, first, last)
+
+    def check(self) -> None:
+        """Raise what failed in the thread of a start; nothing of what it did is lost that was cut."""
+        for start in self.starts.values():
+            start.check()
+
+    @property
+    def has_failed(self) -> bool:
+        """Would `check` raise?"""
+        return any(start.failure is not None for start in self.starts.values())
+
+    def retire(self, history: RegionHistory, horizon: int) -> None:
+        """Retire the checkpoints that no rewind reaches, and forget the entries of states that were dropped (V163).
+
+        Handlers are told of the id up to which no rewind goes back any more (E17).
+        """
+        through = max(0, history.committed_id - horizon)
         for host in self.hosts.values():
             host.retire(through)
+        for start in self.starts.values():
+            start.retire(through)
+        if self.outside.state_store is not None:
+            forget(history, self.outside.state_store, horizon=horizon)
 
     def close(self) -> None:
         """Let go of everything at the end of a run; threads of handlers get no more permits."""
         self.release()
-        for host in self.hosts.values():
-            host.context.gate.close()
+        for gate in (self.ports, *(host.context.gate for host in self.hosts.values())):
+            gate.close()
+        for start in self.starts.values():
+            start.close()
 
     def keep_copies(self, staged: StagedGroup) -> None:
         """Let go of the local copies that neither the next group nor a drained one's publishing needs."""

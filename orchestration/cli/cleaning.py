@@ -17,11 +17,15 @@ def gc(
         str | None, typer.Argument(metavar="[REGION]", help="APP/START, or APP where it has one; else all.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be deleted.")] = False,
+    left_out: Annotated[
+        bool, typer.Option("--left-out", help="Also checkpoints in state_store of operators that the code lost.")
+    ] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Delete staged files of dead attempts, and what compactions and rewinds took out of tables over a day ago.
+    """Delete staged files of dead attempts, what compactions and rewinds took out of tables over a day ago, and what
+    handlers kept in state_store for states that were dropped and that no rewind reaches.
 
     Without REGION also what autonomous operators staged over a day ago and no table shows.
     """
@@ -34,7 +38,7 @@ def gc(
     failed: list[DrainmarkError] = []
     for name in regions:
         try:
-            done.append(collect_region(place, name, dry_run=dry_run))
+            done.append(collect_region(place, name, dry_run=dry_run, left_out=left_out))
         except DrainmarkError as error:  # the others have their turn all the same
             failed.append(error)
     outside = collect_outside_regions(place, dry_run=dry_run) if region is None else None
@@ -55,6 +59,8 @@ def _show(done: list[dict[str, Any]]) -> None:
         verb = "would be deleted" if entry["dry_run"] or entry["refused"] else "deleted"
         spools = f", {entry['spools']} folders of dead attempts" if entry["spools"] else ""
         output.say(f"{entry['region']}: {entry['files']} files, {entry['bytes']} bytes{spools} {verb}")
+        for kept in entry["entries"]:
+            output.say(f"  state_store: {kept}")
         for table in entry["tables"]:
             output.say(f"  {table['table']}: {table['files']} files, {table['bytes']} bytes")
             for path in table["paths"] if entry["dry_run"] else ():

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ from jobs import failpoints
 from jobs.errors import ObjectMissing
 from jobs.failpoints import InjectedFailure, StorePoint
 from jobs.handler_errors import CheckpointUnreadable, ValueTooLarge
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.manifest import RegionTable, TableRole
+from jobs.protocol.states import Ids, States
+from jobs.runtime.forgetting import entry_of, forget, forgotten
 from jobs.state.checkpoints import CheckpointReader, CheckpointWriter, Header
 from jobs.state.data_stores import VALUE_LIMIT, DataStore
 from jobs.state.stored_checkpoints import StoredCheckpoints
@@ -232,6 +237,36 @@ def test_what_is_rewound_is_withdrawn(opened: Opener, to: int) -> None:
     assert values(checkpoints(opened).load(6)) == content(6)
     assert checkpoints(opened).retire(6) == to
     assert values(checkpoints(opened).load(6)) == content(6)
+
+
+def state(operator: str, label: str = "") -> RegionTable:
+    name = f"state/app/{operator}{label and '.'}{label}"
+    return RegionTable(name=name, role=TableRole.CHANGES, operator=operator, schema_json="{}")
+
+
+@pytest.mark.seed("V159", "V163")
+def test_an_entry_is_deleted_when_its_job_is_over(opened: Opener) -> None:
+    """Its state was dropped, and no rewind goes back to before that; or the operator left, and a person says so."""
+    store = opened()
+    tables = [state("op", "new"), state("stays")]
+    history = RegionHistory(
+        states=States(reduce(Ids.with_id, range(1, 21), Ids())), tables=tuple(tables),
+        former=(state("op"), state("op", "old"), state("left")),
+        generations={"op": ((5, "old"), (9, "new"))},
+    )  # fmt: skip
+    entries = [entry_of(table.name) for table in (*history.tables, *history.former)]
+    for entry in entries:
+        StoredCheckpoints(store.create(entry)).save(chain([1, 2]))
+    assert forget(history, store, horizon=20) == [], "a rewind to 1 needs the first of them all"
+    assert forget(history, store, horizon=13) == ["app/op"], "7 is the oldest"
+    assert forget(history, store, horizon=13) == []
+    assert forget(history, store, horizon=11) == ["app/op.old"]
+    assert [entry for entry in entries if opened().exists(entry)] == ["app/op.new", "app/stays", "app/left"]
+    assert forgotten(history, store, horizon=11, left={"op", "stays"}) == ["app/left"]
+    assert opened().exists("app/left"), "only looked"
+    assert forget(history, store, horizon=11, left={"op", "stays"}) == ["app/left"]
+    assert set(forget(history, store, horizon=11, left=())) == {"app/op.new", "app/stays"}, "the region has left"
+    assert not any(opened().exists(entry) for entry in entries)
 
 
 @pytest.mark.seed("V158", "V167")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 from harness import run_once, settle
 
@@ -14,10 +15,12 @@ import drainmark as dm
 from drainmark import F
 from jobs.errors import NotRowWise, OperatorFailed
 from jobs.graph.params import bind_params
+from jobs.handler_errors import CheckpointUnreadable
 from jobs.regions.plan import compile_application
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.ports import Outside
 from jobs.runtime.probing import changed_functions, probe, probe_if_changed
+from jobs.runtime.probing_handlers import SAMPLE_CALLS
 from orchestration.assembly import Opened, Workplace, region_run
 from orchestration.discovery import scan_region
 
@@ -188,3 +191,83 @@ def test_a_function_is_tried_at_first_use_and_again_only_when_it_changed(
     assert bench.probe_if_changed(other)
     run_once(bench.workplace, bench.opened(other))
     assert not bench.probe_if_changed(declare), "nothing is pending any more"
+
+
+class Totals(dm.StateHandler):
+    """Numbers its rows; `reset` reads what `checkpoint` wrote, unless it is told otherwise."""
+
+    made: ClassVar[list[Totals]] = []
+    reads: ClassVar[type] = int
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.ids: list[int] = []
+        self.made.append(self)
+
+    def process(self, rows: pa.Table, context: Any) -> pa.Table:
+        self.ids.append(context.sequence_id)
+        first, self.n = self.n, self.n + rows.num_rows
+        return pa.table({"user": rows["user"], "n": pa.array(range(first, self.n), pa.int64())})
+
+    def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
+        checkpoint.write(self.n)
+
+    def reset(self, checkpoint: dm.Checkpoint) -> None:
+        self.n = checkpoint.read(self.reads)
+
+    def reset_to_initial_state(self) -> None:
+        self.n = 0
+
+
+class Forgetful(Totals):
+    reads = str
+
+
+def numbered_by(kind: type[dm.StateHandler]) -> Declare:
+    return lambda events: dm.operator(kind, output="user string, n bigint", name="totals", inputs=[events])
+
+
+def test_a_handler_is_tried_with_a_state_that_is_thrown_away(bench: Bench) -> None:
+    """V120: one object for the probe, another for the run; nothing of the first is in any store or table."""
+    Totals.made.clear()
+    assert bench.probe_if_changed(numbered_by(Totals))
+    (tried,) = Totals.made
+    assert tried.ids == [1, 2]
+    assert tried.n == 5
+    assert "totals" in bench.workplace.registry.get_probed("probed/events")
+    run_once(bench.workplace, bench.opened(numbered_by(Totals)))
+    assert len(Totals.made) == 2
+    assert Totals.made[1].ids == [1, 2]
+    assert not bench.probe_if_changed(numbered_by(Totals))
+
+
+def test_a_handler_that_does_not_read_what_it_wrote_is_told_before_the_claim(bench: Bench) -> None:
+    with pytest.raises(CheckpointUnreadable):
+        bench.probe_if_changed(numbered_by(Forgetful))
+    assert bench.workplace.registry.get_probed("probed/events") == {}
+
+
+def test_what_follows_a_handler_is_judged_on_the_rows_that_it_gives(bench: Bench) -> None:
+    def no_numbers(totals: Any) -> Any:
+        return dm.select(totals, "user").dropDuplicates(["user"]).withColumn("_sequence_id", F.lit(1).cast("bigint"))
+
+    with pytest.raises(NotRowWise) as caught:
+        bench.probed(
+            lambda events: dm.functor(no_numbers, inputs=[numbered_by(Totals)(events)], vectorised=True)
+        )
+    assert caught.value.operator == "no_numbers"
+
+
+def test_a_parallel_map_is_called_with_a_few_rows_of_each_file(workplace: Workplace, tmp_path: Path) -> None:
+    """It may be slow, or cost money. The places of its rows are those of a group, and no reason to blame it."""
+    bench = Bench(workplace, tmp_path)
+    bench.files(*("".join(f"a,{n}\n" for n in range(500)) for _ in range(2)))
+    calls: list[int] = []
+
+    def doubled(row: Any) -> Any:
+        calls.append(row["n"])
+        return {"n": row["n"] * 2}
+
+    assert bench.probe_if_changed(lambda events: dm.parallel_map(doubled, output="n bigint", inputs=[events]))
+    assert "doubled" in workplace.registry.get_probed("probed/events")
+    assert sorted(calls) == sorted([*range(SAMPLE_CALLS)] * 4), "of each file, together and apart"

@@ -58,7 +58,7 @@ class Permits(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.lock = OperatorLock()
-        self.gate = PermitGate(self.lock)
+        self.gate = PermitGate(self.lock, ask=lambda: None)
         self.actors = {name: Actor() for name in THREADS}
         self.runtime = Actor()
         self.held = dict.fromkeys(THREADS, 0)

@@ -104,3 +104,51 @@ def test_pushes_of_several_threads_are_all_there(tmp_path: Path) -> None:
     PushBuffer(tmp_path / "b", rows=1, seconds=0.0).seal_if_due()
     pushed = [n for segment in numbers(buffer) for n in segment]
     assert sorted(pushed) == [n for first in (0, 100, 200) for n in range(first, first + 20)]
+
+
+def cut(buffer: PushBuffer, number: int) -> bool:
+    """Seal the segment of a number with its rows and a state."""
+    return buffer.seal_with(number, [row(number)], b"after %d" % number)
+
+
+@pytest.mark.seed("E21", "V124")
+@pytest.mark.parametrize("point", [FailPoint.SEAL_BEFORE, FailPoint.SEAL_AFTER])
+def test_rows_and_state_of_a_cut_are_both_there_or_none(tmp_path: Path, point: FailPoint) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
+    assert buffer.newest_state() == (0, None)
+    assert cut(buffer, 1)
+    arm(f"{point.value}:raise")
+    with pytest.raises(InjectedFailure):
+        cut(buffer, 2)
+    arm("")
+    buffer.seal_if_due()  # a scan
+    is_there = point is FailPoint.SEAL_AFTER
+    assert buffer.newest_state() == ((2, b"after 2") if is_there else (1, b"after 1"))
+    assert numbers(buffer) == ([[1], [2]] if is_there else [[1]])
+    assert cut(buffer, 3 if is_there else 2)
+
+
+def test_of_two_who_cut_the_same_one_is_told_that_it_came_late(tmp_path: Path) -> None:
+    """An owner that was stopped and wakes up: only one of them goes on from a state."""
+    buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
+    assert cut(buffer, 1)
+    assert not cut(buffer, 1)
+    assert not cut(buffer, 3)
+    assert buffer.newest_state() == (1, b"after 1")
+    assert numbers(buffer) == [[1]]
+
+
+@pytest.mark.seed("V146", "N29")
+def test_the_newest_state_stays_when_its_segment_is_purged(tmp_path: Path) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
+    for number in (1, 2):
+        assert cut(buffer, number)
+    arm(f"{FailPoint.SEAL_AFTER.value}:raise")
+    with pytest.raises(InjectedFailure):
+        cut(buffer, 3)
+    arm("")
+    buffer.purge(3)
+    assert numbers(buffer) == []
+    assert buffer.newest_state() == (3, b"after 3")
+    assert cut(buffer, 4)
+    assert sorted(path.name for path in (tmp_path / "b").glob("state-*")) == ["state-000000000004"]

@@ -1,0 +1,118 @@
+"""Nothing comes in on autonomous ports while a state is established, or the region is reset (V59, V91, V105, V137)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+
+import drainmark as dm
+from jobs.errors import DrainTimeout
+from jobs.runtime.feeding import Feeding
+from jobs.runtime.pipeline import Pipeline
+from jobs.runtime.states import RegionStates
+from orchestration.testing.running import Result
+
+pytestmark = pytest.mark.spark
+
+RunApp = Callable[..., Result]
+SCHEMA = "k string, n bigint"
+SOON = 60.0
+
+
+def fed(checkpoints: str = "non-blocking", drain_timeout: float = 180.0) -> Callable[[], None]:
+    def feeding() -> None:
+        @dm.consistent(trigger="operator-driven", checkpoints=checkpoints, drain_timeout=drain_timeout)
+        @dm.source(dm.DirectoryScan(path="in", format="csv", schema=SCHEMA))
+        def orders(scanned: Any) -> Any:
+            return scanned.drop("source_file")
+
+        @dm.source(dm.DirectoryScan(path="out", format="json", schema=SCHEMA))
+        def posts(scanned: Any) -> Any:
+            return scanned.drop("source_file")
+
+        @dm.functor
+        def both(orders: Any, posts: Annotated[Any, dm.Autonomous]) -> Any:
+            return orders.unionByName(posts)
+
+        dm.sink(both, dm.DeltaAppend("both"))
+
+    return feeding
+
+
+def keys(result: Result) -> list[str]:
+    return sorted(row["k"] for row in result.sink("both"))
+
+
+@pytest.mark.seed("V59", "V91", "V132", "V137")
+@pytest.mark.parametrize("checkpoints", ["blocking", "non-blocking"])
+def test_who_takes_something_in_waits_until_the_flow_goes_on(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch, checkpoints: str
+) -> None:
+    """Until the state is frozen; in a region that blocks until it is committed and published."""
+    log: list[str] = []
+    late: list[threading.Thread] = []
+
+    def take(states: RegionStates) -> None:
+        with states.ports.permit():
+            log.append("taken")
+
+    def freeze(states: RegionStates, staged: Any) -> Any:
+        thread = threading.Thread(target=take, args=(states,))
+        thread.start()
+        late.append(thread)
+        until = time.monotonic() + SOON
+        while not states.ports.waiting:
+            assert thread.is_alive(), "it was let in"
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        log.append("frozen")
+        return freezes(states, staged)
+
+    def end(pipeline: Pipeline) -> Any:
+        if checkpoints == "non-blocking":
+            late[-1].join(SOON)  # the flow goes on while the checkpoint is pending
+        log.append("ending")
+        return ends(pipeline)
+
+    freezes, ends = RegionStates.freeze, Pipeline.end
+    monkeypatch.setattr(RegionStates, "freeze", freeze)
+    monkeypatch.setattr(Pipeline, "end", end)
+    result = run_app(fed(checkpoints), {"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
+    late[-1].join(SOON)
+    wanted = ["frozen", "ending", "taken"] if checkpoints == "blocking" else ["frozen", "taken", "ending"]
+    assert log == wanted
+    assert keys(result) == ["a", "x"]
+
+
+@pytest.mark.seed("V105", "V137")
+def test_an_attempt_that_was_given_up_takes_nothing_in(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what came for the next attempt would be lost with the one that nobody waits for any more."""
+    entered, go = threading.Event(), threading.Event()
+    ended: list[threading.Thread] = []
+    attempts: list[Feeding] = []
+
+    def take(feeding: Feeding, sources: Any) -> Any:
+        attempts.append(feeding)
+        if len(attempts) == 1:
+            ended.append(threading.current_thread())
+            entered.set()
+            go.wait(SOON)
+        return takes(feeding, sources)
+
+    takes = Feeding.take
+    result = run_app(fed(drain_timeout=8.0))
+    monkeypatch.setattr(Feeding, "take", take)
+    result.add({"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
+    with pytest.raises(DrainTimeout):
+        result.run()
+    assert entered.is_set()
+    go.set()
+    ended[0].join(SOON)
+    assert not ended[0].is_alive()
+    assert attempts[0].taken["posts"].files == 0
+    result.run()
+    assert keys(result) == ["a", "x"]
