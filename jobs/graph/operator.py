@@ -78,6 +78,24 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What of the past a state is kept for. Code that asks for more, or for something else, cannot go on from it: what
+    it needs was never kept, or is already gone.
+
+    Attributes:
+        of: what is kept, as an error names it: "rows of a key", "`at` in windows of 0:10:00".
+        reach: how much of it, in a unit that follows from `of`; it may shrink and not grow. None where it has no
+            measure.
+    """
+
+    of: str
+    reach: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"of": self.of, "reach": self.reach}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeptState:
     """A keyed state that an operator keeps beside its output: the table `state/<app>/<operator>`, or `…-<part>`.
 
@@ -86,12 +104,14 @@ class KeptState:
         keys: key columns, null being a key; without any the state is one row.
         depth: how many rows of a key are kept, the last ones by sequence id and position.
         evolves: columns may be added by later versions of the code.
+        retention: None where the state holds whatever later versions of the code could ask for.
     """
 
     part: str = ""
     keys: tuple[str, ...] = ()
     depth: int = 1
     evolves: bool = False
+    retention: Retention | None = None
 
 
 @dataclass(frozen=True, slots=True)

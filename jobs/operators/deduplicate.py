@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, Retention
 from jobs.lazy import F
 from jobs.state import clock
 from jobs.state.placed import FROM, IS_NEW, PLACE, payload_of, placed, quoted, same
@@ -42,8 +42,13 @@ class Deduplicate(Operator):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        seen = KeptState(keys=self.keys)
+        seen = KeptState(keys=self.keys, retention=self._retention())
         return (seen,) if self.within is None else (seen, clock.clock_state())
+
+    def _retention(self) -> Retention | None:
+        if isinstance(self.within, dt.timedelta):
+            return Retention(of=f"seconds of `{self.event_time}`", reach=self.within.total_seconds())
+        return None if self.within is None else Retention(of="triggers", reach=self.within)
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "keys": list(self.keys), "within": str(self.within), "by": self.event_time}

@@ -65,7 +65,7 @@ class EventWindows(WatermarkedValues):
         too_late = watermark.judge(rows).where(self._is_late(self.bounds.last_start())).drop(BEFORE)
         return Result(
             None,
-            changes={"": self._changes(made, columns), PART: watermark.changes(late, self.lateness)},
+            changes={"": self._changes(made, columns), PART: watermark.changes(late)},
             outputs={"": self._emitted(made), LATE: too_late},
         )
 

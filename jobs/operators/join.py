@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, Retention
 from jobs.lazy import F
 from jobs.state import clock
 from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted, same
@@ -62,9 +62,13 @@ class Join(Operator):
         states = []
         for side, window in self.windows.items():
             if isinstance(window, dt.timedelta):
-                states += [KeptState(part=side, keys=(*self.keys, *HELD)), clock.clock_state(f"{side}-clock")]
+                time = {_LEFT: self.left_time, _RIGHT: self.right_time}[side]
+                reach = Retention(of=f"seconds of `{time}`", reach=window.total_seconds())
+                states.append(KeptState(part=side, keys=(*self.keys, *HELD), retention=reach))
+                states.append(clock.clock_state(f"{side}-clock"))
             elif isinstance(window, int):
-                states.append(KeptState(part=side, keys=self.keys, depth=window))
+                reach = Retention(of="rows of a key", reach=window)
+                states.append(KeptState(part=side, keys=self.keys, depth=window, retention=reach))
         return tuple(states)
 
     def fingerprint(self) -> Any:

@@ -44,7 +44,7 @@ class NumberedWindows(KeyedValues):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=self.keys),)
+        return (KeptState(keys=self.keys, retention=self.retention),)
 
     def step(self, frames: GroupFrames) -> Result:
         keys, states = self.key_columns(), self.state_names()

@@ -1,7 +1,8 @@
 """Sessions: windows of event time that end where a key has no row for a while.
 
-The state is the sessions that are open. A row opens one or joins those that it is close to, and what it joins is one
-session from then on; so the sessions of an id follow from those of the id before, and groups hold one trigger.
+The state is the sessions that are open. Rows of one key and id that are close are put together first; a walk then says
+which of them open a session, join one or make several one (`session_merging`), and the values of each session at each
+id are merged of its parts in the order of their ids. So one job goes through many ids, and every id has its own state.
 """
 
 from __future__ import annotations
@@ -10,26 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result, Vectorises
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result
 from jobs.lazy import F
-from jobs.operators.watermarks import AFTER, BEFORE, ID, LATE_ROWS, PART, Watermark, WatermarkedValues
+from jobs.operators.session_merging import BORN, DIED, END, ID, IS_FIRST, IS_NEW, LEFT, LINEAGE, START, walk
+from jobs.operators.watermarks import AFTER, BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
 from jobs.operators.windowed import types_of
 from jobs.operators.windows import LATE, WINDOW_END, WINDOW_START, Session, micros
-from jobs.state.aggregations import argument_columns, partial_columns, running_columns, state_columns
+from jobs.state.aggregations import argument_columns, partial_columns, running_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
     from jobs.runtime.frames import GroupFrames
 
-_KEPT = "__kept_"
-_START, _END = "__start", "__end"
-_IS_NEW = "__is_new"
-_NUMBER = "__session"
-_OLD_START = "__old_start"
+_NUMBER = "__number"
+_MARK = "__mark"
+_NEXT_ID = "__next_id"
 _IS_CLOSED = "__is_closed"
-_IS_TOUCHED = "__is_touched"
+_TAKES_PART = "__takes_part"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +37,7 @@ class SessionWindows(WatermarkedValues):
 
     kind: ClassVar[str] = "session windows"
     summary: ClassVar[str] = "rows of a key that are close in event time, closed by a watermark"
-    vectorises: ClassVar[Vectorises] = Vectorises.NO
     configurations: ClassVar[tuple[str, ...]] = ("closed",)
-    single_because: ClassVar[str] = "sessions merge from id to id"
 
     @property
     def bounds(self) -> Session:
@@ -55,87 +52,114 @@ class SessionWindows(WatermarkedValues):
         judged = watermark.judge(rows)
         is_late = moment.isNull() | F.coalesce(moment + micros(self.bounds.gap) <= F.col(BEFORE), F.lit(False))
         late = judged.where(is_late).drop(BEFORE)
-        new = judged.where(~is_late).drop(BEFORE)
+        new = self._put_together(self.placed(judged.where(~is_late)))
         columns = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.state_names()]
-        like = self._like(new, columns)
-        types = types_of(like)
-        parts = self._by_session(new, frames.kept(self, "", like))
-        made = frames.once(self, self._merged(frames.gathered(self, parts), watermark, types))
+        like = new.select(
+            *self.key_columns(),
+            F.timestamp_micros(START).alias(WINDOW_START), F.timestamp_micros(END).alias(WINDOW_END),
+            *self.state_names(), F.lit(False).alias(GONE), F.col(ID).alias(SEQUENCE_ID),
+        ).schema  # fmt: skip
+        items = new.unionByName(self._items_of(frames.kept(self, "", like)))
+        parts = self._walked(frames, self._in_order(frames.gathered(self, items), watermark))
+        made = frames.once(self, self._computed(parts, watermark, types_of(like)))
         late_rows = late.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias(LATE_ROWS))
         emitted = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.finished_values(), SEQUENCE_ID]
         return Result(
             None,
-            changes={
-                "": made.select(*columns, GONE, SEQUENCE_ID),
-                PART: watermark.changes(late_rows, self.lateness),
-            },
+            changes={"": made.select(*columns, GONE, SEQUENCE_ID), PART: watermark.changes(late_rows)},
             outputs={"": made.where(_IS_CLOSED).select(*emitted), LATE: late},
         )
 
-    def _like(self, rows: DataFrame, columns: list[Column | str]) -> StructType:
-        """Return the columns of the state."""
-        never = F.lit(None).cast("timestamp")
-        parts = rows.groupBy(*self.key_columns(), SEQUENCE_ID).agg(*partial_columns(self.values))
-        timed = parts.withColumn(WINDOW_START, never).withColumn(WINDOW_END, never)
-        return timed.select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID).schema
-
-    def _by_session(self, rows: DataFrame, before: DataFrame) -> DataFrame:
-        """Return the parts of new rows, one a session, and the sessions before; `_NUMBER` says which become one."""
+    def _put_together(self, rows: DataFrame) -> DataFrame:
+        """Return the parts of rows of a key and id that are of one session whatever else comes: bounds, `BEFORE`."""
         from pyspark.sql import Window as Over
 
-        moment, states = self.bounds.moment(), list(state_columns(self.values))
-        arguments = argument_columns(self.values.values(), rows.columns, self.keys)
-        tags = [name for name in (POSITION, SEQUENCE_ID) if name in rows.columns]
-        new = rows.select(
-            *self.key_columns(), *(f"`{name}`" for name in arguments), *tags,
-            moment.alias(_START), (moment + micros(self.bounds.gap)).alias(_END), F.lit(True).alias(_IS_NEW),
+        moment = self.bounds.moment()
+        columns = (name for name in rows.columns if name != BEFORE)
+        arguments = argument_columns(self.values.values(), columns, self.keys)
+        timed = rows.select(
+            *self.key_columns(), *(f"`{name}`" for name in arguments), POSITION, BEFORE, F.col(SEQUENCE_ID).alias(ID),
+            F.struct(SEQUENCE_ID, POSITION).alias(SEQUENCE_ID),  # what `first` and `last` go by, also between parts
+            moment.alias(START), (moment + micros(self.bounds.gap)).alias(END),
         )  # fmt: skip
-        old = before.select(
-            *self.key_columns(), *(F.col(f"`{name}`").alias(f"{_KEPT}{name}") for name in states), SEQUENCE_ID,
-            F.unix_micros(WINDOW_START).alias(_START), F.unix_micros(WINDOW_END).alias(_END),
-            F.lit(False).alias(_IS_NEW),
-        )  # fmt: skip
-        in_order = Over.partitionBy(*self.by_key()).orderBy(_START, _IS_NEW, *reversed(tags))
-        reached = F.max(_END).over(in_order.rowsBetween(Over.unboundedPreceding, -1))
-        begins = F.when(F.col(_START) < reached, 0).otherwise(1)
-        items = new.unionByName(old, allowMissingColumns=True).withColumn(_NUMBER, begins)
+        in_order = Over.partitionBy(*self.by_key(), ID).orderBy(START)
+        begins = F.coalesce(F.col(START) >= F.lag(END).over(in_order), F.lit(True))
+        numbered = timed.withColumn(_NUMBER, begins.cast("bigint"))
         until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
-        items = items.withColumn(_NUMBER, F.sum(_NUMBER).over(until_here))
-        group = [*self.key_columns(), _NUMBER, _IS_NEW, SEQUENCE_ID]
-        found = (
-            items.where(_IS_NEW)
-            .groupBy(*group)
-            .agg(*partial_columns(self.values), F.min(_START).alias(_START), F.max(_END).alias(_END))
-        )
-        known = items.where(~F.col(_IS_NEW)).select(
-            *group, *(F.col(f"`{_KEPT}{name}`").alias(name) for name in states), _START, _END
-        )
-        return known.unionByName(found)
+        numbered = numbered.withColumn(_NUMBER, F.sum(_NUMBER).over(until_here))
+        return numbered.groupBy(*self.key_columns(), ID, _NUMBER).agg(
+            *partial_columns(self.values),
+            F.min(START).alias(START), F.max(END).alias(END), F.max(BEFORE).alias(BEFORE), F.lit(True).alias(IS_NEW),
+        ).drop(_NUMBER)  # fmt: skip
 
-    def _merged(self, parts: DataFrame, watermark: Watermark, types: Mapping[str, str]) -> DataFrame:
-        """Return the sessions that changed or are closed, and those that are now part of another."""
+    def _items_of(self, sessions: DataFrame) -> DataFrame:
+        """Return the sessions that were open before the group in the shape of new parts."""
+        return sessions.select(
+            *self.key_columns(), F.col(SEQUENCE_ID).alias(ID), *self.state_names(),
+            F.unix_micros(WINDOW_START).alias(START), F.unix_micros(WINDOW_END).alias(END),
+            F.lit(None).cast("bigint").alias(BEFORE), F.lit(False).alias(IS_NEW),
+        )  # fmt: skip
+
+    def _in_order(self, items: DataFrame, watermark: Watermark) -> DataFrame:
+        """Return the items of the keys in which the group changes anything, sorted for the walk."""
         from pyspark.sql import Window as Over
 
-        session = Over.partitionBy(*self.by_key(), _NUMBER)
-        whole = session.orderBy(SEQUENCE_ID, _START).rowsBetween(Over.unboundedPreceding, Over.unboundedFollowing)
-        start, end = F.min(_START).over(session), F.max(_END).over(session)
-        merged = parts.select(
-            *self.key_columns(), _IS_NEW, F.col(_START).alias(_OLD_START),
-            start.alias(_START), end.alias(_END),
-            F.max(_IS_NEW).over(session).alias(_IS_TOUCHED),
-            F.row_number().over(session.orderBy(SEQUENCE_ID, _START)).alias(_NUMBER),
-            *running_columns(self.values, whole, types),
-        ).crossJoin(F.broadcast(watermark.ids))  # fmt: skip
-        closed = F.coalesce(F.col(_END) <= F.col(AFTER), F.lit(False))
-        survivors = merged.where((F.col(_NUMBER) == 1) & (F.col(_IS_TOUCHED) | closed))
-        absorbed = merged.where(~F.col(_IS_NEW) & (F.col(_OLD_START) != F.col(_START)))
-        return self._shaped(survivors, F.col(_START), closed, closed).unionByName(
-            self._shaped(absorbed, F.col(_OLD_START), F.lit(False), F.lit(True))
+        by_key = Over.partitionBy(*self.by_key())
+        mark = watermark.ids.agg(F.max(AFTER).alias(_MARK))
+        closes = F.coalesce(F.min(END).over(by_key) <= F.col(_MARK), F.lit(False))
+        taking_part = (
+            items.crossJoin(F.broadcast(mark))
+            .withColumn(_TAKES_PART, F.max(IS_NEW).over(by_key) | closes)
+            .where(_TAKES_PART)
+            .drop(_TAKES_PART, _MARK)
         )
+        first = F.row_number().over(by_key.orderBy(ID, START)) == 1
+        return taking_part.withColumn(IS_FIRST, first).sortWithinPartitions(*self.by_key(), ID, START)
 
-    def _shaped(self, sessions: DataFrame, start: Column, is_closed: Column, is_gone: Column) -> DataFrame:
-        return sessions.select(
+    def _walked(self, frames: GroupFrames, items: DataFrame) -> DataFrame:
+        """Walk in this process where group and state are small, which spares starting a Python worker."""
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        more = [StructField(name, LongType()) for name in (LINEAGE, BORN, DIED, LEFT)]
+        schema = StructType([*items.schema.fields, *more])
+        if not frames.is_local(self):
+            return items.mapInArrow(lambda batches: walk(batches), schema)  # noqa: PLW0108 - as in numbered windows
+        import pyarrow as pa
+
+        batches = [*walk(iter(frames.collect(self, items).to_batches()))]
+        return frames.local(pa.Table.from_batches(batches) if batches else None, schema)
+
+    def _computed(self, parts: DataFrame, watermark: Watermark, types: Mapping[str, str]) -> DataFrame:
+        """Return the sessions as they are at the end of each id that changed them, those that are closed, and those
+        that are gone since they are part of another, or begin earlier."""
+        from pyspark.sql import Window as Over
+
+        of_lineage = Over.partitionBy(*self.by_key(), LINEAGE).orderBy(ID, START)
+        until_here = of_lineage.rowsBetween(Over.unboundedPreceding, 0)
+        running = parts.select(
+            *self.key_columns(), LINEAGE, ID, IS_NEW, BORN, DIED, LEFT, F.lead(ID).over(of_lineage).alias(_NEXT_ID),
+            F.coalesce(F.col(LEFT), F.min(START).over(until_here)).alias(START), F.max(END).over(until_here).alias(END),
+            *running_columns(self.values, until_here, types),
+        )  # fmt: skip
+        number, next_id, has_lineage = F.col(ID), F.col(_NEXT_ID), F.col(LINEAGE).isNotNull()
+        is_end = has_lineage & next_id.isNull() & F.col(DIED).isNull()
+        closed = F.when(is_end, Watermark.closed_at(F.col(END)))
+        is_alive = (number >= F.col(BORN)) & (F.col(DIED).isNull() | (number < F.col(DIED)))
+        is_told = has_lineage & F.col(IS_NEW) & is_alive & (next_id.isNull() | (next_id != number))
+        changes = F.array_compact(F.array(
+            F.when(is_told & ~closed.eqNullSafe(number), self._change(number, is_gone=False)),
+            F.when(closed.isNotNull(), self._change(closed, is_gone=True, is_closed=True)),
+            F.when(~has_lineage, self._change(F.col(BORN), is_gone=True)),
+        ))  # fmt: skip
+        found = watermark.closing(running).select("*", F.explode(changes).alias("__change"))
+        return found.select(
             *self.key_columns(),
-            F.timestamp_micros(start).alias(WINDOW_START), F.timestamp_micros(_END).alias(WINDOW_END),
-            *self.state_names(), is_closed.alias(_IS_CLOSED), is_gone.alias(GONE), F.col(ID).alias(SEQUENCE_ID),
+            F.timestamp_micros(START).alias(WINDOW_START), F.timestamp_micros(END).alias(WINDOW_END),
+            *self.state_names(), "__change.*",
+        )  # fmt: skip
+
+    @staticmethod
+    def _change(number: Column, *, is_gone: bool, is_closed: bool = False) -> Column:
+        return F.struct(
+            F.lit(is_gone).alias(GONE), F.lit(is_closed).alias(_IS_CLOSED), number.alias(SEQUENCE_ID)
         )  # fmt: skip

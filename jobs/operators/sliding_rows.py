@@ -40,7 +40,7 @@ class SlidingRows(KeyedValues):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=self.keys, depth=self.rows),)
+        return (KeptState(keys=self.keys, depth=self.rows, retention=self.retention),)
 
     def step(self, frames: GroupFrames) -> Result:
         rows = self.placed(frames.input(self.inputs[0]))

@@ -42,7 +42,7 @@ class TrailingWindows(KeyedValues):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=(*self.keys, ROW)),)
+        return (KeptState(keys=(*self.keys, ROW), retention=self.retention),)
 
     @property
     def bounds(self) -> Delta:

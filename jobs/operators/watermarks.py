@@ -1,8 +1,8 @@
 """The watermark of an operator: the newest event time of the ids before, less the lateness (H20).
 
-It is kept as a state, so it only rises, is rewound with the rest, and is the same for any grouping: what judges the
-rows of an id comes from ids before it, and a window is closed at the end of the first id that takes the watermark to
-its end.
+It is kept as a state, so it is rewound with the rest, and is the same for any grouping: what judges the rows of an id
+comes from ids before it, and a window is closed at the end of the first id that takes the watermark to its end. It only
+rises: code with a larger lateness waits until event time has caught up, so that no closed window is opened again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from jobs.runtime.frames import GroupFrames
 
 PART = "watermark"
-KEPT = KeptState(part=PART)
-NEWEST, LATE_ROWS = "newest", "late_rows"
-"""Columns of the state: newest event time, and how many rows were late, of all ids until then."""
+KEPT = KeptState(part=PART, evolves=True)
+NEWEST, MARK, LATE_ROWS = "newest", "watermark", "late_rows"
+"""Columns of the state: newest event time, the watermark, and how many rows were late, of all ids until then."""
 
 BEFORE, AFTER = "__watermark_before", "__watermark_after"
 ID = "__watermark_id"
 _IS_NEW = "__is_new"
-_SCHEMA = f"{NEWEST} timestamp, {LATE_ROWS} bigint, {SEQUENCE_ID} bigint"
+_MARK = "__watermark"
+_SCHEMA = f"{NEWEST} timestamp, {MARK} timestamp, {LATE_ROWS} bigint, {SEQUENCE_ID} bigint"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class WatermarkedValues(KeyedValues):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=(*self.keys, WINDOW_START)), KEPT)
+        return (KeptState(keys=(*self.keys, WINDOW_START), retention=self.retention), KEPT)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -54,7 +55,7 @@ class Watermark:
     """The watermark before and after each id of a group, in microseconds since 1970-01-01 UTC.
 
     Attributes:
-        ids: a row an id that has rows: `_watermark_id`, `BEFORE`, `AFTER` (null as long as no row has event time).
+        ids: a row an id that has rows: `ID`, `BEFORE`, `AFTER` (null as long as no row has event time), `newest`.
         known: the state before the group, one row or none.
     """
 
@@ -69,14 +70,20 @@ class Watermark:
         from pyspark.sql import Window as Over
 
         known = frames.kept(operator, PART, frames.session.createDataFrame([], _SCHEMA).schema)
-        newest = rows.groupBy(SEQUENCE_ID).agg(F.max(moment).alias(NEWEST)).withColumn(_IS_NEW, F.lit(True))
-        before = known.select(SEQUENCE_ID, F.unix_micros(NEWEST).alias(NEWEST), F.lit(False).alias(_IS_NEW))
-        in_order = Over.partitionBy(F.lit(0)).orderBy(SEQUENCE_ID)
         delay = micros(lateness)
+        newest = rows.groupBy(SEQUENCE_ID).agg(F.max(moment).alias(NEWEST))
+        newest = newest.select(
+            SEQUENCE_ID, NEWEST, (F.col(NEWEST) - delay).alias(_MARK), F.lit(True).alias(_IS_NEW)
+        )  # fmt: skip
+        had = F.unix_micros(NEWEST)
+        stood = F.coalesce(F.unix_micros(MARK), had - delay)  # claims of before kept no watermark
+        before = known.select(SEQUENCE_ID, had.alias(NEWEST), stood.alias(_MARK), F.lit(False).alias(_IS_NEW))
+        in_order = Over.partitionBy(F.lit(0)).orderBy(SEQUENCE_ID)
+        until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
         ids = newest.unionByName(before).select(
-            F.col(SEQUENCE_ID).alias(ID), _IS_NEW,
-            (F.max(NEWEST).over(in_order.rowsBetween(Over.unboundedPreceding, -1)) - delay).alias(BEFORE),
-            (F.max(NEWEST).over(in_order.rowsBetween(Over.unboundedPreceding, 0)) - delay).alias(AFTER),
+            F.col(SEQUENCE_ID).alias(ID), _IS_NEW, F.max(NEWEST).over(until_here).alias(NEWEST),
+            F.max(_MARK).over(in_order.rowsBetween(Over.unboundedPreceding, -1)).alias(BEFORE),
+            F.max(_MARK).over(until_here).alias(AFTER),
         )  # fmt: skip
         return cls(ids=ids.where(_IS_NEW).drop(_IS_NEW), known=known)
 
@@ -98,7 +105,7 @@ class Watermark:
         is_reached = F.try_element_at("__closers", F.lit(-1))[AFTER] >= end
         return F.when(is_reached, F.get(reached, F.lit(0))[ID])
 
-    def changes(self, late: DataFrame, lateness: dt.timedelta) -> DataFrame:
+    def changes(self, late: DataFrame) -> DataFrame:
         """Return the changes of the state.
 
         Args:
@@ -112,7 +119,8 @@ class Watermark:
         rows = self.ids.join(counted, on=F.col(ID) == F.col("__late_id"), how="left").crossJoin(F.broadcast(earlier))
         total = F.sum(F.coalesce(F.col(LATE_ROWS), F.lit(0))).over(until_here)
         return rows.select(
-            F.timestamp_micros(F.col(AFTER) + micros(lateness)).alias(NEWEST),
+            F.timestamp_micros(NEWEST).alias(NEWEST),
+            F.timestamp_micros(AFTER).alias(MARK),
             (total + F.coalesce(F.col("__late_before"), F.lit(0))).cast("bigint").alias(LATE_ROWS),
             F.col(ID).alias(SEQUENCE_ID),
         )

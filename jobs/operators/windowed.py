@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Operator
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Operator, Retention
 from jobs.lazy import F
 from jobs.operators.windows import (
     EVERY_CHANGE,
@@ -22,6 +22,7 @@ from jobs.operators.windows import (
     Session,
     Window,
     refusals,
+    retention_of,
 )
 from jobs.state.aggregations import Aggregation, finished_column, state_columns
 
@@ -56,6 +57,11 @@ class KeyedValues(Operator):
     def emitted(self) -> tuple[str, ...]:
         """Return the columns that downstream operators see besides the tags."""
         return (*self.keys, *self.window_columns, *self.emission.columns, *self.values)
+
+    @property
+    def retention(self) -> Retention | None:
+        """Return what of the past the state of the values is kept for."""
+        return retention_of(self.window)
 
     def fingerprint(self) -> Any:
         labels = {name: aggregation.label for name, aggregation in self.values.items()}

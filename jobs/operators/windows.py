@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import UsageError
+from jobs.graph.operator import Retention
 from jobs.lazy import F
 
 if TYPE_CHECKING:
@@ -297,6 +298,26 @@ class Emission:
 
 
 EVERY_CHANGE = Emission()
+
+def retention_of(window: Window | None) -> Retention | None:
+    """Return what of the past a window's state is kept for: how far it slides, or how it cuts.
+
+    Windows that are open when the code changes go on, so those that end with a mark, or with a difference from their
+    first row, may change in everything but the column.
+    """
+    if isinstance(window, Rows):
+        sliding = Retention(of="rows of a key", reach=window.rows)
+        return sliding if window.is_sliding else Retention(of=f"windows of {window.rows} rows")
+    if isinstance(window, Delta):
+        size = window.size
+        reach, of = (size.total_seconds(), "seconds") if isinstance(size, dt.timedelta) else (size, "differences")
+        return Retention(of=f"{of} of `{window.column}`", reach=reach if window.is_sliding else None)
+    if isinstance(window, EventTime):
+        return Retention(of=f"windows of {window.size} every {window.every} by `{window.column}`")
+    if isinstance(window, Session):
+        return Retention(of=f"seconds of `{window.column}` between sessions", reach=window.gap.total_seconds())
+    return None
+
 
 Refusal = tuple[str, str, str]
 """Rule, what is wrong, remedy."""

@@ -53,7 +53,7 @@ class StagedFile:
         return cls(**value)
 
 
-_FLAGS = frozenset({"adopted", "evolves", "external", "options"})
+_FLAGS = frozenset({"adopted", "evolves", "external", "options", "retention"})
 _DERIVED = frozenset({TableRole.UPSERT, TableRole.OVERWRITE, TableRole.COPY})
 
 
@@ -75,6 +75,8 @@ class RegionTable:
         evolves: columns that the code adds are added to the table (I19).
         external: which adapter writes it (`database`, `file`), "" for a Delta table.
         options: what the adapter needs to know, without credentials.
+        retention: of a state: what of the past it is kept for (`Retention`, as JSON); {} where that is not known, or
+            where nothing is let go.
     """
 
     name: str
@@ -88,6 +90,7 @@ class RegionTable:
     evolves: bool = False
     external: str = ""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    retention: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def is_derived(self) -> bool:

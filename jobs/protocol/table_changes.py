@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Any
 
 from jobs.protocol.manifest import RegionTable, TableRole
 
@@ -33,9 +34,12 @@ def misfit(before: RegionTable, after: RegionTable) -> str:
     """Say why rows of the new description cannot go on from those of the old one, "" where they can.
 
     Columns may be added where the table evolves, and that is all. An adopted table's columns are its maker's business.
+    A state must reach as far back as the new code asks; how far older claims kept theirs is unknown, and passes.
     """
     if before.keys != after.keys:
         return f"keys are {_listed(after.keys)}, were {_listed(before.keys)}"
+    if short := _too_short(before.retention, after.retention):
+        return short
     if after.adopted or before.schema_json == after.schema_json:
         return ""
     found, wanted = _types(before), _types(after)
@@ -56,6 +60,18 @@ def is_state(table: RegionTable, tables: Iterable[RegionTable]) -> bool:
     """Is a table the state of an operator, and not the history from which a sink's own visible table is rewound?"""
     own = (other for other in tables if other.operator == table.operator)
     return table.role is TableRole.CHANGES and all(other.role is not TableRole.UPSERT for other in own)
+
+
+def _too_short(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Say what of the past a state lacks, "" where it has it."""
+    if not before or not after:
+        return ""
+    if before["of"] != after["of"]:
+        return f"it is kept for {after['of']}, was for {before['of']}"
+    had, asked = before["reach"], after["reach"]
+    if had is None or asked is None or asked <= had:
+        return ""
+    return f"it keeps {had:.12g} {before['of']}, and {asked:.12g} are asked for: what is older is gone"
 
 
 def _types(table: RegionTable) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DeclarationError, SchemaMismatch, Violation
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result, Vectorises
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result, Retention, Vectorises
 from jobs.graph.params import Params
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.handled import Handled
@@ -215,9 +215,13 @@ def _kept_tables(
             names[operator.name, kept.part] = name
             tables.append(
                 RegionTable(name=name, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
-                            keys=kept.keys, evolves=kept.evolves)
+                            keys=kept.keys, evolves=kept.evolves, retention=_retained(kept.retention))
             )  # fmt: skip
     return names
+
+
+def _retained(retention: Retention | None) -> Mapping[str, Any]:
+    return {} if retention is None else retention.to_json()
 
 
 def _name_of(application: str, states: Mapping[str, str], operator: str, part: str = "") -> str:
@@ -238,7 +242,7 @@ def _tables_of(
         name = _name_of(application, states, operator.name)
         return [
             RegionTable(name=name, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
-                        keys=operator.all_keys)
+                        keys=operator.all_keys, retention=_retained(operator.retention))
         ]  # fmt: skip
     if not operator.has_history:
         return [operator.visible(schema)]

@@ -172,6 +172,10 @@ class GroupFrames:
         known = self.known_types.get(operator.name)
         return known if known is not None else {field.name: field.dataType for field in frame.schema.fields}
 
+    def is_local(self, operator: Operator) -> bool:
+        """Are group and state small, so that rows may be gone through in this process?"""
+        return self.is_run and self.small and operator.name not in self.in_files
+
     def gathered(self, operator: Operator, frame: DataFrame) -> DataFrame:
         """Return the frame in one partition where group and state are small: a keyed step then needs no exchange."""
         return frame.coalesce(1) if self.small and operator.name not in self.in_files else frame

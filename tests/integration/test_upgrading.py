@@ -216,6 +216,45 @@ def test_what_keeps_no_state_or_is_shown_by_a_table_is_not_dropped(workplace: Wo
     assert [(row["k"], row["total"]) for row in rows] == [("a", 1)]
 
 
+def declare_window(inbox: Path, rows: int) -> Opened:
+    with dm.application("growing") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint", settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        window = dm.sliding(rows=rows)
+        values = {"total": dm.sum("n")}
+        dm.sink(
+            dm.aggregate(lines, keys=["k"], values=values, window=window, emit="row", name="totals"),
+            dm.DeltaAppend("seen"),
+        )
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+
+
+@pytest.mark.seed("V154")
+def test_a_window_may_slide_over_fewer_rows_and_not_over_more(workplace: Workplace, inbox: Path) -> None:
+    """What a longer window needs was never kept; that of a shorter one is (`Retention`)."""
+    write(inbox, "a,1\n", "a,10\n", "a,100\n")
+    run_once(workplace, declare_window(inbox, 2))
+    longer = declare_window(inbox, 3)
+    plan = planned(workplace, longer)
+    assert not plan.is_compatible
+    assert shown(plan, "operators")["totals"] == ("changed", "incompatible")
+    with pytest.raises(StateIncompatible) as refused:
+        run_once(workplace, longer)
+    assert "keeps 2 rows of a key, and 3 are asked for" in refused.value.message
+    assert planned(workplace, longer, "totals").is_compatible
+    shorter = declare_window(inbox, 1)
+    assert planned(workplace, shorter).is_compatible
+    write(inbox, "a,1000\n")
+    run_once(workplace, shorter)
+    assert seen(workplace) == [(1, "a", 1), (2, "a", 11), (3, "a", 110), (4, "a", 1000)]
+    assert not planned(workplace, declare_window(inbox, 2)).is_compatible
+
+
 APP = """\
 import drainmark as dm
 

@@ -5,6 +5,7 @@ Whole runs with real tables first; then random rows against the operator alone.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 import os
@@ -139,7 +140,7 @@ def test_windows_are_the_same_whatever_the_grouping_and_can_be_rewound(  # noqa:
     application = opened(inbox, cases, checkpoints=way.checkpoints)
     with home(tmp_path / "home", engine, small_group_bytes=way.group_bytes) as place:
         reports = run_once(place, application, max_group=way.size)
-        assert max(report.triggers for report in reports) == (1 if kind == "sessions" else way.size)
+        assert max(report.triggers for report in reports) == way.size
         assert_golden(place, cases, FILES)
         rewind(place, REGION, 3, 10_000)
         assert_golden(place, cases, 3)
@@ -186,7 +187,7 @@ def test_every_configuration_of_the_windows_has_an_oracle() -> None:
 
 
 def costly(case: Case) -> bool:
-    """Does the default run go without it: a case that differs little from another, or costs half a minute?"""
+    """Does the default run go without it: a case that differs little from another?"""
     return not case.keys or case.name == "session_strict"
 
 
@@ -198,8 +199,7 @@ def test_each_id_emits_what_plain_python_does_and_only_open_windows_are_kept(
     case: Case, data: list[list[Row]], engine: SparkEngine
 ) -> None:
     """Rows in are rows in windows and late ones; the state holds no window that is closed (V5, H20)."""
-    bench = Bench(engine.session, case)
-    assert_told(bench, case, data, [1] * FILES if bench.is_single else [4, FILES - 4])
+    assert_told(Bench(engine.session, case), case, data, [4, FILES - 4])
 
 
 def assert_told(bench: Bench, case: Case, data: list[list[Row]], parts: list[int]) -> None:
@@ -236,12 +236,16 @@ def triggers(draw: st.DrawFn) -> tuple[list[list[Row]], list[int]]:
 
 
 def check_random(case: Case, drawn: tuple[list[list[Row]], list[int]], engine: SparkEngine) -> None:
+    """What is emitted is the oracle's; what each id's state holds is the same as in groups of one."""
     files, parts = drawn
-    bench = Bench(engine.session, case)
-    assert_told(bench, case, files, [1] * len(files) if bench.is_single else parts)
+    bench, ones = Bench(engine.session, case), Bench(engine.session, case, is_local=True)
+    assert_told(bench, case, files, parts)
+    assert_told(ones, case, files, [1] * len(files))
+    for number in range(1, len(files) + 1):
+        assert plain(bench.state_at(number)) == plain(ones.state_at(number)), (case.name, number)
 
 
-@pytest.mark.parametrize("name", ["tumbling_delta_closed", "hopping_time_closed"])
+@pytest.mark.parametrize("name", ["tumbling_delta_closed", "hopping_time_closed", "session"])
 @given(drawn=triggers())
 @settings(max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
 def test_random_rows_in_any_grouping(name: str, drawn: tuple[list[list[Row]], list[int]], engine: SparkEngine) -> None:
@@ -258,6 +262,48 @@ def test_many_random_rows_in_any_grouping(
     check_random(case, drawn, engine)
 
 
+def events_of(*rows: tuple[int, int]) -> list[Row]:
+    """Rows of one user: minute after noon, and number."""
+    return [{"user": "ann", "n": n, "x": 0.0, "at": NOON + dt.timedelta(minutes=minute), "ends": None, "km": None}
+            for minute, n in rows]  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", [[1, 1, 1], [3], [1, 2]], ids=str)
+@pytest.mark.parametrize("is_local", [True, False], ids=["here", "by Spark"])
+def test_the_first_row_of_merged_sessions_is_the_first_by_position(
+    engine: SparkEngine, parts: list[int], is_local: bool
+) -> None:
+    """Two sessions of one file become one: their rows are of one id, and only their places tell them apart."""
+    files = [events_of((8, 1), (0, 2)), events_of((4, 3)), events_of((59, 4))]
+    case = next(case for case in EVERY_CASE if case.name == "session")
+    found = Bench(engine.session, case, is_local=is_local).run(files, parts)
+    (told,) = found.emitted[2]
+    assert (told["rows"], told["oldest"], told["newest"]) == (3, 1, 3)
+    assert plain([told]) == plain(case.oracle(files).emitted[2])
+
+
+@pytest.mark.parametrize("name", ["session", "tumbling_time_closed"])
+def test_a_larger_lateness_opens_no_closed_window_again(engine: SparkEngine, name: str) -> None:
+    """Other code goes on with the watermark that is there, also where older claims kept none (H20)."""
+    case = next(case for case in EVERY_CASE if case.name == name)
+    for is_kept in (True, False):
+        bench = Bench(engine.session, case)
+        files = [events_of((0, 1)), events_of((40, 2)), events_of((1, 3), (41, 4)), events_of((180, 5))]
+        bench.run(files[:2], [2])
+        stood = bench.states["watermark"]["watermark"][0].as_py()
+        if not is_kept:
+            bench.states["watermark"] = bench.states["watermark"].drop_columns(["watermark"])
+        bench.operator = dataclasses.replace(
+            bench.operator,
+            emission=dataclasses.replace(bench.operator.emission, lateness=dt.timedelta(minutes=50 if is_kept else 0)),
+        )
+        found = bench.go_on(files[2:], 3)
+        assert [row["n"] for row in found.late[2]] == [3]
+        (mark,) = found.watermark
+        assert mark["watermark"] > stood
+        assert mark["late_rows"] == 1
+
+
 @pytest.mark.slow
 def test_windows_survive_failures_around_their_commits(engine: SparkEngine) -> None:
     """What is emitted, what is late and what is kept are those of the golden run, whatever fails (K16, V5)."""
@@ -270,3 +316,4 @@ def test_windows_survive_failures_around_their_commits(engine: SparkEngine) -> N
     points = ["checkpoint.after_commit", "publish.before_commit", "rewind_table.after_commit"]
     (proof,) = dm.testing.assert_exactly_once(app, files, fail_points=points, groupings=(1,), engine=engine)
     assert proof.failures
+

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from window_cases import SCHEMA, Case
 
 from jobs.arrow_frames import frame_of
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result, Vectorises
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result
 from jobs.graph.params import Params
 from jobs.operators.aggregate import Aggregate
 from jobs.runtime.frames import GroupFrames
@@ -35,23 +35,25 @@ class Found:
 class Bench:
     """One configuration, of the library's own operator."""
 
-    def __init__(self, session: Any, case: Case) -> None:
-        self.session, self.case = session, case
+    def __init__(self, session: Any, case: Case, *, is_local: bool = False) -> None:
+        """`is_local`: what may be gone through in this process is."""
+        self.session, self.case, self.is_local = session, case, is_local
         self.operator = case.operator()
         self.states: dict[str, pa.Table] = {}
-
-    @property
-    def is_single(self) -> bool:
-        return self.operator.vectorisation() is Vectorises.NO
+        self.changes: dict[str, list[pa.Table]] = defaultdict(list)
 
     def run(self, files: Sequence[Sequence[Row]], parts: Sequence[int]) -> Found:
         """Go through the files, ids 1, 2, 3 …, in groups of these sizes."""
-        self.states = {}
+        self.states, self.changes = {}, defaultdict(list)
+        return self.go_on(files, 1, parts)
+
+    def go_on(self, files: Sequence[Sequence[Row]], first_id: int, parts: Sequence[int] = ()) -> Found:
+        """Go on from the states that are there, in one group unless sizes are given."""
         emitted: dict[int, list[Row]] = defaultdict(list)
         late: dict[int, list[Row]] = defaultdict(list)
         begin = 0
-        for size in parts:
-            result = self._step(files[begin : begin + size], begin + 1)
+        for size in parts or [len(files)]:
+            result = self._step(files[begin : begin + size], first_id + begin)
             for output, into in (("", emitted), ("late", late)):
                 if output in self.operator.outputs:
                     for row in result.of(output).toArrow().to_pylist():
@@ -72,17 +74,17 @@ class Bench:
         frames = GroupFrames(
             session=self.session, params=Params(), first_id=first_id, last_id=first_id + len(files) - 1,
             scanned_frames={}, read_state=self._before, read_lookup=lambda operator: None,
-            read_statement=lambda name: "", read_kept=self._kept, small=True,
+            read_statement=lambda name: "", read_kept=self._kept, small=True, is_run=self.is_local,
             materialise=lambda operator, frame: materialiser.once(frame),
             streams={"events": self.session.createDataFrame(tagged[::-1], schema)},
         )  # fmt: skip
         result = self.operator.step(frames)
         if isinstance(self.operator, Aggregate):
             rows = result.output.toArrow()
-            self._fold("", rows, self.operator.all_keys, self.operator.depth)
+            self._fold("", rows)
             return Result(self.operator.seen(self.session.createDataFrame(rows)))
         for kept in self.operator.kept:
-            self._fold(kept.part, result.changes[kept.part].toArrow(), kept.keys, kept.depth)
+            self._fold(kept.part, result.changes[kept.part].toArrow())
         return result
 
     def _before(self, operator: Aggregate, partials: Any) -> tuple[Any, Any]:
@@ -95,11 +97,31 @@ class Bench:
         kept = self.states.get(part)
         return frame_of(self.session, kept) if kept is not None and kept.num_rows else None
 
-    def _fold(self, part: str, changes: pa.Table, keys: Sequence[str], depth: int) -> None:
+    def state_at(self, number: int) -> list[Row]:
+        """Return the state of the values as a rewind to an id finds it: the changes up to then."""
+        keys, depth = self._kept_by("")
+        changes = [rows.filter(pc.less_equal(rows[SEQUENCE_ID], number)) for rows in self.changes[""]]
+        return self._last(pa.concat_tables(changes), keys, depth).to_pylist()
+
+    def _kept_by(self, part: str) -> tuple[Sequence[str], int]:
+        if isinstance(self.operator, Aggregate):
+            return self.operator.all_keys, self.operator.depth
+        return next((kept.keys, kept.depth) for kept in self.operator.kept if kept.part == part)
+
+    def _fold(self, part: str, changes: pa.Table) -> None:
+        keys, depth = self._kept_by(part)
         numbered = changes.group_by([*keys, SEQUENCE_ID]).aggregate([([], "count_all")])["count_all"]
         assert pc.max(numbered).as_py() in (None, *range(1, depth + 1)), "more rows of a key and id than are kept"
-        rows = pa.concat_tables([*([self.states[part]] if part in self.states else []), changes])
+        self.changes[part].append(changes)
+        self.states[part] = self._last(
+            pa.concat_tables(
+                [*([self.states[part]] if part in self.states else []), changes], promote_options="permissive"
+            ),
+            keys,
+            depth,
+        )
+
+    @staticmethod
+    def _last(rows: pa.Table, keys: Sequence[str], depth: int) -> pa.Table:
         last = last_per_key(rows, keys) if depth == 1 else last_rows_per_key(rows, keys, depth)
-        if GONE in last.column_names:
-            last = last.filter(pc.invert(last[GONE].fill_null(False)))
-        self.states[part] = last
+        return last.filter(pc.invert(last[GONE].fill_null(False))) if GONE in last.column_names else last

@@ -107,7 +107,7 @@ LEGAL: list[tuple[dict[str, Any], Vectorises]] = [
     ({"window": dm.sliding("at", minutes=5), "emit": "row", "columns": ["at"]}, Vectorises.YES),
     ({"window": dm.sliding(rows=2000), "emit": "row"}, Vectorises.YES),
     ({"window": dm.sliding(rows=2000)}, Vectorises.NO),
-    ({"window": dm.session("at", gap=dt.timedelta(minutes=5)), "emit": "closed", "lateness": 60}, Vectorises.NO),
+    ({"window": dm.session("at", gap=dt.timedelta(minutes=5)), "emit": "closed", "lateness": 60}, Vectorises.YES),
 ]
 
 
@@ -117,9 +117,9 @@ def test_what_goes_together_compiles(arguments: dict[str, Any], vectorises: Vect
     assert region.vectorisation["found"] is vectorises
 
 
-def test_the_graph_says_why_sessions_hold_one_trigger() -> None:
-    plan = compiled(window=dm.session("at", gap=60), emit="closed", lateness=0)
-    assert "one trigger each, because of found (sessions merge from id to id)" in as_text(plan)
+def test_the_graph_says_why_long_sliding_windows_hold_one_trigger() -> None:
+    plan = compiled(window=dm.sliding(rows=2000))
+    assert "one trigger each, because of found (its window is longer than 1000 rows)" in as_text(plan)
 
 
 @pytest.mark.parametrize(
