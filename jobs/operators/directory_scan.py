@@ -77,8 +77,8 @@ class DirectoryScan:
             once, and a rewind that would read it again is refused unless told `--accept-loss`.
 
     In a periodic region the files that are new at the end of a period are one slice, in the order of the scans that
-    found them. A file of a slice that is gone or another one before it was read halts the region there, whatever
-    `on_missing` says: it is in no other slice.
+    found them. With `on_missing="skip"` a slice is read without the files that are gone, and the history names them
+    under its id. A file that is another one before it was read halts the region: it is in no other slice.
 
     Whatever these say: lines that are not UTF-8 (or not `options["encoding"]`) or hold a NUL byte, and quotes that
     are not closed, are bad rows; files that are damaged, or too large in one of the sizes of
