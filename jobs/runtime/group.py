@@ -275,9 +275,10 @@ class GroupWork:
         self, operator: Aggregate, partials: DataFrame, materialiser: Materialiser
     ) -> tuple[DataFrame, DataFrame | None]:
         state = self.states[self.blueprint.written_by[operator.name]]
-        if not state.is_small:  # its keys choose the rows of the state, so they may not be computed twice
+        whole = state.is_read_whole(sum(self._taking.rows_in.values()))
+        if not whole:  # its keys choose the rows of the state, so they may not be computed twice
             partials = self._blaming(operator, lambda: materialiser.once(partials))
-        return partials, state.before(self.outside.engine.session, partials)
+        return partials, state.before(self.outside.engine.session, partials, whole=whole)
 
     def _kept_before(self, operator: Operator, part: str, changed: DataFrame | None) -> DataFrame | None:
         state = self.states[self.blueprint.kept[operator.name, part]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 _PIECES = 8
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    frame: DataFrame
+    size: int
+
+
 @dataclass(slots=True)
 class CachedRows:
     """Frames of a state's files, persisted: the image, and the changes as they came (design.md §3.4).
@@ -26,7 +32,7 @@ class CachedRows:
 
     image: tuple[StagedFile, ...] = ()
     changes: tuple[StagedFile, ...] = ()
-    pieces: list[DataFrame] = field(default_factory=list)
+    pieces: list[_Piece] = field(default_factory=list)
 
     def rows(
         self,
@@ -34,31 +40,48 @@ class CachedRows:
         changes: tuple[StagedFile, ...],
         read: Callable[[Sequence[StagedFile], Sequence[StagedFile]], DataFrame],
     ) -> DataFrame:
-        """Return the rows of these files; what is new is read, the rest is there.
-
-        Many pieces are made one again, so that plans stay small; the pieces before that are what it is computed of.
-        """
+        """Return the rows of these files; what is new is read, the rest is there."""
         known = changes[: len(self.changes)] == self.changes and image == self.image and self.pieces
         if not known:
             self.release()
-            self.pieces = [read(image, changes).persist()]
+            self.pieces = [_Piece(read(image, changes).persist(), _size(image) + _size(changes))]
         elif new := changes[len(self.changes) :]:
-            self.pieces.append(read((), new).persist())
+            self.pieces.append(_Piece(read((), new).persist(), _size(new)))
         self.image, self.changes = image, changes
-        rows = functools.reduce(lambda some, others: some.unionByName(others), self.pieces)
         if len(self.pieces) > _PIECES:
-            whole = rows.persist()
-            whole.count()
-            self._drop()
-            self.pieces, rows = [whole], whole
-        return rows
+            self._join_last()
+        return _union(piece.frame for piece in self.pieces)
+
+    def _join_last(self) -> None:
+        """Make one of the last pieces, and of those before them that are not larger: plans stay small, and a row is
+        copied about as often as the state doubles."""
+        first = len(self.pieces) - _PIECES // 2
+        while first > 0 and self.pieces[first - 1].size <= _sum(self.pieces[first:]):
+            first -= 1
+        last = self.pieces[first:]
+        whole = _union(piece.frame for piece in last).persist()
+        whole.count()
+        _let_go(last)
+        self.pieces[first:] = [_Piece(whole, _sum(last))]
 
     def release(self) -> None:
-        self._drop()
-        self.image, self.changes = (), ()
+        _let_go(self.pieces)
+        self.pieces, self.image, self.changes = [], (), ()
 
-    def _drop(self) -> None:
-        for piece in self.pieces:
-            with suppress(Exception):  # the session may be gone, and its memory with it
-                piece.unpersist()
-        self.pieces = []
+
+def _union(frames: Iterable[DataFrame]) -> DataFrame:
+    return functools.reduce(lambda some, others: some.unionByName(others), frames)
+
+
+def _let_go(pieces: Iterable[_Piece]) -> None:
+    for piece in pieces:
+        with suppress(Exception):  # the session may be gone, and its memory with it
+            piece.frame.unpersist()
+
+
+def _sum(pieces: Iterable[_Piece]) -> int:
+    return sum(piece.size for piece in pieces)
+
+
+def _size(files: Iterable[StagedFile]) -> int:
+    return sum(file.size for file in files)

@@ -133,10 +133,16 @@ class KeyedState:
         """Return the files that Spark reads for the next group: none while the state is in memory."""
         return () if self.is_small else (*self.image_files, *self.change_files)
 
-    def before(self, session: SparkSession, partials: DataFrame) -> DataFrame | None:
+    def is_read_whole(self, rows: int) -> bool:
+        """Are its rows not chosen by the keys of a group of so many rows? To choose, the group's keys must be known
+        first; where the group may well have most of them, that is waiting for little."""
+        return self.is_small or sum(file.rows for file in self.files_for_spark) <= rows * self.depth
+
+    def before(self, session: SparkSession, partials: DataFrame, *, whole: bool = False) -> DataFrame | None:
         """Return the rows whose keys occur in the partials, one a key; None for the initial state.
 
-        Of a small state all rows are returned, whatever the partials.
+        Args:
+            whole: rows of other keys may be among them; of a small state they are, whatever the partials.
         """
         if self.is_small:
             if self.rows is None or self.rows.num_rows == 0:
@@ -145,7 +151,9 @@ class KeyedState:
                 self._columns = self._columns or partials.columns
                 self._frame = self._local(session, self.rows.select(self._columns))
             return self._frame
-        rows = self._of_keys(self._rows_held(session), partials)
+        rows = self._rows_held(session)
+        if not whole:
+            rows = self._of_keys(rows, partials)
         if self.depth == 1:
             rows = self._current(rows)
         return rows.select(*(f"`{name}`" for name in partials.columns))
@@ -252,7 +260,7 @@ class KeyedState:
             whole = staging.write(frozen.rows, "image")
         else:
             rows = self._stored(session, frozen.image_files, (*frozen.change_files, *files), frozen.image_at)
-            self._current(rows).write.parquet(str(staging.path("image")))
+            self._current(rows).write.option("compression", "zstd").parquet(str(staging.path("image")))
             whole = staging.describe("image")
         return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
 

@@ -71,9 +71,9 @@ def watched(operator: Aggregate, journal: Journal, *, is_non_blocking: bool) -> 
     """Return the aggregate with a handler that tells the journal; a group is known by its last id."""
 
     class Handler(KeyedState):
-        def before(self, session: Any, partials: Any) -> Any:
+        def before(self, session: Any, partials: Any, **which: Any) -> Any:
             journal.note("processed", operator.name, sum(line[0] == "prepared" for line in journal.lines))
-            return super().before(session, partials)
+            return super().before(session, partials, **which)
 
         def prepare(self, at: int, files: Any, changes: Any) -> Any:
             journal.note("prepared", operator.name, at)
