@@ -193,6 +193,7 @@ _COUNTERS = (
     ("rows_in", "rows_in", "rows read in committed states"),
     ("rows_quarantined", "rows_quarantined", "rows of committed states that were quarantined"),
     ("bytes_in", "bytes_in", "bytes of the files of committed states"),
+    ("dropped_ticks", "dropped_ticks", "ticks of the period that passed during a state and were dropped"),
     ("skipped", "skip", "files passed by an operator"),
     ("rewinds", "rewind", "rewinds to an earlier state"),
     ("halts", "halt", "halts"),

@@ -15,8 +15,7 @@ from jobs.protocol.history import UNCLEAN, RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import State
-from jobs.protocol.triggers import PERIOD, TriggerStatus
-from jobs.runtime.slicing import DROPPED
+from jobs.protocol.triggers import DROPPED, PERIOD, TriggerStatus
 from orchestration.assembly import Workplace, open_application
 from orchestration.declared import Declared, declared, declared_of, existing_registry
 from orchestration.feeds import is_cursor

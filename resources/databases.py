@@ -34,7 +34,10 @@ _PASSING_SQLITE = ("locked", "busy", "disk is full", "disk I/O error", "readonly
 
 
 def given_url(settings: Settings, name: str) -> URL:
-    """Return the URL of a database of the settings, as it is given but for `{home}`, which is DRAINMARK_HOME.
+    """Return the URL of a database of the settings, for sources and for sinks.
+
+    `{home}` in it is DRAINMARK_HOME; the path of an SQLite file counts from the project's root, as every path does, and
+    not from the folder that a process happens to work in.
 
     Raises:
         UsageError: there is no such setting, or it is no URL.
@@ -44,24 +47,30 @@ def given_url(settings: Settings, name: str) -> URL:
         remedy = f"set DRAINMARK_DATABASES__{name.upper()}, or {name} below [databases] in drainmark.toml, to its URL"
         raise UsageError(f"no database {name!r} is set", remedy=remedy)
     try:
-        return make_url(given.replace("{home}", str(settings.home)))
+        url = make_url(given.replace("{home}", str(settings.home)))
     except ArgumentError:
         msg = f"the setting databases.{name} is no SQLAlchemy URL"
         raise UsageError(msg, remedy="postgresql://… or sqlite:///PATH") from None  # the cause would quote it
+    return url.set(database=str(settings.project_root / str(url.database))) if _is_sqlite_file(url) else url
+
+
+def _is_sqlite_file(url: URL) -> bool:
+    """Is it a path? SQLite also takes `file:` URIs, which are left as they are."""
+    path = url.database or ":memory:"
+    return url.get_backend_name() == "sqlite" and path != ":memory:" and not path.startswith("file:")
 
 
 def url_of(settings: Settings, name: str) -> URL:
-    """Return the URL of a database that can be written to; the path of an SQLite file counts from the project's root.
+    """Return the URL of a database that can be written to; see `given_url`.
 
     Raises:
         UsageError: there is no such setting, or it is no URL of such a database.
     """
     url = given_url(settings, name)
-    match url.get_backend_name():
-        case "sqlite" if url.database and url.database != ":memory:":
-            return url.set(database=str(settings.project_root / Path(url.database)))
-        case "postgresql":
-            return url.set(drivername="postgresql+psycopg")
+    if _is_sqlite_file(url):
+        return url
+    if url.get_backend_name() == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
     raise UsageError(f"databases.{name} is neither PostgreSQL nor an SQLite file", remedy="sqlite:///PATH")
 
 

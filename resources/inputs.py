@@ -207,15 +207,25 @@ class Inputs:
             raise _missing([trigger for trigger in objects if trigger.uri in gone], "the object is gone")
         if changed:
             raise _changed([trigger for trigger in objects if trigger.uri in changed])
+        self._check_local([trigger for trigger in triggers if not is_object(trigger.uri)])
+
+    def _check_local(self, triggers: Sequence[Trigger]) -> None:
+        """Look at every file before anything is raised, which then names all that are gone."""
+        gone: list[tuple[Trigger, OSError]] = []
+        changed: list[Trigger] = []
         for trigger in triggers:
-            if is_object(trigger.uri):
-                continue
             try:
                 facts = os.stat(path_of(trigger.uri))
             except OSError as error:
-                raise _missing([trigger], error.strerror or "it is gone") from error
+                gone.append((trigger, error))
+                continue
             if identity_key(identity_of(facts)) != file_key(trigger.identity_key):
-                raise _changed([trigger])
+                changed.append(trigger)
+        if gone:
+            why = gone[0][1]
+            raise _missing([trigger for trigger, _ in gone], why.strerror or "it is gone") from why
+        if changed:
+            raise _changed(changed)
 
     def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
         location, move_to = self._resolved(scan.path), self._resolved(scan.move_to) if scan.move_to else None

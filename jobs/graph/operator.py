@@ -211,6 +211,11 @@ class Operator(ABC):
         return ()
 
     @property
+    def folders_read(self) -> tuple[str, ...]:
+        """Globs of the folders, or prefixes of buckets, that this operator scans; `*` stands for `/`, too."""
+        return ()
+
+    @property
     def condition(self) -> str | None:
         """What the guarantee depends on, None if on nothing."""
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import fnmatch
+import glob
+import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -75,8 +77,8 @@ class DirectoryScan:
             once, and a rewind that would read it again is refused unless told `--accept-loss`.
 
     In a periodic region the files that are new at the end of a period are one slice, in the order of the scans that
-    found them. A file of a slice that is gone or another one before it was read halts the region there, whatever
-    `on_missing` says: it is in no other slice.
+    found them. With `on_missing="skip"` a slice is read without the files that are gone, and the history names them
+    under its id. A file that is another one before it was read halts the region: it is in no other slice.
 
     Whatever these say: lines that are not UTF-8 (or not `options["encoding"]`) or hold a NUL byte, and quotes that
     are not closed, are bad rows; files that are damaged, or too large in one of the sizes of
@@ -120,10 +122,21 @@ class DirectoryScan:
             if nested and not self.recursive:
                 return None
             return "" if any(fnmatch.fnmatchcase(text, self.pattern) for text in (name, relative)) else None
-        for output, glob in self.outputs.items():
-            if fnmatch.fnmatchcase(relative, glob) and (self.recursive or relative.count("/") == glob.count("/")):
+        for output, pattern in self.outputs.items():
+            is_deep_enough = self.recursive or relative.count("/") == pattern.count("/")
+            if is_deep_enough and fnmatch.fnmatchcase(relative, pattern):
                 return output
         return None
+
+    def folders(self) -> Iterator[str]:
+        """Yield globs of the folders in which this looks for files; `*` stands for `/`, too."""
+        root = glob.escape(self.path.rstrip("/") if is_object(self.path) else posixpath.normpath(self.path))
+        for pattern in (self.pattern,) if self.outputs is None else self.outputs.values():
+            named = pattern.rpartition("/")[0]
+            folder = f"{root}/{named}" if named else root
+            yield folder
+            if self.recursive:
+                yield f"{folder}/*"
 
     def oldest(self) -> float | None:
         """Return the modification time (seconds since 1970) below which files are not taken, None for none."""
@@ -190,6 +203,10 @@ class DirectorySource(Source):
     @property
     def outputs(self) -> tuple[str, ...]:
         return tuple(self.scan.outputs) if self.scan.outputs else ("",)
+
+    @property
+    def folders_read(self) -> tuple[str, ...]:
+        return tuple(self.scan.folders())
 
     def found_wrong(self) -> Iterator[tuple[str, str, str]]:
         yield from self.scan.problems()

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from jobs.errors import InputChanged
 from jobs.operators.directory_scan import DirectoryScan
 from jobs.operators.sources import Cut, FileSlices, Part, Position, Reach, Slice
+from jobs.runtime.line_files import LineFiles, number_of, offset_of
 
 __all__ = ["FileSource"]
-
-_HEAD_BYTES = 4096
-_TAIL_BYTES = 1024
-_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +22,14 @@ class FileSource(FileSlices):
 
     A position is an offset, with what tells whether the bytes before it are still the same: the file's inode, a hash of
     its first 4096 bytes and of the last 1024 before the offset. A file that was truncated or replaced halts the region,
-    naming the file and the offsets: rotate by a new name, and use `DirectoryScan` for the closed files.
+    naming the file and the offset, unless `rotated` says what becomes of it.
+
+    A file that is rotated, as logrotate does it, is followed under its later names: by rename, or copied and truncated
+    (`copytruncate`; what is written between the two is lost to logrotate itself). It is read to its end, its last line
+    also if that has none, before the file that came after it is begun; a slice is of one file. So nothing is lost or
+    read twice, however many rotations there were since the last scan; where that cannot be had the region halts: the
+    file in which it stands, or one after it, is compressed or gone, or it grew after it was left. Slices that were read
+    can be read again by a rewind as long as their file is there under any of its names, not compressed.
 
     In an operator-driven region what is there at a scan is one trigger, or several of about `slice_bytes`: states are
     at the end of the file (E25). In a periodic region it is cut at the tick.
@@ -37,6 +40,13 @@ class FileSource(FileSlices):
         schema: DDL of the columns, for all formats but text.
         options: as of `DirectoryScan`; with `{"header": "true"}` the file's first line is the header.
         slice_bytes: of a trigger in an operator-driven region, about; a line is never divided.
+        rotated: the names that the file has once it is rotated, a glob with one star of files beside it: `"app.log.*"`
+            for `app.log.1`, which is the newest of them, or for `app.log.20260102`, which is newer than the day before.
+            Those that are there at first are read first, but for compressed ones.
+        rotate_wait: seconds for which a rotated file must have been left alone before the next one is begun: whoever
+            writes has so long to let go of it.
+        on_lost: what to do where what was read, or what comes next, is gone: `"halt"`, or `"restart"` with the oldest
+            file there is, or the beginning of the file if it was truncated. What was not read until then is lost.
         on_bad, max_bad_ratio, strict: as of `DirectoryScan`; of the rows of a slice.
     """
 
@@ -47,6 +57,9 @@ class FileSource(FileSlices):
     schema: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     slice_bytes: int = 64 * 1024 * 1024
+    rotated: str | None = None
+    rotate_wait: float = 5.0
+    on_lost: Literal["halt", "restart"] = "halt"
     on_bad: Literal["quarantine", "halt"] = "quarantine"
     max_bad_ratio: float = 0.5
     strict: bool = True
@@ -70,6 +83,14 @@ class FileSource(FileSlices):
             yield from self.scan.problems()
         if isinstance(self.slice_bytes, bool) or not isinstance(self.slice_bytes, int) or self.slice_bytes < 1:
             yield "SLICE_BYTES", f"slice_bytes={self.slice_bytes!r} is no size", "give bytes, from 1 up"
+        is_name = self.rotated is None or (self.rotated.count("*") == 1 and not set(self.rotated) & set("/?["))
+        if not is_name:
+            remedy = f'one star, e.g. "{Path(self.path).name}.*"'
+            yield "ROTATED", f"rotated={self.rotated!r} is no glob of names beside the file", remedy
+        if self.rotate_wait < 0:
+            yield "ROTATE_WAIT", f"rotate_wait={self.rotate_wait} is below zero", "give seconds, 0 for none"
+        if self.on_lost not in ("halt", "restart"):
+            yield "UNKNOWN_POLICY", f"on_lost={self.on_lost!r} is not known", "one of halt, restart"
         if "://" in self.path:
             yield "PATH", "only a file of this machine can be followed", "a path"
         for option in self.options:
@@ -80,126 +101,51 @@ class FileSource(FileSlices):
         return {"format": self.format, "schema": self.schema, "options": dict(self.options)}
 
     def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
-        path = reach.path(self.path)
-        if after is None and not path.exists():
-            return None
-        with _opened(path, after) as file:
-            _require_same(file, path, after)
-            begun = int(after["offset"]) if after is not None else 0
-            size = os.fstat(file.fileno()).st_size
-            most = size if cut.is_periodic and cut.max_bytes is None else cut.max_bytes or self.slice_bytes
-            end = _last_line_end(file, begun, min(size, begun + most), size)
-            if end == begun or (begun == 0 and self._has_header and end == len(_first_line(file))):
-                return None  # a header alone is no input
-            return Slice(start=after, end=_position(file, path, end), size_bytes=end - begun)
+        files = self._files(reach)
+        most = sys.maxsize if cut.is_periodic and cut.max_bytes is None else cut.max_bytes or self.slice_bytes
+        place = files.standing(after)
+        while place is not None:
+            with place.file:
+                end = place.line_end(most)
+                is_header = self._has_header and not place.begun and end == len(place.first_line())
+                if end > place.begun and not is_header and not place.waits:  # a header alone is no input
+                    return Slice(start=after, end=place.position(end), size_bytes=end - place.begun)
+                place = files.following(place)
+        return None
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
-        return f"lines:{reach.path(self.path)}#{_offset(piece.start)}..{_offset(piece.end)}"
+        number = number_of(piece.end)
+        file = f"{reach.path(self.path)}@{number}" if number else f"{reach.path(self.path)}"
+        return f"lines:{file}#{_begun(piece)}..{offset_of(piece.end)}"
 
     def check(self, piece: Slice, reach: Reach, source: str) -> None:
-        path = reach.path(self.path)
-        with _opened(path, piece.end) as file:
-            _require_same(file, path, piece.end)
+        self._files(reach).holding(piece.end, begun=0).file.close()
 
     def parts(self, piece: Slice, reach: Reach, source: str) -> Iterator[Part]:
-        path = reach.path(self.path)
-        first, last = _offset(piece.start), _offset(piece.end)
+        files, begun = self._files(reach), _begun(piece)
 
         def place(target: Path) -> None:
-            with _opened(path, piece.end) as file, target.open("wb") as copy:
-                _require_same(file, path, piece.end)
-                if self._has_header and first:
-                    copy.write(_first_line(file))
-                _copy(file, copy, first, last)
-                _require_same(file, path, piece.end)  # bytes that were put over these while they were copied
+            try:
+                copy(target)
+            except InputChanged:  # truncated while it was copied: what holds it now?
+                copy(target)
 
-        yield Part(uri=self.label(piece, source, reach), size_bytes=last - first, place=place)
+        def copy(target: Path) -> None:
+            found = files.holding(piece.end, begun=begun)
+            with found.file, target.open("wb") as rows:
+                if self._has_header and begun:
+                    rows.write(found.first_line())
+                found.copy(rows, offset_of(piece.end))
+                files.require_same(found, piece.end)  # bytes that were put over these while they were copied
 
+        yield Part(uri=self.label(piece, source, reach), size_bytes=offset_of(piece.end) - begun, place=place)
 
-def _offset(position: Position | None) -> int:
-    return int(position["offset"]) if position is not None else 0
-
-
-def _opened(path: Path, expected: Position | None) -> IO[bytes]:
-    try:
-        return path.open("rb")
-    except FileNotFoundError as error:
-        raise _changed(path, expected, "it is gone") from error
-
-
-def _position(file: IO[bytes], path: Path, offset: int) -> dict[str, Any]:
-    return {
-        "file": path.name,
-        "offset": offset,
-        "inode": os.fstat(file.fileno()).st_ino,
-        "head": _hash(file, 0, min(offset, _HEAD_BYTES)),
-        "tail": _hash(file, max(0, offset - _TAIL_BYTES), offset),
-    }
+    def _files(self, reach: Reach) -> LineFiles:
+        return LineFiles(
+            path=reach.path(self.path), rotated=self.rotated, wait=self.rotate_wait, restarts=self.on_lost == "restart"
+        )
 
 
-def _require_same(file: IO[bytes], path: Path, expected: Position | None) -> None:
-    """Check that everything before a position is what it was.
-
-    Raises:
-        InputChanged: names the file and the offset.
-    """
-    if expected is None:
-        return
-    offset, facts = _offset(expected), os.fstat(file.fileno())
-    if facts.st_size < offset:
-        raise _changed(path, expected, f"it was truncated to {facts.st_size} bytes")
-    if path.name != expected["file"] or facts.st_ino != expected["inode"]:
-        raise _changed(path, expected, "it is another file now")
-    found = _position(file, path, offset)
-    if found["head"] != expected["head"] or found["tail"] != expected["tail"]:
-        raise _changed(path, expected, "bytes before that offset were overwritten")
-
-
-def _changed(path: Path, expected: Position | None, why: str) -> InputChanged:
-    return InputChanged(
-        f"{path} was read up to offset {_offset(expected)}, and {why}",
-        remedy="restore the file, then: drainmark resume REGION; or follow the new one by another name of the source",
-        trigger=str(path), offset=_offset(expected),
-    )  # fmt: skip
-
-
-def _hash(file: IO[bytes], first: int, last: int) -> str:
-    file.seek(first)
-    return hashlib.sha256(file.read(last - first)).hexdigest()[:32]
-
-
-def _first_line(file: IO[bytes]) -> bytes:
-    file.seek(0)
-    return file.readline()
-
-
-def _last_line_end(file: IO[bytes], begun: int, wanted: int, size: int) -> int:
-    """Return the offset behind the last line that ends within begun..wanted; behind the next one if none does."""
-    end = wanted
-    while end > begun:
-        start = max(begun, end - _PIECE_BYTES)
-        file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    place = wanted
-    while place < size:
-        file.seek(place)
-        piece = file.read(min(_PIECE_BYTES, size - place))
-        found = piece.find(b"\n")
-        if found >= 0:
-            return place + found + 1
-        place += max(len(piece), 1)
-    return begun
-
-
-def _copy(file: IO[bytes], copy: IO[bytes], first: int, last: int) -> None:
-    file.seek(first)
-    left = last - first
-    while left:
-        piece = file.read(min(left, _PIECE_BYTES))
-        if not piece:
-            return  # the check that follows says so
-        copy.write(piece)
-        left -= len(piece)
+def _begun(piece: Slice) -> int:
+    """Return the offset at which a slice begins in its file: where the one before ended, if that was in the same."""
+    return offset_of(piece.start) if number_of(piece.start) == number_of(piece.end) else 0

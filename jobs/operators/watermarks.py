@@ -3,6 +3,9 @@
 It is kept as a state, so it is rewound with the rest, and is the same for any grouping: what judges the rows of an id
 comes from ids before it, and a window is closed at the end of the first id that takes the watermark to its end. It only
 rises: code with a larger lateness waits until event time has caught up, so that no closed window is opened again.
+
+Operators that hold rows, or forget keys, after a while have a simpler clock, which also ticks at ids without rows and
+can count triggers: `jobs.state.clock`, where it stands why that is not this one.
 """
 
 from __future__ import annotations

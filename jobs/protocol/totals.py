@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from jobs.protocol.rows import CheckpointRow, RowKind
+from jobs.protocol.triggers import DROPPED
 
 _COUNTED = frozenset({RowKind.SKIP, RowKind.REWIND, RowKind.HALT})
 
@@ -60,6 +61,7 @@ class Totals:
         self._count("rows_in", row.rows_in or 0)
         self._count("bytes_in", row.bytes_in or 0)
         self._count("rows_quarantined", row.detail.get("rows_quarantined") or 0)
+        self._count("dropped_ticks", (row.trigger_identity or {}).get(DROPPED, 0))
         if row.sequence_id == row.group_last:
             self._count("groups")
             self._timed("drain", row.drain_seconds or 0.0)

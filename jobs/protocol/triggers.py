@@ -31,6 +31,9 @@ SLICES = "slices"
 PERIOD = "period"
 """The kind of a slice over all starts of a periodic region (V40)."""
 
+DROPPED = "dropped_ticks"
+"""In a period's identity: ticks of a free-running clock that passed while the state before it was under way (K7)."""
+
 FILE = "file"
 
 

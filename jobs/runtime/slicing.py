@@ -12,16 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobs.operators.sources import Cut, Position, Reach, Slice, SlicedSource, Source
-from jobs.protocol.triggers import KIND, PERIOD, SLICES, NewTrigger, slices_of
+from jobs.protocol.triggers import DROPPED, KIND, PERIOD, SLICES, NewTrigger, slices_of
 
 SMALLEST_BYTES = 1024 * 1024
 LARGEST_BYTES = 64 * 1024**3
 
 LIMIT = "limit"
 """In a period's identity: the bytes that its slice was allowed."""
-
-DROPPED = "dropped_ticks"
-"""In a period's identity: ticks of a free-running clock that passed while the state before it was under way (K7)."""
 
 NUMBER = "number"
 _TO = "to"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from jobs.runtime.materialising import Materialiser
-    from jobs.runtime.ports import Outside
+    from jobs.runtime.ports import Inputs, Outside
 
 Numbered = Callable[[int], Any]
 """A batch that waits for the number of its first row."""
@@ -62,7 +62,7 @@ class Taking:
     remarks: dict[int, str] = field(default_factory=dict)
     aside: Quarantine = field(default_factory=Quarantine)
     folder: Path = field(init=False)
-    _inboxes: list[Inbox] = field(default_factory=list)
+    _inboxes: list[tuple[Source, Inbox]] = field(default_factory=list)
     _intakes: list[tuple[Intake, Mapping[int, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -93,11 +93,11 @@ class Taking:
         Raises:
             InputChanged, InputMissing, SliceLost: see `take`.
         """
-        for inbox in self._inboxes:
+        for source, inbox in self._inboxes:
             if inbox.group is self.group:
                 inbox.check()
             else:
-                with self._losing(self.sources[0]):
+                with self._losing(source):
                     inbox.check()
 
     def remove(self) -> None:
@@ -128,7 +128,7 @@ class Taking:
             msg, remedy = f"{source.name!r} reads no files, and files are pending", "reset the region, or skip them"
             raise SliceLost(msg, operator=source.name, location=source.location, remedy=remedy)
         inbox = Inbox(self.folder, self.group, self.outside.inputs)
-        self._inboxes.append(inbox)
+        self._inboxes.append((source, inbox))
         inbox.fill(in_place=True)
         return self._taken(source, inbox, {})
 
@@ -137,20 +137,42 @@ class Taking:
         with self._losing(source):
             ids, files, inputs = files_of_slices(source, self.group, self.outside)
         reader = _reader_of(source)
-        if not files:
-            session = self.outside.engine.session
-            return {
-                source.stream(output): empty_rows(session, source, output, self.outside.reach)
-                for output in source.outputs
-            }
         members = tuple(Assigned(sequence_id=number, trigger=file) for number, file in enumerate(files, 1))
-        group = Group(members=members, epoch=self.group.epoch, attempt=self.group.attempt)
-        inbox = Inbox(self.folder / source.name, group, inputs)
-        self._inboxes.append(inbox)
         with self._losing(source):
-            inbox.fill(in_place=True)
+            inbox = self._filled(source, members, inputs, ids)
+            if not inbox.group.members:
+                session = self.outside.engine.session
+                return {
+                    source.stream(output): empty_rows(session, source, output, self.outside.reach)
+                    for output in source.outputs
+                }
+            self._inboxes.append((source, inbox))
             frames = self._taken(reader, inbox, ids)
         return {name: renumbered(frame, ids) for name, frame in frames.items()}
+
+    def _filled(self, source: Source, members: Sequence[Assigned], inputs: Inputs, ids: Mapping[int, int]) -> Inbox:
+        """Return an inbox with the files of slices; without those that are gone, where the source is to skip them.
+
+        Raises:
+            InputChanged, InputMissing: a file is not what was scanned.
+        """
+        while True:
+            group = Group(members=tuple(members), epoch=self.group.epoch, attempt=self.group.attempt)
+            inbox = Inbox(self.folder / source.name, group, inputs)
+            try:
+                if members:
+                    inbox.fill(in_place=True)
+            except InputMissing as error:
+                if not _skips_missing(source):
+                    raise
+                inbox.remove()
+                gone = {trigger.order_index for trigger in error.facts["triggers"]}
+                for member in members:
+                    if member.trigger.order_index in gone:
+                        self._remark(ids[member.sequence_id], f"{member.trigger.uri}: skipped, it was gone")
+                members = [member for member in members if member.trigger.order_index not in gone]
+            else:
+                return inbox
 
     def _taken(self, reader: DirectorySource, inbox: Inbox, ids: Mapping[int, int]) -> dict[str, DataFrame]:
         intake = Intake(
@@ -219,16 +241,26 @@ class Taking:
 
     @contextmanager
     def _losing(self, source: Source) -> Iterator[None]:
-        """Say of what cannot be read as it was that the slice is lost: no scan will find it anew."""
+        """Say of what cannot be read as it was that the slice is lost: no scan will find it anew.
+
+        A file that went while it was read, and that its source is to skip, is passed by when the group is read again,
+        which costs no attempt: which of its rows were read nobody can tell.
+        """
         try:
             yield
         except (InputChanged, InputMissing) as error:
+            if isinstance(error, InputMissing) and error.facts["triggers"] and _skips_missing(source):
+                raise InputMissing(error.message, remedy=error.remedy, triggers=()) from error
             first = self.group.members[0].trigger
             raise SliceLost(
                 error.message, operator=source.name, location=source.location,
                 remedy=f"{error.remedy}; or: drainmark skip {first.region} --file '{first.uri}' --reason '…'",
                 trigger=first.uri,
             ) from error  # fmt: skip
+
+
+def _skips_missing(source: Source) -> bool:
+    return isinstance(source, DirectorySource) and source.scan.on_missing == "skip"
 
 
 def _reader_of(source: Source) -> DirectorySource:

@@ -7,6 +7,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import drainmark as dm
 from jobs.errors import InputChanged, InputMissing, UsageError
 from jobs.operators.sources import Cut, Position, RowSlices, Slice
 from orchestration.assembly import Workplace
+from resources.databases import url_of
 from resources.reach import RegionReach
 from resources.settings import Settings
 
@@ -151,6 +153,25 @@ def test_ranges_of_the_cursor_lie_one_behind_the_other(reach: RegionReach) -> No
     assert source.label(found[1], "s", reach) == "query:s#2..5"
     (whole,) = slices(source, reach, cut=TICK)
     assert whole.end["upto"] == 6
+
+
+@pytest.mark.parametrize("path", ["people.db", "{home}/../people.db", "{absolute}/people.db"])
+def test_sources_and_sinks_find_the_same_file_wherever_a_process_works(
+    reach: RegionReach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """A relative path counts from the project's root for both; neither makes a file elsewhere."""
+    reach.settings.home.mkdir(exist_ok=True)
+    people(reach, 1, 2)
+    url = f"sqlite:///{path.replace('{absolute}', str(tmp_path))}"
+    settings = reach.settings.model_copy(update={"databases": {"here": url}})
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    source = dm.DatabaseSource("here", QUERY, schema="id bigint, name string")
+    (piece,) = slices(source, replace(reach, settings=settings))
+    assert piece.facts["rows"] == 2
+    assert Path(url_of(settings, "here").database or "").samefile(tmp_path / "people.db")
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_range_that_has_other_rows_when_it_is_read_is_remarked(reach: RegionReach) -> None:

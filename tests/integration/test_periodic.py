@@ -17,9 +17,11 @@ from jobs.errors import Halted, InputChanged, RegistryLost, RewindRefused, Usage
 from jobs.graph.application import Application, application, build_application
 from jobs.protocol.triggers import TriggerStatus
 from jobs.runtime.folder_slices import queue_of
+from jobs.runtime.reading import Inbox
 from orchestration.assembly import Workplace, open_application
 from orchestration.discovery import Tick, pace, scan_region, seconds_to_tick
 from orchestration.doctor.repairing import repair
+from orchestration.metrics import as_json, region_metrics
 from orchestration.retries import Interruption, RunOptions, Watch, run_application
 from orchestration.testing.running import Result
 from orchestration.trace import Tracer
@@ -137,6 +139,76 @@ def test_a_file_that_changes_between_scan_and_read_halts_the_region(run_app: Run
     assert "1.csv" in caught.value.message
 
 
+def skipping() -> Application:
+    with application("skipping") as declared:
+        consistent = dm.consistent(trigger="periodic", period=0)
+        for name in ("left", "right"):
+            scan = dm.DirectoryScan(
+                path=name, pattern="*.csv", format="csv", schema=ROW, settle=0, on_missing="skip"
+            )  # fmt: skip
+
+            def read(scanned: Any) -> Any:
+                return scanned
+
+            read.__name__ = name
+            consistent(dm.source(scan)(read))
+
+        @dm.functor
+        def both(left: Any, right: Any) -> Any:
+            return dm.select(left, "k", "n").unionByName(dm.select(right, "k", "n"))
+
+        dm.sink(both, dm.DeltaAppend("all_rows"))
+    return build_application(declared)
+
+
+def test_files_that_are_gone_are_skipped_where_the_source_says_so(run_app: RunApp) -> None:
+    """I5: the slice is read without them, the history names them, and a replay of it gives the same."""
+    result = run_app(skipping(), {"left": LEFT})
+    result.add({"left": {"3.csv": "a,3\n", "4.csv": "a,4\n", "5.csv": "a,5\n"}, "right": RIGHT})
+    scan_region(result.workplace, result.region)
+    for name in ("left/3.csv", "left/5.csv", "right/1.csv"):
+        folder, _, file = name.partition("/")
+        (result.inbox.folders[folder] / file).unlink()
+    result.run()
+    first, second = result.history
+    assert (first["rows_in"], second["rows_in"]) == (3, 1)
+    assert {name for name in ("3.csv", "4.csv", "5.csv", "right/1.csv") if name in second["reason"]} == {
+        "3.csv", "5.csv", "right/1.csv"
+    }  # fmt: skip
+    assert result.status["consecutive_reset_attempts"] == 0
+    assert sorted(row["n"] for row in result.sink("all_rows")) == [1, 2, 3, 4]
+    result.add({"right": {"2.csv": "z,9\n"}}).run()
+    assert sorted(row["n"] for row in result.sink("all_rows")) == [1, 2, 3, 4, 9]
+
+
+def test_a_file_that_goes_while_it_is_read_is_skipped_without_an_attempt(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run_app(skipping(), {"left": LEFT})
+    result.add({"left": {"3.csv": "a,3\n"}, "right": RIGHT})
+    gone = result.inbox.folders["left"] / "3.csv"
+    checked = Inbox.check
+
+    def check(inbox: Inbox) -> None:
+        gone.unlink(missing_ok=True)
+        checked(inbox)
+
+    monkeypatch.setattr(Inbox, "check", check)
+    result.run()
+    assert sorted(row["n"] for row in result.sink("all_rows")) == [1, 2, 3, 10]
+    assert "3.csv" in result.history[1]["reason"]
+    assert result.status["consecutive_reset_attempts"] == 0
+
+
+def test_another_file_under_a_scanned_name_halts_also_where_missing_ones_are_skipped(run_app: RunApp) -> None:
+    result = run_app(skipping(), {"left": LEFT})
+    result.add({"right": RIGHT})
+    scan_region(result.workplace, result.region)
+    (result.inbox.folders["right"] / "1.csv").write_text("other,1\n")
+    with pytest.raises(InputChanged):
+        result.run()
+
+
 def test_a_rewind_behind_files_that_are_gone_names_the_slice(run_app: RunApp) -> None:
     result = run_app(two_folders(), {"left": LEFT})
     (result.inbox.folders["left"] / "2.csv").unlink()
@@ -211,6 +283,8 @@ def test_a_slow_state_counts_the_ticks_that_it_made_pass(run_app: RunApp) -> Non
     assert second["dropped_ticks"] >= first["drain_seconds"] / 0.001 - 1
     assert result.status["dropped_ticks"] == second["dropped_ticks"]
     place, region = result.workplace, result.region
+    counted = as_json(region.name, region_metrics(place, region.name))
+    assert counted["drainmark_dropped_ticks_total"] == second["dropped_ticks"]
     newest = place.registry.newest(region.name)
     assert newest is not None
     limit, _ = pace(place, region, place.history(region.name), newest.identity)

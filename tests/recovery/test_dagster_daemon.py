@@ -5,12 +5,10 @@ One `dagster dev` serves the whole module; each test drops files of its own and 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -20,7 +18,8 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from integration.dagster_scene import ROOT, instance_at
+from integration.dagster_scene import instance_at
+from recovery.dev_server import dagster_dev
 
 from jobs.protocol.history import Outcome, RegionHistory
 from orchestration.assembly import Workplace
@@ -197,52 +196,17 @@ def kill_code_server(worker: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     root = tmp_path_factory.mktemp("project")
     (root / "landing").mkdir()
     (root / "held.py").write_text(APPLICATION)
     (root / "drainmark.toml").write_text(SETTINGS)
-    home, port = root / ".drainmark", free_port()
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("DRAINMARK_", "DAGSTER_"))},
-        "DAGSTER_HOME": str(home / "dagster"),
-        "PYTHONPATH": str(ROOT),
-    }
-    dagster = str(Path(sys.executable).with_name("dagster"))
-    command = [dagster, "dev", "-m", "orchestration.definitions", "-h", "127.0.0.1", "-p", str(port)]
-    with instance_at(home / "dagster") as instance, (root / "dagster.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, cwd=root, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
+    home = root / ".drainmark"
+    with instance_at(home / "dagster") as instance, dagster_dev(root) as (process, port):
         workplace = Workplace(Settings(home=home, project_root=root, lease_seconds=6.0))
         yield Deployment(root=root, instance=instance, workplace=workplace, process=process, port=port)
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-        kill_session(process.pid)
-        process.wait()
         workplace.registry.close()
-
-
-def kill_session(leader: int) -> None:
-    """Kill what is left of the session that the test started."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if session == leader:
-                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def test_a_killed_run_worker_is_retried(deployment: Deployment) -> None:

@@ -29,8 +29,10 @@ pytestmark = pytest.mark.spark
 
 
 def write_lines(scene: Result) -> None:
-    text = "k,n\n" + "".join(f"{row['k']},{row['n']}\n" for row in ROWS) + "a,half of a li"
-    (scene.workplace.settings.project_root / "events.csv").write_text(text)
+    for name, rows in {"events.csv.2": ROWS[:5], "events.csv.1": ROWS[5:6], "events.csv": ROWS[6:]}.items():
+        text = "k,n\n" + "".join(f"{row['k']},{row['n']}\n" for row in rows)
+        text += "a,half of a li" if name == "events.csv" else ""
+        (scene.workplace.settings.project_root / name).write_text(text)
 
 
 def write_versions(scene: Result) -> None:

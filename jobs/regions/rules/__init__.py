@@ -35,6 +35,7 @@ from jobs.regions.rules.connections import (
     unknown_upstream,
 )
 from jobs.regions.rules.draft import Draft
+from jobs.regions.rules.folders import two_scanners_of_a_folder
 from jobs.regions.rules.names import bad_application_name, bad_name, duplicate_name
 from jobs.regions.rules.parameters import (
     checkpoints_unknown,
@@ -94,6 +95,7 @@ RULES: tuple[Rule, ...] = (
     mixed_port,
     control_ports_only,
     autonomous_port_fed_by_region,
+    two_scanners_of_a_folder,
     two_writers_of_a_table,
     table_inside_table,
     reserved_table,

@@ -21,9 +21,19 @@ def beacon(scanned: DataFrame) -> DataFrame:
 
 
 @dm.consistent(trigger="operator-driven")
-@dm.source(dm.FileSource(path="events.csv", format="csv", schema=ROW, options={"header": "true"}, slice_bytes=12))
+@dm.source(
+    dm.FileSource(
+        path="events.csv",
+        rotated="events.csv.*",
+        rotate_wait=0,
+        format="csv",
+        schema=ROW,
+        options={"header": "true"},
+        slice_bytes=12,
+    )
+)
 def lines(scanned: DataFrame) -> DataFrame:
-    """Lines of a file that grows."""
+    """Lines of a file that grows, and of those that had its name before."""
     return scanned
 
 

@@ -80,6 +80,19 @@ class TableSource(Dimension):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Scanner(Beacon):
+    """A start that scans folders."""
+
+    kind: ClassVar[str] = "scanner"
+
+    folders: tuple[str, ...] = ()
+
+    @property
+    def folders_read(self) -> tuple[str, ...]:
+        return self.folders
+
+
+@dataclass(frozen=True, kw_only=True)
 class Socket(Operator):
     """A source that does not replay and that Drainmark does not have."""
 

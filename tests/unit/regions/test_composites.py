@@ -204,7 +204,7 @@ def test_an_annotation_on_a_composite_is_that_of_its_start_operators() -> None:
             return scanned
 
         dm.source(SCAN)(one)
-        dm.source(SCAN)(two)
+        dm.source(dm.DirectoryScan(path="other"))(two)
         dm.lookup("known")
 
         @dm.functor

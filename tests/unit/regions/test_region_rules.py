@@ -17,6 +17,7 @@ from shapes import (
     FileSink,
     Functor,
     Gate,
+    Scanner,
     Socket,
     TableSource,
     app,
@@ -49,6 +50,14 @@ def declared(**parameters: Any) -> Application:
 
 def periodic(**parameters: Any) -> Application:
     return app(start(consistent=replace(PERIODIC, **parameters)))
+
+
+def scanning(first: tuple[str, ...], second: tuple[str, ...]) -> Application:
+    """Two starts of one region, by the folders that they scan."""
+    scanners = [
+        made(Scanner, name, folders=folders, consistent=PERIODIC) for name, folders in (("a", first), ("b", second))
+    ]
+    return app(*scanners, made(Functor, "f", "a", "b"))
 
 
 def dm_declared(declare: Any, *streams: str) -> Operator:
@@ -148,6 +157,12 @@ BROKEN = {
             {"linger": dt.timedelta(seconds=5)},  # the other leaves it to the setting, which a run knows first
         )
     ],
+    "TWO_SCANNERS_OF_A_FOLDER": [
+        scanning(("inbox",), ("inbox",)),
+        scanning(("inbox", "inbox/*"), ("inbox/a/b",)),
+        scanning(("inbox/[0-5]",), ("inbox/[4-9]",)),
+        scanning(("inbox/?",), ("other", "inbox/[!a]")),
+    ],
     "TWO_WRITERS_OF_A_TABLE": [
         app(start(), made(Custom, "a", "start", table="t"), made(Custom, "b", "start", table="t")),
         app(start(), made(Custom, "a", "start", table="t"), made(Custom, "b", "start", table="T")),
@@ -181,7 +196,7 @@ BROKEN = {
 
 
 @pytest.mark.seed(
-    "V21", "V34", "V35", "V36", "V37", "V38", "V41", "V51", "V52", "V55", "V60", "E1", "E3", "E5", "E6", "E8"
+    "V21", "V34", "V35", "V36", "V37", "V38", "V41", "V51", "V52", "V55", "V60", "E1", "E3", "E5", "E6", "E8", "E24"
 )
 @pytest.mark.parametrize(
     ("rule", "application"),
@@ -283,6 +298,43 @@ def test_one_region_takes_in_what_another_writes() -> None:
             made(Custom, "reads", "orders", "known", table="seen"),
         )
     )
+
+
+@pytest.mark.seed("E24")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("inbox",), ("inbox2",)),
+        (("inbox",), ("inbox/a",)),
+        (("inbox/1", "inbox/1/*"), ("inbox/[78]", "inbox/[78]/*")),
+        (("inbox/[0-3]",), ("inbox/[4-9]",)),
+        (("inbox/[!a]",), ("inbox/a",)),
+        (("s3://b/a[[]1]",), ("s3://b/a1",)),
+        ((), ()),
+    ],
+)
+def test_scanners_of_different_folders_are_legal(first: tuple[str, ...], second: tuple[str, ...]) -> None:
+    compile_application(scanning(first, second))
+
+
+@pytest.mark.seed("E24")
+def test_regions_may_scan_the_same_folder() -> None:
+    """Each region takes every file once, whatever the other one does; only moving them would be in the way."""
+    compile_application(app(*(made(Scanner, name, folders=("inbox",), consistent=PERIODIC) for name in "ab")))
+
+
+@pytest.mark.seed("E24")
+@pytest.mark.parametrize(
+    ("scan", "folders"),
+    [
+        (dm.DirectoryScan(path="inbox/./"), ("inbox",)),
+        (dm.DirectoryScan(path="in[b]ox", recursive=True), ("in[[]b]ox", "in[[]b]ox/*")),
+        (dm.DirectoryScan(path="inbox", pattern="1/*.txt", recursive=True), ("inbox/1", "inbox/1/*")),
+        (dm.DirectoryScan(path="s3://b/in/", outputs={"a": "*.csv", "b": "b/*.csv"}), ("s3://b/in", "s3://b/in/b")),
+    ],
+)
+def test_a_scan_knows_its_folders(scan: dm.DirectoryScan, folders: tuple[str, ...]) -> None:
+    assert tuple(scan.folders()) == folders
 
 
 @pytest.mark.seed("V49", "V51")

@@ -13,9 +13,8 @@ from jobs.graph.annotations import Consistent
 from jobs.graph.operator import UserFunction
 from jobs.operators.beacon import Beacon
 from jobs.operators.sources import Cut, Position, Reach, Replayable, Slice, SlicedSource
-from jobs.protocol.triggers import NewTrigger, slices_of
+from jobs.protocol.triggers import DROPPED, NewTrigger, slices_of
 from jobs.runtime.slicing import (
-    DROPPED,
     LIMIT,
     SMALLEST_BYTES,
     cut_all,

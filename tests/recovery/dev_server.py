@@ -1,0 +1,59 @@
+"""`dagster dev` over a project folder: daemon, code server and run workers, in a session of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from integration.dagster_scene import ROOT
+
+
+@contextmanager
+def dagster_dev(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Serve a project, whose instance is `.drainmark/dagster`; log in `dagster.log`; yield process and port."""
+    port = free_port()
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("DRAINMARK_", "DAGSTER_"))},
+        "DAGSTER_HOME": str(root / ".drainmark" / "dagster"),
+        "PYTHONPATH": str(ROOT),
+    }
+    dagster = str(Path(sys.executable).with_name("dagster"))
+    command = [dagster, "dev", "-m", "orchestration.definitions", "-h", "127.0.0.1", "-p", str(port)]
+    with (root / "dagster.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=root, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield process, port
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        kill_session(process.pid)
+        process.wait()
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def kill_session(leader: int) -> None:
+    """Kill what is left of the session that the test started."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if session == leader:
+                os.kill(int(entry.name), signal.SIGKILL)

@@ -1,0 +1,354 @@
+"""`FileSource` over files that are rotated by rename, by copy and truncation, and by both at random (V144, E25)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.errors import InputChanged
+from jobs.operators.file_source import FileSource
+from jobs.operators.sources import Cut, Slice
+from jobs.runtime import line_files
+
+OPEN = Cut(source="lines")
+SOURCE = FileSource(path="log", rotated="log.*", rotate_wait=0)
+
+
+class Here:
+    """A reach of one folder."""
+
+    region = "app/lines"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, path: str) -> Path:
+        return self.folder / path
+
+
+class Reader:
+    """Cuts slices and reads them, as scans and runs do: positions go through JSON."""
+
+    def __init__(self, folder: Path, source: FileSource = SOURCE) -> None:
+        self.reach: Any = Here(folder)
+        self.source = source
+        self.slices: list[Slice] = []
+
+    def cut(self) -> Slice | None:
+        after = json.loads(json.dumps(self.slices[-1].end)) if self.slices else None
+        piece = self.source.next_slice(after, self.reach, OPEN)
+        if piece is not None:
+            self.slices.append(piece)
+        return piece
+
+    def scan(self) -> int:
+        found = 0
+        while self.cut() is not None:
+            found += 1
+        return found
+
+    def text(self, piece: Slice) -> str:
+        (part,) = self.source.parts(piece, self.reach, "lines")
+        target = self.reach.folder / "copy"
+        part.place(target)
+        text = target.read_text()
+        assert len(text) == part.size_bytes or self.source.options
+        return text
+
+    def texts(self) -> list[str]:
+        return [self.text(piece) for piece in self.slices]
+
+
+class Log:
+    """A log as logrotate keeps it: `log.1` is the newest of the rotated files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / "log"
+        self.written = ""
+
+    def write(self, *lines: str, end: str = "\n") -> None:
+        text = "\n".join(lines) + end
+        with self.path.open("a") as file:
+            file.write(text)
+        self.written += text
+
+    def shift(self) -> None:
+        for number in sorted((int(p.suffix[1:]) for p in self.folder.glob("log.*")), reverse=True):
+            (self.folder / f"log.{number}").rename(self.folder / f"log.{number + 1}")
+
+    def rename(self) -> None:
+        self.shift()
+        self.path.rename(self.folder / "log.1")
+
+    def copytruncate(self) -> None:
+        self.shift()
+        shutil.copyfile(self.path, self.folder / "log.1")
+        os.truncate(self.path, 0)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path)
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    return Reader(tmp_path)
+
+
+@pytest.mark.parametrize("rotate", [Log.rename, Log.copytruncate])
+def test_what_was_not_read_before_a_rotation_is_read_after_it(
+    log: Log, reader: Reader, rotate: Callable[[Log], None]
+) -> None:
+    log.write("one", "two")
+    assert reader.scan() == 1
+    log.write("three")
+    rotate(log)
+    log.write("four")
+    assert reader.scan() == 2
+    assert reader.texts() == ["one\ntwo\n", "three\n", "four\n"]
+    labels = [reader.source.label(piece, "lines", reader.reach).rpartition("log")[2] for piece in reader.slices]
+    assert labels == ["#0..8", "#8..14", "@1#0..5"], "offsets are those in the file"
+
+
+@pytest.mark.parametrize("rotate", [Log.rename, Log.copytruncate])
+def test_several_rotations_between_two_scans(log: Log, reader: Reader, rotate: Callable[[Log], None]) -> None:
+    log.write("same first line", "a")
+    assert reader.scan() == 1
+    for name in "bcd":
+        rotate(log)
+        log.write("same first line", name)
+    assert reader.scan() == 3
+    assert "".join(reader.texts()) == log.written
+    assert reader.scan() == 0
+
+
+def test_what_is_there_at_first_is_read_from_the_oldest_on(log: Log, reader: Reader) -> None:
+    for name in map(str, range(12)):
+        log.write(name)
+        log.rename()
+    log.write("now")
+    assert (log.folder / "log.10").exists(), "numbers are no texts"
+    reader.scan()
+    assert "".join(reader.texts()) == log.written
+
+
+def test_dates_go_up(tmp_path: Path) -> None:
+    source = FileSource(path="log", rotated="log-*", rotate_wait=0)
+    for day in ("20260301", "20260228", "20260302"):
+        (tmp_path / f"log-{day}").write_text(f"{day}\n")
+    (tmp_path / "log").write_text("today\n")
+    reader = Reader(tmp_path, source)
+    reader.scan()
+    assert reader.texts() == ["20260228\n", "20260301\n", "20260302\n", "today\n"]
+
+
+def test_slices_that_wait_are_read_from_where_their_lines_went(log: Log, reader: Reader) -> None:
+    """Cut before the rotation, read after it; and read again by a rewind."""
+    log.write("one")
+    reader.cut()
+    log.write("two")
+    reader.cut()
+    log.rename()
+    log.write("three")
+    reader.cut()
+    log.copytruncate()
+    assert reader.texts() == ["one\n", "two\n", "three\n"]
+    for piece in reader.slices:
+        reader.source.check(piece, reader.reach, "lines")
+
+
+def test_a_truncated_file_that_grew_past_the_offset_is_another_one(log: Log, reader: Reader) -> None:
+    log.write("one")
+    reader.scan()
+    log.write("two")
+    log.copytruncate()
+    log.write("three", "four", "five")
+    reader.scan()
+    assert "".join(reader.texts()) == log.written
+
+
+def test_a_copy_that_is_made_is_waited_for(log: Log, tmp_path: Path) -> None:
+    """Between the copy and the truncation both files have what was read: what is read of which would be twice."""
+    reader = Reader(tmp_path, FileSource(path="log", rotated="log.*", rotate_wait=3600))
+    log.write("one")
+    reader.scan()
+    shutil.copyfile(log.path, log.folder / "log.1")
+    log.write("two")
+    assert reader.scan() == 0
+    (log.folder / "log.1").unlink()
+    assert reader.scan() == 1
+
+
+def test_a_last_line_without_end_is_taken_once_the_file_is_closed(log: Log, reader: Reader) -> None:
+    log.write("one", "tw", end="")
+    reader.scan()
+    assert reader.texts() == ["one\n"]
+    log.rename()
+    log.write("three")
+    reader.scan()
+    assert reader.texts() == ["one\n", "tw", "three\n"]
+
+
+def test_a_rotated_file_is_left_alone_for_a_while_first(log: Log, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, FileSource(path="log", rotated="log.*", rotate_wait=3600))
+    log.write("one")
+    reader.scan()
+    log.rename()
+    log.write("three")
+    assert reader.scan() == 0
+    with (log.folder / "log.1").open("a") as file:
+        file.write("two\n")
+    assert reader.scan() == 1, "what is written to it meanwhile is read"
+    assert reader.texts() == ["one\n", "two\n"]
+
+
+def test_what_is_written_to_a_file_after_it_was_left_is_not_lost_silently(log: Log, reader: Reader) -> None:
+    log.write("one")
+    log.rename()
+    log.write("two")
+    reader.scan()
+    with (log.folder / "log.1").open("a") as file:
+        file.write("late\n")
+    with pytest.raises(InputChanged) as caught:
+        reader.scan()
+    assert "log.1" in caught.value.message
+    assert "rotate_wait" in caught.value.message
+    reader.source = FileSource(path="log", rotated="log.*", rotate_wait=0, on_lost="restart")
+    log.write("three")
+    assert reader.scan() == 1
+
+
+def test_every_file_has_a_header_of_its_own(log: Log, tmp_path: Path) -> None:
+    source = FileSource(
+        path="log", rotated="log.*", rotate_wait=0, format="csv", schema="a string", options={"header": "true"}
+    )  # fmt: skip
+    reader = Reader(tmp_path, source)
+    for text in ("a\n1\n", "a\n", "a\n2\n"):
+        log.path.write_text(text)
+        log.rename()
+    log.path.write_text("a\n")
+    assert reader.scan() == 2, "headers alone are no input"
+    with log.path.open("a") as file:
+        file.write("3\n")
+    reader.scan()
+    assert reader.texts() == ["a\n1\n", "a\n2\n", "a\n3\n"]
+
+
+def compressed(log: Log) -> None:
+    (log.folder / "log.1.gz").write_bytes(gzip.compress((log.folder / "log.1").read_bytes()))
+    (log.folder / "log.1").unlink()
+
+
+def gone(log: Log) -> None:
+    (log.folder / "log.1").unlink()
+
+
+def gap(log: Log) -> None:
+    log.write("in the gap")
+    log.rename()
+    (log.folder / "log.1").unlink()
+
+
+@pytest.mark.parametrize("loss", [compressed, gone, gap])
+def test_what_is_lost_halts_or_is_passed_where_the_source_says_so(
+    log: Log, tmp_path: Path, loss: Callable[[Log], None]
+) -> None:
+    reader = Reader(tmp_path)
+    log.write("one", "two")
+    reader.scan()
+    log.rename()
+    loss(log)
+    log.write("new")
+    with pytest.raises(InputChanged) as caught:
+        reader.scan()
+    assert caught.value.remedy
+    reader.source = FileSource(path="log", rotated="log.*", rotate_wait=0, on_lost="restart")
+    assert reader.scan() == 1
+    assert reader.text(reader.slices[-1]) == "new\n"
+
+
+@pytest.mark.parametrize("rotated", [None, "log.*"])
+def test_a_truncated_file_halts_or_begins_anew(log: Log, tmp_path: Path, rotated: str | None) -> None:
+    reader = Reader(tmp_path, FileSource(path="log", rotated=rotated, rotate_wait=0))
+    log.write("old")
+    log.rename()
+    log.write("one", "two")
+    reader.scan()
+    os.truncate(log.path, 0)
+    log.write("new")
+    with pytest.raises(InputChanged) as caught:
+        reader.scan()
+    assert str(log.path) in caught.value.message
+    assert caught.value.facts["offset"] == 8
+    reader.source = FileSource(path="log", rotated=rotated, rotate_wait=0, on_lost="restart")
+    assert reader.scan() == 1, "rotated files that were read are not begun again"
+    assert reader.text(reader.slices[-1]) == "new\n"
+
+
+def test_names_that_change_while_they_are_looked_at(
+    log: Log, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rotations fall between the listing of the folder and the opening of a file: nobody takes that for a loss."""
+    log.write("one")
+    log.rename()
+    log.write("two")
+    assert reader.scan() == 2
+    log.write("three")
+    listed = line_files._names
+
+    def names(folder: Path) -> Iterator[str]:
+        found = list(listed(folder))
+        if len(found) < 6:
+            log.rename()
+            log.write(f"more {len(found)}")
+        return iter(found)
+
+    monkeypatch.setattr(line_files, "_names", names)
+    reader.scan()
+    reader.scan()
+    assert "".join(reader.texts()) == log.written
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_happens_every_line_is_read_once_and_can_be_read_again(tmp_path: Path, seed: int) -> None:
+    """Writes, rotations of both kinds and scans in any order; now and then a line is as long as a slice."""
+    chance = random.Random(seed)
+    log = Log(tmp_path)
+    reader = Reader(tmp_path, FileSource(path="log", rotated="log.*", rotate_wait=0, slice_bytes=20))
+    for step in range(60):
+        match chance.choice(["write", "write", "rename", "copytruncate", "cut", "scan"]):
+            case "write":
+                log.write(*(f"{step}-{n}" * chance.choice([1, 1, 9]) for n in range(chance.randint(1, 4))))
+            case "rename" if log.path.exists():
+                log.rename()
+            case "copytruncate" if log.path.exists():
+                log.copytruncate()
+            case "cut":
+                reader.cut()
+            case "scan":
+                reader.scan()
+    reader.scan()
+    assert "".join(reader.texts()) == log.written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"rotated": "log"}, "ROTATED"),
+        ({"rotated": "*.*"}, "ROTATED"),
+        ({"rotated": "old/log.*"}, "ROTATED"),
+        ({"rotate_wait": -1}, "ROTATE_WAIT"),
+        ({"on_lost": "ignore"}, "UNKNOWN_POLICY"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments: dict[str, Any], rule: str) -> None:
+    assert [found for found, _, _ in FileSource(path="log", **arguments).problems(None)] == [rule]
