@@ -33,6 +33,8 @@ class FailPoint(StrEnum):
     ASSIGN_BEFORE = "assign.before"
     ASSIGN_AFTER = "assign.after"
     PROCESS_BEFORE = "process.before"
+    FEED_BEFORE = "feed.before"
+    FEED_AFTER = "feed.after"
     PROCESS_STAGED = "process.staged"
     DRAIN = "drain.before"
     CHECKPOINT_PENDING = "checkpoint_pending.before"
@@ -41,6 +43,8 @@ class FailPoint(StrEnum):
     CHECKPOINT_AFTER = "checkpoint.after_commit"
     PUBLISH_BEFORE = "publish.before_commit"
     PUBLISH_AFTER = "publish.after_commit"
+    SEND_BEFORE = "send.before_commit"
+    SEND_AFTER = "send.after_commit"
     RESUME_BEFORE = "resume.before"
     RESUME_AFTER = "resume.after"
     REWIND_BEFORE = "rewind.before_commit"
@@ -62,6 +66,9 @@ class StorePoint(StrEnum):
     CHUNKS_AFTER = "chunks.after"
     RETIRE_BEFORE = "retire.before"
 
+
+OF_AUTONOMOUS = tuple(point for point in FailPoint if point.value.startswith(("feed.", "send.")))
+"""Points that only an application with autonomous operators passes."""
 
 COMMITS = tuple(point for point in FailPoint if point.value.endswith("_commit"))
 """Points around a Delta commit; those after one can lose the reply."""

@@ -132,6 +132,7 @@ class Workplace:
 
     def outside(self, region: str, application: Application) -> Outside:
         from jobs.runtime.ports import Outside
+        from orchestration.feeds import Feeds
         from resources.lookups import LookupTables
 
         return Outside(
@@ -146,6 +147,7 @@ class Workplace:
             lookups=LookupTables(self.settings, self.tables),
             state_store=self._state_store(),
             on_halt=teller(self, region),
+            take_feed=Feeds(self).take,
         )
 
     def _state_store(self) -> DataStore | None:

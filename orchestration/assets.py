@@ -132,7 +132,19 @@ def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
             "quarantine",
             sources,
         )
+    found |= {asset.table: asset for asset in _outside_tables(region, sources)}
     return (checkpoint, *found.values())
+
+
+def _outside_tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[TableAsset]:
+    for operator in region.followers:
+        for table in operator.tables:
+            key = dg.AssetKey([_application(region), *table.split("/")])
+            description = (
+                f"Written by `{operator.name}`, outside of the region: every row at least once. What a region replays"
+                " comes again, under another sequence id, and no rewind takes it back."
+            )
+            yield _asset(f"lake/{table}", key, description, "at-least-once", sources)
 
 
 def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[TableAsset]:

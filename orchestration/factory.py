@@ -28,6 +28,7 @@ from orchestration.assets import (
 )
 from orchestration.checks import build_checks
 from orchestration.discovery import source_folder
+from orchestration.part_jobs import part_definitions
 from orchestration.run_retries import run_tags
 from orchestration.run_slot import SLOT, run_slot
 from orchestration.sensors import RegionTicks, build_schedule, build_sensor
@@ -47,16 +48,13 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
         DeclarationError, UnknownName, UsageError: an application cannot be compiled.
     """
     place = workplace or Workplace(settings, is_service=True)
-    found = [
-        (reference, opened, region)
-        for reference in application_references(settings)
-        for opened in [open_application(reference)]
-        for region in opened.plan.regions
-    ]
+    applications = [(reference, open_application(reference)) for reference in application_references(settings)]
+    found = [(reference, opened, region) for reference, opened in applications for region in opened.plan.regions]
+    outside = [part_definitions(place, reference, opened) for reference, opened in applications]
     parts = [region_definitions(place, reference, opened, region) for reference, opened, region in found]
     alert = halted_sensor(place, {region.name: region for _, _, region in found})
     whole = dg.Definitions(executor=dg.in_process_executor, resources={SLOT: run_slot}, sensors=[alert])
-    return dg.Definitions.merge(whole, *parts)
+    return dg.Definitions.merge(whole, *parts, *outside)
 
 
 def application_references(settings: Settings) -> Iterator[str]:

@@ -53,6 +53,11 @@ class Interruption:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.event.set()
 
+    def pause_armed(self, seconds: float) -> None:
+        """Take the signals again, then pause."""
+        self.arm()
+        self.pause(seconds)
+
     def pause(self, seconds: float) -> None:
         """Sleep, or raise `Interrupted` as soon as a signal has come."""
         if self.event.wait(max(0.0, seconds)):
@@ -154,6 +159,13 @@ class RegionLoop:
             "run_id": self.run_id,
         }
 
+    def _step(self, step: str, numbers: Any) -> None:
+        from jobs.runtime.reports import trouble_outside
+
+        self.watch.on_step(step, numbers)
+        if (trouble := trouble_outside(step, numbers)) is not None:
+            self.watch.on_note(f"{self.region.name}: {trouble}")
+
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     def _process(self) -> None:
@@ -162,7 +174,7 @@ class RegionLoop:
             self.opened,
             self.region,
             run_id=self.run_id,
-            report=self.watch.on_step,
+            report=self._step,
             max_group=self.options.max_group,
         )
         run.interrupted = self.interruption.event

@@ -16,6 +16,7 @@ from typing import Any
 import dagster as dg
 
 from jobs.errors import Interrupted
+from jobs.runtime.reports import trouble_outside
 from jobs.runtime.run import GroupReport, RegionRun
 from orchestration.event_pacing import LinePace
 from orchestration.lingering import Lingering
@@ -70,6 +71,8 @@ class RunSlot:
         seconds, self._last_step = now - self._last_step, now
         if self.lines.may():
             self.log.info(step_line(step, numbers, seconds))
+        if (trouble := trouble_outside(step, numbers)) is not None:
+            self.log.warning(trouble)
 
 
 def slot_of(context: dg.OpExecutionContext) -> RunSlot:

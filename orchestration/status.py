@@ -19,6 +19,7 @@ from jobs.protocol.triggers import PERIOD, TriggerStatus
 from jobs.runtime.slicing import DROPPED
 from orchestration.assembly import Workplace, open_application
 from orchestration.declared import Declared, declared, declared_of, existing_registry
+from orchestration.feeds import is_cursor
 
 if TYPE_CHECKING:
     from resources.lease import Owner
@@ -40,7 +41,8 @@ def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, An
 
 def _regions(workplace: Workplace, name: str | None) -> dict[str, Declared]:
     registry = existing_registry(workplace)
-    seen = {*workplace.known_regions(), *(registry.regions() if registry is not None else ())}
+    recorded = registry.regions() if registry is not None else ()
+    seen = {*workplace.known_regions(), *(region for region in recorded if not is_cursor(region))}
     if name is None:
         return {region: declared(workplace, region) for region in seen}
     found = {r: declared(workplace, r) for r in seen if name in (r, r.partition("/")[0])}

@@ -296,13 +296,15 @@ def properties(region: str, version: int | None) -> dict[str, Any]:
 def transact(
     table: Any,
     region: str,
-    version: int,
+    version: int | None,
     *,
     adds: Iterable[StagedFile] = (),
     removes: Iterable[StagedFile] = (),
     data_change: bool = True,
 ) -> None:
     """Commit adds and removes in one transaction; an empty one where there are none (H4).
+
+    Without a version nothing tells a second time from the first: only for tables outside of regions.
 
     The caller has checked that every file removed is live in `table` and every file added exists (H7).
     """

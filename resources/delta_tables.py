@@ -343,10 +343,13 @@ class ManagedTable:
     def _upsert(self, table: Any, version: int, source: pa.Table, keys: Sequence[str]) -> None:
         before = table.version()
         if source.num_rows:
-            values = _values(source.column_names)
-            merger = self._merger(table, version, source, keys)
-            merger.when_matched_update(values).when_not_matched_insert(values).execute()
+            self._merge_rows(table, version, source, keys)
         self._commit_empty(table, version, before)
+
+    def _merge_rows(self, table: Any, version: int | None, source: pa.Table, keys: Sequence[str]) -> None:
+        values = _values(source.column_names)
+        merger = self._merger(table, version, source, keys)
+        merger.when_matched_update(values).when_not_matched_insert(values).execute()
 
     def _restore(self, table: Any, version: int, source: pa.Table, keys: Sequence[str]) -> None:
         before = table.version()
@@ -363,7 +366,7 @@ class ManagedTable:
         if table.version() == before:
             delta_commits.transact(table, self.region, version)
 
-    def _merger(self, table: Any, version: int, source: pa.Table, keys: Sequence[str]) -> Any:
+    def _merger(self, table: Any, version: int | None, source: pa.Table, keys: Sequence[str]) -> Any:
         # Without the parentheses the parser takes "a IS NOT DISTINCT FROM (b AND …)".
         same = " AND ".join(f"(target.{quoted(key)} IS NOT DISTINCT FROM source.{quoted(key)})" for key in keys)
         return table.merge(

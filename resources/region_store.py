@@ -14,6 +14,7 @@ from jobs.failpoints import reach
 from jobs.protocol.manifest import RegionTable, StagedFile
 from jobs.runtime.ports import Engine, External
 from resources.adopted_tables import AdoptedTable
+from resources.autonomous_tables import AutonomousTable
 from resources.checkpoint_table import CheckpointTable
 from resources.delta_commits import is_table
 from resources.delta_tables import ManagedTable
@@ -83,6 +84,11 @@ class DirectoryStore:
         if table.external:
             return self.external(table)
         return self.adopted(table.name) if table.adopted else self.table(table.name)
+
+    def autonomous(self, name: str) -> AutonomousTable:
+        """Return a table that is written outside of the region; its application owns it."""
+        application = self.region.partition("/")[0]
+        return AutonomousTable(self.tables / name, application, faults=reach_step)
 
     def create(self, table: RegionTable) -> None:
         """Create a managed table, adopt an adopted one, prepare a sink outside; one that is as it should be stays so.

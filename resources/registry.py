@@ -101,7 +101,7 @@ class Registry:
             after: the last place in the order that whoever found them knew: where another came meanwhile, nothing is
                 added. Slices are cut one behind the other, so of two who cut the same one only one may add it.
         """
-        if not triggers and self._is_known(region):
+        if not triggers and self.knows(region):
             return 0  # a scan that found nothing new writes nothing
         with self.writing() as connection:
             connection.execute(models.ENSURE_REGION, {"region": region})
@@ -118,7 +118,8 @@ class Registry:
                 connection.execute(models.ADD, rows[first : first + _ROWS_AT_ONCE])
             return int(connection.execute(models.COUNT_ABOVE, {"region": region, "last": last}).scalar_one())
 
-    def _is_known(self, region: str) -> bool:
+    def knows(self, region: str) -> bool:
+        """Say whether a scan or a run of the region was ever here."""
         with self.reading() as connection:
             return connection.execute(models.REGION, {"region": region}).one_or_none() is not None
 

@@ -19,11 +19,11 @@ from harness import LONG_AGO
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.protocol.triggers import NewTrigger, Trigger
-from jobs.runtime.group import StagedGroup, StagedTable
 from jobs.runtime.owner import RegionOwner
 from jobs.runtime.reading import Assigned, Group
 from jobs.runtime.replacing import one_of_each
 from jobs.runtime.scanning import identity_key, identity_of
+from jobs.runtime.staged import StagedGroup, StagedTable
 from orchestration.assembly import Workplace
 
 _COLUMNS = {"value": "string", "_sequence_id": "long"}

@@ -7,10 +7,12 @@ An oracle takes the files in the order of their triggers; for a consistent state
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +175,32 @@ def enron_ds(files: Sequence[Path], *, source_name: SourceName = str) -> Tables:
                 {"_sequence_id": sequence_id, "source_file": source_name(path), "words": sum(counts.values())}
             )
     return {"enron_words": [words[word] for word in sorted(words)], "enron_messages": messages}
+
+
+def bank_alerts(turns: Sequence[tuple[str, str]]) -> Tables:
+    """Return the two tables of `bank_alerts`.
+
+    Args:
+        turns: the text of each payments file, in order, with the text of the warnings that were read along with it:
+            payments are judged by those of the turns before.
+    """
+    last: dict[str, dict[str, Any]] = {}
+    accounts: dict[str, Row] = {}
+    alerts: list[Row] = []
+    for sequence_id, (payments, posts) in enumerate(turns, 1):
+        for line in payments.splitlines():
+            number, account, merchant, place, text, moment = line.split(",")
+            amount, at = Decimal(text), dt.datetime.fromisoformat(moment)
+            row = accounts.setdefault(account, {"account": account, "payments": 0, "amount": Decimal(0), "last_at": at})
+            row |= {"payments": row["payments"] + 1, "amount": row["amount"] + amount,
+                    "last_at": max(row["last_at"], at), "_sequence_id": sequence_id}  # fmt: skip
+            warned = last.get(place, {"level": 0})
+            if warned["level"] >= 2:
+                alerts.append({"_sequence_id": sequence_id, "transaction_id": int(number), "account": account,
+                               "merchant": merchant, "place": place, "amount": amount, "at": at,
+                               "level": warned["level"], "text": warned["text"]})  # fmt: skip
+        last |= {post["place"]: post for post in map(json.loads, posts.splitlines())}
+    return {"bank_alerts": alerts, "bank_accounts": [accounts[key] for key in sorted(accounts)]}
 
 
 def text_lines(path: Path) -> Iterator[str]:

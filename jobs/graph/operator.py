@@ -48,6 +48,7 @@ class Guarantee(StrEnum):
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
+    AT_MOST_ONCE = "at-most-once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,6 +167,36 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedTaken:
+    """What a group took from an autonomous source: read at most once, so a replay does not find it again (V47).
+
+    Attributes:
+        files: taken from its cursor, whether or not they could be read.
+        rows: that the region saw.
+        bad: rows, and files as a whole, that could not be read and are left out.
+        error: why nothing was read, None where it was.
+    """
+
+    files: int = 0
+    rows: int = 0
+    bad: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """What autonomous operators downstream made of a group before it was committed: at least once (V48).
+
+    Attributes:
+        rows: that were written to the table.
+        error: why they were not, None where they were.
+    """
+
+    rows: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """All staged files of one group, by table name; in the checkpoint row of the group's last id.
 
@@ -176,6 +206,8 @@ class Manifest:
         images: states written whole with this group.
         lookups: Delta version read, by autonomous lookup table.
         replaced: what the group withdraws, None in nearly all.
+        feeds: by name of an autonomous source, what was taken; sources that had nothing are not named.
+        sent: by name of a table that is written outside of the region.
     """
 
     files: Mapping[str, tuple[StagedFile, ...]]
@@ -183,16 +215,24 @@ class Manifest:
     images: tuple[Image, ...] = ()
     lookups: Mapping[str, int] | None = None
     replaced: Replaced | None = None
+    feeds: Mapping[str, FeedTaken] = field(default_factory=dict)
+    sent: Mapping[str, Sent] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields; `replaced` stays out where there is nothing, so that rows without it read as before."""
-        value = {
+        """Return the fields; `replaced`, `feeds`, `sent` stay out where they are empty: rows without read as before."""
+        value: dict[str, Any] = {
             "files": _files_to_json(self.files),
             "upserts": list(self.upserts),
             "images": [image.to_json() for image in self.images],
             "lookups": dict(self.lookups or {}),
         }
-        return {**value, "replaced": self.replaced.to_json()} if self.replaced else value
+        if self.replaced:
+            value["replaced"] = self.replaced.to_json()
+        if self.feeds:
+            value["feeds"] = {name: asdict(taken) for name, taken in self.feeds.items()}
+        if self.sent:
+            value["sent"] = {name: asdict(sent) for name, sent in self.sent.items()}
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Manifest:
@@ -202,6 +242,8 @@ class Manifest:
             images=tuple(Image.from_json(image) for image in value["images"]),
             lookups=value["lookups"],
             replaced=Replaced.from_json(value["replaced"]) if value.get("replaced") else None,
+            feeds={name: FeedTaken(**taken) for name, taken in (value.get("feeds") or {}).items()},
+            sent={name: Sent(**sent) for name, sent in (value.get("sent") or {}).items()},
         )
 
 

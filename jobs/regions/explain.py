@@ -53,7 +53,7 @@ def as_json(plan: ApplicationPlan) -> dict[str, Any]:
           list of `index`, `port`, `parameter`, `stream`, `class` (null in a feed)
         - `tables`: list of `table`, `operator`, `guarantee` (null if it promises none) and `condition`: what the
           guarantee depends on (null: on nothing)
-    - `autonomous`: list of `name`, `operators`, `reads` and `feeds` (regions), `tables`
+    - `autonomous`: list of `name`, `operators`, `reads` and `feeds` (regions), `tables`, `guarantee` (of the tables)
     - `composites`: list of instances, each with `name`, `kind` (the function), `location`, `inside` (the composite
       around it, or null), `operators`, `starts` (names of its start operators), `is_consistent`, `is_autonomous` (as
       annotated), and `outputs`: name of the output, "" for the only one, to the stream
@@ -71,6 +71,7 @@ def as_json(plan: ApplicationPlan) -> dict[str, Any]:
                 "reads": list(outside.reads),
                 "feeds": list(outside.feeds),
                 "tables": list(outside.tables),
+                "guarantee": outside.guarantee.value,
             }
             for outside in plan.autonomous
         ],
@@ -218,7 +219,7 @@ def _autonomous_text(outside: AutonomousPlan) -> list[str]:
     if outside.feeds:
         lines.append(f"  feeds       {', '.join(outside.feeds)} (at most once)")
     if outside.tables:
-        lines.append(f"  tables      {', '.join(outside.tables)}")
+        lines.append(f"  tables      {', '.join(outside.tables)} ({outside.guarantee})")
     return lines
 
 

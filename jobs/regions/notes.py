@@ -37,7 +37,7 @@ def _ends_without_sink(region: RegionPlan) -> Iterator[str]:
 
 def _sources_without_region(outside: AutonomousPlan) -> Iterator[str]:
     for operator in outside.operators:
-        if operator.may_start:
+        if operator.may_start and not operator.autonomous:
             yield f"{operator.name} is in no region: nothing replays it; put @dm.consistent on it"
 
 

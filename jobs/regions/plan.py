@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.errors import DeclarationError, UnknownName
@@ -39,6 +39,8 @@ class RegionPlan:
         feeds: autonomous operators that the region reads, directly or not, in topological order (V53). What feeds
             them from a region, this one or another, is not among them.
         run_order: `operators` and `feeds` together, in topological order.
+        followers: the autonomous parts that read the region, in topological order: they see its rows at least once,
+            and nobody waits for what becomes of them (V48).
         parameters: of the region; merged, where it has several starts (E3).
         ports: every connection of every operator, in the order of `operators`.
         vectorisation: by name of operator or feed, what is known before any plan is analysed.
@@ -54,6 +56,7 @@ class RegionPlan:
     operators: tuple[Operator, ...]
     feeds: tuple[Operator, ...]
     run_order: tuple[Operator, ...]
+    followers: tuple[Operator, ...]
     parameters: Consistent
     ports: tuple[PortPlan, ...]
     vectorisation: Mapping[str, Vectorises]
@@ -79,12 +82,12 @@ class RegionPlan:
         return tuple(name for name in names if self.vectorisation[name] is Vectorises.NO)
 
     def operator(self, name: str) -> Operator:
-        """Return an operator or feed of the region.
+        """Return an operator, feed or follower of the region.
 
         Raises:
             UnknownName: there is none; the remedy names the nearest.
         """
-        for operator in self.run_order:
+        for operator in (*self.run_order, *self.followers):
             if operator.name == name:
                 return operator
         raise UnknownName(
@@ -93,10 +96,10 @@ class RegionPlan:
         )
 
     def consumers(self, name: str, output: str = "") -> int:
-        """Return how many connections of the region and its feeds read an output of an operator."""
+        """Return how many connections of the region, its feeds and its followers read an output of an operator."""
         return sum(
             connection.upstream == name and connection.output == output
-            for operator in self.run_order
+            for operator in (*self.run_order, *self.followers)
             for connection in operator.inputs
         )
 
@@ -118,7 +121,7 @@ class AutonomousPlan:
         operators: in topological order.
         reads: names of the regions whose streams it reads, perhaps twice (V48).
         feeds: names of the regions that read its streams, at most once (V47).
-        tables: what it writes; promised is nothing.
+        tables: what it writes.
     """
 
     name: str
@@ -126,6 +129,11 @@ class AutonomousPlan:
     reads: tuple[str, ...]
     feeds: tuple[str, ...]
     tables: tuple[str, ...]
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What its tables are promised: what a region replays comes again (V48), what a source sent does not (V46)."""
+        return Guarantee.AT_LEAST_ONCE if self.reads else Guarantee.AT_MOST_ONCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +199,7 @@ def compile_application(application: Application) -> ApplicationPlan:
         fingerprint=digest_of(
             {
                 "regions": {region.name: region.fingerprint for region in regions},
-                "operators": {name: _fingerprint(operator) for name, operator in graph.operators.items()},
+                "operators": {name: fingerprint_of(operator) for name, operator in graph.operators.items()},
             }
         ),
     )
@@ -201,7 +209,7 @@ def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tupl
     operators = graph.ordered(draft.members)
     feeds = _feeds(graph, draft, drafts)
     run_order = graph.ordered(draft.members | feeds)
-    fingerprints = {operator.name: _fingerprint(operator) for operator in run_order}
+    fingerprints = {operator.name: fingerprint_of(operator) for operator in run_order}
     return RegionPlan(
         name=_region_name(application, draft),
         starts=graph.ordered(draft.starts),
@@ -209,9 +217,10 @@ def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tupl
         operators=operators,
         feeds=graph.ordered(feeds),
         run_order=run_order,
+        followers=_followers(graph, draft, drafts),
         parameters=merged_parameters([annotation for _, annotation in starts_of(graph, draft)]),
         ports=tuple(port for operator in operators for port in port_plans(operator, draft.members)),
-        vectorisation={operator.name: _vectorisation(operator, graph) for operator in run_order},
+        vectorisation=_vectorisation(graph, draft, feeds, run_order),
         tables=tuple(
             TablePlan(
                 name=table, operator=operator.name, guarantee=operator.guarantee, condition=operator.condition
@@ -225,8 +234,27 @@ def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tupl
     )
 
 
-def _vectorisation(operator: Operator, graph: Graph) -> Vectorises:
-    """Return what is known before any plan is analysed; a loop needs the id before to be whole (V94)."""
+def _vectorisation(
+    graph: Graph, draft: Membership, feeds: frozenset[str], run_order: Sequence[Operator]
+) -> dict[str, Vectorises]:
+    """Return what is known of each operator before any plan is analysed."""
+    sent = reachable([name for name in feeds if graph.operators[name].may_start], graph.downstream, draft.members)
+    fed = {
+        operator.name
+        for operator in run_order
+        if operator.name in draft.members
+        and any(port.upstream in sent & feeds and not port.control for port in operator.inputs)
+    }
+    return {operator.name: _known_of(operator, graph, is_fed=operator.name in fed) for operator in run_order}
+
+
+def _known_of(operator: Operator, graph: Graph, *, is_fed: bool) -> Vectorises:
+    """Rows on an autonomous data port belong to one trigger, so their reader sees one; lookups have none.
+
+    A loop needs the id before to be whole (V94).
+    """
+    if is_fed:
+        return Vectorises.NO
     if operator.sees_control_by_id and not loop_through(operator.name, graph.downstream):
         return operator.vectorises
     return operator.vectorisation()
@@ -237,6 +265,15 @@ def _feeds(graph: Graph, draft: Membership, drafts: tuple[Membership, ...]) -> f
     consistent = frozenset().union(*(other.members for other in drafts))
     directly = {name for member in draft.members for name in graph.upstream[member] if name not in consistent}
     return reachable(directly, graph.upstream, consistent)
+
+
+def _followers(graph: Graph, draft: Membership, drafts: tuple[Membership, ...]) -> tuple[Operator, ...]:
+    """Return the autonomous parts of which an operator reads the region."""
+    consistent = frozenset().union(*(other.members for other in drafts))
+    outside = [name for name in graph.operators if name not in consistent]
+    parts = components(outside, graph.downstream)
+    following = [part for part in parts if any(draft.members & set(graph.upstream[name]) for name in part)]
+    return graph.ordered(frozenset().union(*following))
 
 
 def _autonomous_plans(application: str, graph: Graph, drafts: tuple[Membership, ...]) -> tuple[AutonomousPlan, ...]:
@@ -267,6 +304,7 @@ def _region_name(application: str, draft: Membership) -> str:
     return f"{application}/{draft.starts[0]}"
 
 
-def _fingerprint(operator: Operator) -> str:
+def fingerprint_of(operator: Operator) -> str:
+    """Return a digest that changes when what the operator computes does."""
     connections = [[port.upstream, port.output, port.parameter, port.control] for port in operator.inputs]
     return digest_of([operator.name, operator.fingerprint(), connections])

@@ -19,7 +19,7 @@ from jobs.runtime.ports import Breach, Outside
 from jobs.runtime.reading import Group
 
 if TYPE_CHECKING:
-    from jobs.runtime.group import StagedTable
+    from jobs.runtime.staged import StagedTable
 
 
 def require_accepted(

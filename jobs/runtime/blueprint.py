@@ -110,7 +110,7 @@ def analyse(
         DeclarationError: a result cannot be stored.
     """
     session = outside.engine.session
-    ship_by_value(region.run_order)
+    ship_by_value((*region.run_order, *region.followers))
     frames = _empty_frames(region, params, session, outside)
     verdicts: dict[str, Verdict] = {}
     tables: list[RegionTable] = []
@@ -135,7 +135,7 @@ def analyse(
                 if not table.is_derived:
                     written_by[operator.name] = table.name
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
-    if any(isinstance(operator, Source | QuarantineSink) for operator in region.run_order):
+    if any(isinstance(operator, Source | QuarantineSink) for operator in region.operators):
         tables.append(quarantine_table(region))
     _examine_foreign(tables, outside)
     return Blueprint(

@@ -15,8 +15,8 @@ from jobs.errors import DrainTimeout, Interrupted
 from jobs.failpoints import FailPoint, reach
 from jobs.protocol.triggers import Trigger
 from jobs.runtime.bounded import POLL_SECONDS, Grace
-from jobs.runtime.group import StagedGroup
 from jobs.runtime.owner import RegionOwner
+from jobs.runtime.staged import StagedGroup
 from jobs.runtime.states import RegionStates
 
 

@@ -22,9 +22,10 @@ from jobs.operators.aggregate import Aggregate
 from jobs.operators.lookup import Lookup
 from jobs.operators.quarantine import QuarantineSink
 from jobs.operators.sources import Source
-from jobs.protocol.manifest import Image, Manifest, StagedFile
+from jobs.protocol.manifest import StagedFile
 from jobs.runtime.adopting import require_accepted
 from jobs.runtime.blueprint import Blueprint, check_schema, read_lookup, seen_downstream, shares_history
+from jobs.runtime.feeding import Feeding, feeding_sources
 from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of
 from jobs.runtime.hosting import HandlerHost
 from jobs.runtime.materialising import Materialiser
@@ -32,63 +33,17 @@ from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import put_aside, quarantine_table
 from jobs.runtime.reading import Group
 from jobs.runtime.refusing import Refusals, read_by, stage_refused
+from jobs.runtime.sending import Sending
+from jobs.runtime.staged import StagedGroup, StagedTable
 from jobs.runtime.storage_faults import no_space
 from jobs.runtime.taking import Taking
 from jobs.runtime.verdicts import CAPS
-from jobs.state.handlers import Frozen, Written
 from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _WRITERS = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedTable:
-    """What one output of a group left in staging; nobody reads on from a table without a frame.
-
-    Rows without files are changes of a state that its checkpoint is to write.
-    """
-
-    files: tuple[StagedFile, ...]
-    rows: pa.Table | None = None
-    frame: DataFrame | None = None
-    image: Image | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedGroup:
-    """A drained group: everything the checkpoint row names.
-
-    Attributes:
-        rows_in: rows read, by id; 0 for an empty file. What is quarantined is among them.
-        rows_quarantined: by id, where there are any.
-        refused: by id, what the history is to say of it: why a file was quarantined whole, mostly.
-        tables: by name of APPEND or CHANGES table.
-        frozen, written: by name of a state's table, what its checkpoint has to write, and what it has written.
-    """
-
-    group: Group
-    rows_in: Mapping[int, int]
-    tables: Mapping[str, StagedTable]
-    lookups: Mapping[str, int]
-    process_seconds: float
-    drain_seconds: float
-    upserts: tuple[str, ...] = ()
-    rows_quarantined: Mapping[int, int] = field(default_factory=dict)
-    refused: Mapping[int, str] = field(default_factory=dict)
-    frozen: Mapping[str, Frozen] = field(default_factory=dict)
-    written: Mapping[str, Written] = field(default_factory=dict)
-
-    def manifest(self) -> Manifest:
-        return Manifest(
-            files={name: staged.files for name, staged in self.tables.items()},
-            upserts=self.upserts,
-            images=tuple(staged.image for staged in self.tables.values() if staged.image),
-            lookups=self.lookups,
-        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,6 +64,8 @@ class GroupWork:
     tag: str
     lookups: dict[str, int] = field(default_factory=dict)
     _taking: Taking = field(init=False)
+    _feeding: Feeding | None = None
+    _sending: Sending | None = None
     _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
     _refused: list[Future[Refusals]] = field(default_factory=list)
     _frames: GroupFrames | None = None
@@ -122,7 +79,7 @@ class GroupWork:
         reach(FailPoint.PROCESS_BEFORE)
         started = time.monotonic()
         materialiser = Materialiser(session=self.outside.engine.session, small=self.small)
-        sources = [operator for operator in self.blueprint.region.run_order if isinstance(operator, Source)]
+        sources = [operator for operator in self.blueprint.region.operators if isinstance(operator, Source)]
         taking = self._taking = Taking(
             sources=sources, group=self.group, outside=self.outside, materialiser=materialiser
         )
@@ -134,6 +91,7 @@ class GroupWork:
                 tables = {name: future.result() for name, future in self._staged.items()}
                 tables.update(self._quarantined())
                 blueprint = self.blueprint
+                sent = self._sending.wait() if self._sending else {}
                 require_accepted(blueprint.region, blueprint.tables, tables, self.group, self.outside)
             taking.check()
             for name, staged in tables.items():
@@ -141,6 +99,8 @@ class GroupWork:
             reach(FailPoint.PROCESS_STAGED)
         finally:
             materialiser.release()
+            if self._feeding is not None:
+                self._feeding.release()
             taking.remove()
         ended = time.monotonic()
         return StagedGroup(
@@ -150,6 +110,8 @@ class GroupWork:
             refused=taking.remarks,
             tables=tables,
             lookups=self.lookups,
+            feeds=self._feeding.taken if self._feeding else {},
+            sent=sent,
             process_seconds=drained - started,
             drain_seconds=ended - drained,
             upserts=tuple(table.name for table in self.blueprint.upserts()),
@@ -162,7 +124,7 @@ class GroupWork:
             params=self.blueprint.params,
             first_id=self.group.first_id,
             last_id=self.group.last_id,
-            scanned_frames=self._scan(),
+            scanned_frames=self._scan() | self._fed(),
             read_state=lambda operator, partials: self._state_before(operator, partials, materialiser),
             read_lookup=self._lookup,
             read_statement=self.outside.statement,
@@ -183,11 +145,12 @@ class GroupWork:
         for operator in region.operators:
             changes = frames.guard(operator, partial(operator.absorb, frames))
             self._keep(operator, changes, materialiser, pool)
+        self._send(frames)
 
     def _run(
         self, operator: Operator, frames: GroupFrames, materialiser: Materialiser, pool: ThreadPoolExecutor
     ) -> None:
-        if shares_history(operator, self.blueprint.region):
+        if self._shares(operator):
             return
         if isinstance(operator, Source):
             result = Result(None, outputs={name: operator.apply_output(frames, name) for name in operator.outputs})
@@ -221,6 +184,16 @@ class GroupWork:
             frame = self._blaming(operator, lambda: materialiser.once(frame))
         frames.streams[f"{operator.name}[{output}]" if output else operator.name] = frame
 
+    def _send(self, frames: GroupFrames) -> None:
+        """Begin what follows the region outside of it, side by side with the region's own outputs (V48)."""
+        followers = self.blueprint.region.followers
+        if not followers:
+            return
+        self._sending = Sending(engine=self.outside.engine, table=self.outside.store.autonomous, tag=self.tag)
+        for operator in followers:
+            self._await_inputs(operator, frames)
+            self._sending.run(operator, frames)
+
     def _keep(
         self,
         operator: Operator,
@@ -248,6 +221,19 @@ class GroupWork:
             return {}
         frames: dict[str, DataFrame] = self._blaming(self._taking.sources[0], self._taking.take)
         return frames
+
+    def _fed(self) -> dict[str, DataFrame]:
+        """Take what has come from autonomous sources; what goes wrong there is no failure of the group (V53)."""
+        sources = feeding_sources(self.blueprint.region.feeds)
+        if not sources:
+            return {}
+        self._feeding = Feeding(
+            outside=self.outside,
+            region=self.blueprint.region.name,
+            group=self.group,
+            folder=self._taking.folder,
+        )
+        return self._feeding.take(sources)
 
     def _refuse(
         self, operator: QuarantineSink, frame: DataFrame, read: DataFrame | None, materialiser: Materialiser
@@ -317,9 +303,13 @@ class GroupWork:
         for port in operator.inputs:
             upstream = self.blueprint.region.operator(port.upstream)
             table = self.blueprint.written_by.get(port.upstream)
-            if table is None or port.stream in frames.streams or shares_history(operator, self.blueprint.region):
+            if table is None or port.stream in frames.streams or self._shares(operator):
                 continue
             frames.streams[port.stream] = seen_downstream(upstream, self._frame_of(table))
+
+    def _shares(self, operator: Operator) -> bool:
+        region = self.blueprint.region
+        return operator not in region.followers and shares_history(operator, region)
 
     def _frame_of(self, table: str) -> DataFrame:
         frame = self._staged[table].result().frame

@@ -24,11 +24,11 @@ from jobs.protocol.triggers import Trigger, kind_of
 from jobs.runtime.claiming import NO_CODE, Code, ready
 from jobs.runtime.descriptions import halted_error, trigger_columns
 from jobs.runtime.durations import Durations
-from jobs.runtime.group import StagedGroup
 from jobs.runtime.maintaining import collect_orphans, images_for
 from jobs.runtime.ports import Outside
 from jobs.runtime.publishing import publish_group, rewind_tables
 from jobs.runtime.replacing import stage_replaced
+from jobs.runtime.staged import StagedGroup
 
 Report = Callable[[str, Mapping[str, Any]], None]
 """Called with the name of a step and its numbers, once a step."""

@@ -21,10 +21,11 @@ from jobs.protocol.triggers import Trigger
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.bounded import Bounded, Grace
 from jobs.runtime.establishing import Establishing
-from jobs.runtime.group import GroupWork, StagedGroup
+from jobs.runtime.group import GroupWork
 from jobs.runtime.owner import RegionOwner
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group
+from jobs.runtime.staged import StagedGroup
 from jobs.runtime.states import RegionStates
 
 

@@ -29,7 +29,7 @@ from jobs.runtime.frames import GroupFrames, failure_of, with_source_file
 from jobs.runtime.materialising import Materialiser
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
-from jobs.runtime.taking import Taking
+from jobs.runtime.taking import Taking, empty_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,6 +144,9 @@ def probe(
         return ()
     session, uris = outside.engine.session, paths_by_id(group.members)
     scanned = {name: with_source_file(frame_of(session, rows), _FIRST, uris) for name, rows in sampled.items()}
+    for source in (op for op in blueprint.region.feeds if isinstance(op, Source)):  # nothing is taken for a rehearsal
+        for output in source.outputs:
+            scanned[source.stream(output)] = empty_rows(session, source, output, outside.reach)
     judge = _Judge(blueprint=blueprint, outside=outside, scanned=scanned, fed=fed, wanted={op.name for op in wanted})
     return tuple(judge.passed())
 
@@ -162,7 +165,7 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
     """
     import pyarrow as pa
 
-    sources = [operator for operator in blueprint.region.run_order if isinstance(operator, Source)]
+    sources = [operator for operator in blueprint.region.operators if isinstance(operator, Source)]
     if any(kind_of(member.trigger.identity) != FILE for member in group.members):
         return _sampled_slices(sources, outside, group)
     inbox = Inbox(outside.store.inbox(group.epoch, group.attempt), group, outside.inputs)

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from jobs.runtime.group import StagedGroup
+from jobs.runtime.staged import StagedGroup
+
+
+def steps_outside(staged: StagedGroup) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what autonomous operators did beside a group, as (step, numbers)."""
+    for source, taken in staged.feeds.items():
+        yield "feed", {"source": source, **asdict(taken)}
+    for table, sent in staged.sent.items():
+        yield "sent", {"table": table, **asdict(sent)}
+
+
+def trouble_outside(step: str, numbers: Mapping[str, Any]) -> str | None:
+    """Return what to tell a person of a step in which autonomous operators failed or lost something, else None."""
+    if step == "feed" and (numbers["error"] or numbers["bad"]):
+        lost = numbers["error"] or f"{numbers['bad']} rows or files could not be read and are left out"
+        return f"autonomous source {numbers['source']}: {lost}; the region goes on"
+    if step == "sent" and numbers["error"]:
+        return f"autonomous table {numbers['table']}: {numbers['error']}; the region goes on"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

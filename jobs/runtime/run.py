@@ -43,7 +43,7 @@ from jobs.runtime.pacing import Pace
 from jobs.runtime.pipeline import Pipeline
 from jobs.runtime.ports import Outside
 from jobs.runtime.replacing import one_of_each
-from jobs.runtime.reports import GroupReport
+from jobs.runtime.reports import GroupReport, steps_outside
 from jobs.runtime.retiring import tell_sources
 from jobs.runtime.states import RegionStates
 
@@ -337,7 +337,7 @@ class RegionRun:
 
     def _input_gone(self, error: InputChanged | InputMissing) -> None:
         """A file is not what was scanned: it is scanned anew, or passed, or the region halts; no attempt (I2, I5)."""
-        source = next(op for op in self.blueprint.region.run_order if isinstance(op, DirectorySource))
+        source = next(op for op in self.blueprint.region.operators if isinstance(op, DirectorySource))
         triggers: Sequence[Trigger] = error.facts["triggers"]
         epoch = self.owner.epoch
         if self.owner.state is State.DRAINING:
@@ -388,6 +388,8 @@ class RegionRun:
             publish_seconds=done.publish_seconds,
             pending_seconds=0.0 if self._pipeline.is_blocking else done.pending_seconds,
         )
+        for step, numbers in steps_outside(staged):
+            self.report(step, numbers)
         self.report("group", {"first_id": report.first_id, "last_id": report.last_id, "rows_in": report.rows_in,
                               "seconds": round(staged.process_seconds + staged.drain_seconds, 3)})  # fmt: skip
         return report

@@ -18,7 +18,7 @@ from jobs.state.handlers import Frozen, Written
 from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
-    from jobs.runtime.group import StagedGroup, StagedTable
+    from jobs.runtime.staged import StagedGroup, StagedTable
 
 
 @dataclass(slots=True, kw_only=True)

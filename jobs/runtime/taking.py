@@ -50,6 +50,7 @@ class Taking:
         quarantined: by id, rows of the quarantine table.
         remarks: by id, what the history is to say: why a file was quarantined whole, for example.
         aside: what operators could not make sense of, by id.
+        folder: of the attempt; gone with `remove`.
     """
 
     sources: Sequence[Source]
@@ -60,12 +61,12 @@ class Taking:
     quarantined: dict[int, int] = field(default_factory=dict)
     remarks: dict[int, str] = field(default_factory=dict)
     aside: Quarantine = field(default_factory=Quarantine)
-    _folder: Path = field(init=False)
+    folder: Path = field(init=False)
     _inboxes: list[Inbox] = field(default_factory=list)
     _intakes: list[tuple[Intake, Mapping[int, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._folder = self.outside.store.inbox(self.group.epoch, self.group.attempt)
+        self.folder = self.outside.store.inbox(self.group.epoch, self.group.attempt)
         self.rows_in.update(dict.fromkeys((member.sequence_id for member in self.group.members), 0))
 
     def take(self) -> dict[str, DataFrame]:
@@ -101,7 +102,7 @@ class Taking:
 
     def remove(self) -> None:
         """Delete what lies in the attempt's inbox."""
-        Inbox(self._folder, self.group, self.outside.inputs).remove()
+        Inbox(self.folder, self.group, self.outside.inputs).remove()
 
     def quarantine_rows(self) -> pa.Table | None:
         """Return the rows of the quarantine table, in the order of the ids; None for none."""
@@ -126,7 +127,7 @@ class Taking:
         if not isinstance(source, DirectorySource):
             msg, remedy = f"{source.name!r} reads no files, and files are pending", "reset the region, or skip them"
             raise SliceLost(msg, operator=source.name, location=source.location, remedy=remedy)
-        inbox = Inbox(self._folder, self.group, self.outside.inputs)
+        inbox = Inbox(self.folder, self.group, self.outside.inputs)
         self._inboxes.append(inbox)
         inbox.fill(in_place=True)
         return self._taken(source, inbox, {})
@@ -144,7 +145,7 @@ class Taking:
             }
         members = tuple(Assigned(sequence_id=number, trigger=file) for number, file in enumerate(files, 1))
         group = Group(members=members, epoch=self.group.epoch, attempt=self.group.attempt)
-        inbox = Inbox(self._folder / source.name, group, inputs)
+        inbox = Inbox(self.folder / source.name, group, inputs)
         self._inboxes.append(inbox)
         with self._losing(source):
             inbox.fill(in_place=True)
@@ -202,7 +203,7 @@ class Taking:
             if table.num_rows:
                 parsed.tables.append(table)
             return int(table.num_rows)
-        path = self._folder / f"{stem}.parquet"
+        path = self.folder / f"{stem}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         with pq.ParquetWriter(path, wanted) as writer:
             for batch in batches:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jobs.regions.plan import RegionPlan
+    from jobs.runtime.micro_batches import BatchReport
     from jobs.runtime.run import GroupReport
     from orchestration.assembly import Opened, Workplace
     from orchestration.retries import RegionLoop, Watch
@@ -43,13 +44,16 @@ def run(
     yes: Yes = False,
 ) -> None:
     """Scan, then process until nothing is pending."""
+    from jobs.regions.parts import running_parts
     from orchestration.assembly import open_application
+    from orchestration.parts import run_parts
     from orchestration.retries import Interruption, RunOptions, run_application
     from orchestration.upgrading import drop_states
 
     place = workplace(home)
     opened = open_application(app, params=parameters(settings), inputs=inputs or ())
-    regions = _regions(opened, region)
+    has_parts = region is None and bool(running_parts(opened.plan))
+    regions = _regions(opened, region) if opened.plan.regions or not has_parts else ()
     with output.result_only(as_json):
         if dry_run:
             result: Any = _rehearse(place, opened, regions)
@@ -57,12 +61,16 @@ def run(
             drop_states(place, opened, regions, drop or ())
             options = RunOptions(seconds=seconds, max_group=max_group, attempts=attempts)
             with Interruption() as interruption, _progress() as watch:
+                run_id = uuid.uuid4().hex
                 loops = run_application(
-                    place, opened, regions, options=options, watch=watch, run_id=uuid.uuid4().hex,
-                    interruption=interruption,
-                )  # fmt: skip
+                    place, opened, regions, options=options, watch=watch, run_id=run_id, interruption=interruption
+                ) if regions else []  # fmt: skip
+                parts = run_parts(
+                    place, opened, run_id=run_id, pause=interruption.pause_armed, seconds=0.0 if regions else seconds,
+                    on_batch=lambda report: _batch(watch, report),
+                ) if has_parts else []  # fmt: skip
             _report_assets(place, opened, [report for loop in loops for report in loop.reports])
-            result = _summary(opened, regions, loops)
+            result = {**_summary(opened, regions, loops), "autonomous": [part.summary() for part in parts]}
     if as_json:
         output.emit(result)
     elif dry_run:
@@ -108,6 +116,15 @@ def _say_summary(summary: Mapping[str, Any]) -> None:
             output.note(f"{entry['region']}: left out {refused['file']}: {refused['reason']}")
         if entry["unsettled"]:
             output.note(f"{entry['region']}: {entry['unsettled']} files are still being written to")
+    for entry in summary["autonomous"]:
+        numbers = f"{entry['files']} files in {entry['batches']} batches, {entry['rows_in']} rows"
+        done = f"{numbers}, {entry['seconds']:.1f} s; {entry['guarantee']}" if entry["batches"] else entry["outcome"]
+        output.say(f"{entry['part']}: {done}")
+
+
+def _batch(watch: Watch, report: BatchReport) -> None:
+    lost = f", {report.lost} files lost" if report.lost else ""
+    watch.on_note(f"{report.part}: {report.files} files, {report.rows_in} rows, {report.seconds:.2f} s{lost}")
 
 
 # --- dry run ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ Grouping = int | Literal["all"]
 """Files a group; "all" is one group of every file."""
 
 ACTIONS: tuple[Action, ...] = ("raise", "lost_reply", "kill")
-_OF_A_GROUP = ("assign.", "process.", "drain.", "checkpoint_pending.", "checkpoint.", "publish.", "resume.")
+_OF_A_GROUP = ("assign.", "process.", "drain.", "checkpoint_pending.", "checkpoint.", "publish.", "resume.", "feed.",
+               "send.")
 _OF_SEVERAL_TABLES = ("publish.", "rewind_table.")
 
 

@@ -29,11 +29,11 @@ from rich.console import Console
 from jobs.protocol.history import Outcome
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.protocol.triggers import NewTrigger
-from jobs.runtime.group import StagedGroup, StagedTable
 from jobs.runtime.maintaining import EVERY_GROUPS, maintain_tables
 from jobs.runtime.owner import RegionOwner
 from jobs.runtime.reading import Assigned, Group
 from jobs.runtime.scanning import identity_key, identity_of
+from jobs.runtime.staged import StagedGroup, StagedTable
 from orchestration import operations
 from orchestration.assembly import Workplace
 from resources.settings import Settings

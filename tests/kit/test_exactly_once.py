@@ -12,12 +12,13 @@ import pytest
 import drainmark as dm
 from drainmark import F
 from jobs.errors import UnknownName, UsageError
-from jobs.failpoints import FailPoint, arm
+from jobs.failpoints import OF_AUTONOMOUS, FailPoint, arm
 from jobs.runtime.owner import RegionOwner
 from orchestration.testing import matrix
 
 TWO_REGIONS = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
+NOT_PASSED = {*OF_AUTONOMOUS, *(point for point in FailPoint if matrix.is_of_slices(point))}
 COMMITS = ("checkpoint.after_commit", "publish.before_commit")
 
 
@@ -89,8 +90,8 @@ def test_an_application_of_two_sinks_survives_failures_around_its_commits() -> N
 @pytest.mark.timeout(900)
 def test_every_step_is_reached_and_survived_in_every_grouping() -> None:
     proof = check()
-    assert all(matrix.is_of_slices(point) for point in proof.unreached)
-    assert {cell.point for cell in proof.failures} == {p for p in FailPoint if not matrix.is_of_slices(p)}
+    assert set(proof.unreached) == NOT_PASSED, "the application has neither slices nor anything outside of its region"
+    assert {cell.point for cell in proof.failures} == set(FailPoint) - NOT_PASSED
 
 
 @pytest.mark.recovery
@@ -98,8 +99,8 @@ def test_every_step_is_reached_and_survived_in_every_grouping() -> None:
 @pytest.mark.timeout(900)
 def test_every_step_survives_sigkill() -> None:
     proof = check(actions=["kill"], groupings=(2,))
-    assert all(matrix.is_of_slices(point) for point in proof.unreached)
-    assert {cell.point for cell in proof.failures} == {p for p in FailPoint if not matrix.is_of_slices(p)}
+    assert set(proof.unreached) == NOT_PASSED, "the application has neither slices nor anything outside of its region"
+    assert {cell.point for cell in proof.failures} == set(FailPoint) - NOT_PASSED
 
 
 # --- what is wrong --------------------------------------------------------------------------------------------------

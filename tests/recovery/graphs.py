@@ -20,6 +20,7 @@ from orchestration.testing.children import Nursery
 
 APPS = Path(__file__).parent / "apps"
 FILES = 5
+SURROUNDED = "surrounded"
 SECOND_REGION = "two_regions/payments"
 SECOND_SINKS = ("two_accounts", "two_payments")
 
@@ -112,6 +113,25 @@ def tastes_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, A
     return {"handled_tastes": rows}
 
 
+def surrounded(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """The orders with autonomous operators on both sides; groups of one, because of the notices."""
+    scene = Scene(
+        nursery=nursery,
+        master=master,
+        folder=folder,
+        app=str(APPS / "surrounded.py"),
+        region="surrounded/orders",
+        inputs=(f"orders={folder / 'orders'}", f"notices={folder / 'notices'}"),
+        oracle=orders_oracle,
+        sinks=("two_customers", "two_item_changes"),
+    )
+    chance = random.Random(11)
+    for number in range(FILES):
+        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+    write_file(folder / "notices" / "1.jsonl", '{"item":"tea","text":"late"}\n')
+    return scene
+
+
 def orders_text(chance: random.Random, count: int = 12) -> str:
     """Return a file of orders, some of no worth, items in any case."""
     names = ("ann", "bob", "cy", "dee", "eve")
@@ -178,6 +198,7 @@ def outer_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, An
 
 GRAPHS: Mapping[str, Build] = {
     "log_watch": log_watch, "two_regions": two_regions, "blocking": blocking, "outer": outer, "handlers": handlers,
+    "surrounded": surrounded,
 }  # fmt: skip
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from graphs import GRAPHS, SECOND_REGION, SECOND_SINKS
+from graphs import GRAPHS, SECOND_REGION, SECOND_SINKS, SURROUNDED
 from scene import Scene, frozen
 
-from jobs.failpoints import FailPoint
+from jobs.failpoints import OF_AUTONOMOUS, FailPoint
 from orchestration.testing.matrix import actions, is_of_compaction, is_of_rewind, is_of_slices, passings
 
 Midway = Callable[..., Scene]
@@ -26,14 +26,25 @@ _AFTER_CHECKPOINT = ("publish.", "resume.")
 _AFTER_GROUPS = ("release.", "note.", "compact.")
 
 
-def durable(point: FailPoint) -> int:
+def points_of(graph: str) -> tuple[FailPoint, ...]:
+    """Return the points that a run of the graph passes; for those of slices see `test_source_matrix.py`."""
+    points = (point for point in FailPoint if not is_of_slices(point))
+    return tuple(point for point in points if graph == SURROUNDED or point not in OF_AUTONOMOUS)
+
+
+def group_of(graph: str) -> int:
+    """Return how many files a group has: what reads a control port sees one at a time."""
+    return 1 if graph == SURROUNDED else GROUP
+
+
+def durable(point: FailPoint, graph: str) -> int:
     """Return how many files are committed when a process dies at the point, in its first group or its rewind."""
     if is_of_rewind(point):
         return ALL if point is FailPoint.REWIND_BEFORE else REWIND_TO
     if point.value.startswith(_AFTER_GROUPS):
         return ALL
     if point is FailPoint.CHECKPOINT_AFTER or point.value.startswith(_AFTER_CHECKPOINT):
-        return BEGUN + GROUP
+        return BEGUN + group_of(graph)
     return BEGUN
 
 
@@ -47,9 +58,10 @@ def steps(point: FailPoint) -> list[list[Any]]:
 def matrix() -> Iterator[Any]:
     """Yield (graph, point, action); the sample of the default run is not marked `recovery`."""
     for graph in GRAPHS:
-        for point in (point for point in FailPoint if not is_of_slices(point)):  # for those see test_source_matrix.py
+        for point in points_of(graph):
             for action in actions(point):
-                in_sample = graph == "two_regions" and action in ("kill", "lost_reply")
+                sampled = SURROUNDED if point in OF_AUTONOMOUS else "two_regions"
+                in_sample = graph == sampled and action in ("kill", "lost_reply")
                 marks = () if in_sample else (pytest.mark.recovery,)
                 yield pytest.param(graph, point, action, marks=marks, id=f"{graph}-{point.value}-{action}")
 
@@ -70,17 +82,17 @@ def test_what_failed_recovers(midway: Midway, graph: str, point: FailPoint, acti
     with scene.watched():
         ended = scene.run(*steps(point), failpoints=f"{point.value}:{action}:{passings(point)[0]}")
     fail = {"kill": after_kill, "raise": after_raise, "lost_reply": after_lost_reply}[action]
-    fail(scene, point, ended)
+    fail(scene, point, ended, graph)
     assert second_region(scene, graph) == beside
 
 
-def after_kill(scene: Scene, point: FailPoint, ended: Any) -> None:
+def after_kill(scene: Scene, point: FailPoint, ended: Any, graph: str) -> None:
     assert ended.code == -9, f"{point.value} is never passed: {ended}"
     history = scene.history
-    assert len(history.states) == durable(point)
+    assert len(history.states) == durable(point, graph)
     assert history.is_rewinding == (is_of_rewind(point) and point is not FailPoint.REWIND_BEFORE)
     if not history.unpublished:
-        scene.assert_sinks(scene.files[: durable(point)])
+        scene.assert_sinks(scene.files[: durable(point, graph)])
     burnt, committed, claims = scene.next_id, history.committed_id, len(scene.attempts_at_claims())
     recover(scene)
     later = [number for number in scene.history.states if number > committed]
@@ -88,14 +100,23 @@ def after_kill(scene: Scene, point: FailPoint, ended: Any) -> None:
     assert scene.attempts_at_claims()[claims] == attempts_after_kill(point)
 
 
-def after_raise(scene: Scene, point: FailPoint, ended: Any) -> None:
-    """A group of several is split and done in the same run; before and after the groups the run ends."""
+def after_raise(scene: Scene, point: FailPoint, ended: Any, graph: str) -> None:
+    """A group of several is split and done in the same run; before and after the groups the run ends.
+
+    What is raised outside of the region fails nothing in it, and is noted (V48, V53).
+    """
     assert ended.code in (0, 1), ended
+    if point in OF_AUTONOMOUS and not _is_reply(point):
+        assert ended.code == 0, ended
+        noted = [step["error"] for step in (*ended.steps("feed"), *ended.steps("sent"))]
+        assert "injected raise" in str(noted), ended
+        recover(scene)
+        return
     assert "injected raise" in ended.log or ended.steps("failed") or ended.steps("committed") or _is_reply(point), ended
     recover(scene)
 
 
-def after_lost_reply(scene: Scene, point: FailPoint, ended: Any) -> None:
+def after_lost_reply(scene: Scene, point: FailPoint, ended: Any, graph: str) -> None:
     """The commit landed: nothing is done again, nothing is counted."""
     assert ended.code == 0, ended
     assert not ended.steps("failed")

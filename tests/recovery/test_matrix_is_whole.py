@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from architecture.tree import ROOT
 from graphs import GRAPHS
-from test_golden_matrix import matrix
+from test_golden_matrix import matrix, points_of
 
 from jobs.failpoints import FailPoint
 from orchestration.testing.matrix import actions, is_of_slices
@@ -17,7 +17,8 @@ POINTS = tuple(point for point in FailPoint if not is_of_slices(point))
 """Those that a region passes whose files are its triggers; the others are in `test_source_matrix.py`."""
 
 COMMITTING = (
-    "checkpoint_table", "delta_tables", "delta_commits", "overwritten_tables", "database_tables", "file_tables"
+    "checkpoint_table", "delta_tables", "delta_commits", "overwritten_tables", "database_tables", "file_tables",
+    "autonomous_tables",
 )  # fmt: skip
 """The modules of `resources` whose commits pass through the one guarded function."""
 
@@ -42,7 +43,7 @@ def verbs_of(node: ast.AST) -> Iterator[str]:
 
 def test_every_commit_has_a_point_before_and_after() -> None:
     verbs = committed_verbs()
-    assert {"claim", "checkpoint", "publish", "rewind", "rewind_table"} <= verbs
+    assert {"claim", "checkpoint", "publish", "rewind", "rewind_table", "send"} <= verbs
     points = {point.value for point in POINTS}
     missing = {f"{verb}.{when}_commit" for verb in verbs for when in ("before", "after")} - points
     assert not missing, f"commits without a fail point: {sorted(missing)}"
@@ -51,7 +52,7 @@ def test_every_commit_has_a_point_before_and_after() -> None:
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_every_point_is_in_the_matrix(graph: str) -> None:
     cells = {(cell.values[1], cell.values[2]) for cell in matrix() if cell.values[0] == graph}
-    assert cells == {(point, action) for point in POINTS for action in actions(point)}
+    assert cells == {(point, action) for point in points_of(graph) for action in actions(point)}
 
 
 def test_the_default_run_kills_at_every_point_and_loses_every_reply() -> None:

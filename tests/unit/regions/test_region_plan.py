@@ -90,10 +90,12 @@ def test_consumers_are_counted_by_output() -> None:
     assert region.consumers("save_top") == 0
 
 
-def test_feeds_count_as_consumers_and_readers_outside_do_not() -> None:
+def test_feeds_and_followers_count_as_consumers() -> None:
+    """What two read is computed once, also where one of them is outside (H15)."""
     region = compile_application(figure_1c()).region("figure_1c")
     assert region.consumers("op3") == 1
-    assert region.consumers("op5") == 1
+    assert [operator.name for operator in region.followers] == ["op7"]
+    assert region.consumers("op5") == 2
 
 
 def test_fingerprint_follows_what_is_computed_and_nothing_else() -> None:

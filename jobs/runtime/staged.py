@@ -1,0 +1,67 @@
+"""What a drained group has left in staging, as its checkpoint row names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jobs.protocol.manifest import FeedTaken, Image, Manifest, Sent, StagedFile
+from jobs.runtime.reading import Group
+from jobs.state.handlers import Frozen, Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedTable:
+    """What one output of a group left in staging; nobody reads on from a table without a frame.
+
+    Rows without files are changes of a state that its checkpoint is to write.
+    """
+
+    files: tuple[StagedFile, ...]
+    rows: pa.Table | None = None
+    frame: DataFrame | None = None
+    image: Image | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedGroup:
+    """A drained group: everything the checkpoint row names.
+
+    Attributes:
+        rows_in: rows read, by id; 0 for an empty file. What is quarantined is among them.
+        rows_quarantined: by id, where there are any.
+        refused: by id, what the history is to say of it: why a file was quarantined whole, mostly.
+        feeds: by name of an autonomous source, what was taken.
+        sent: by name of a table outside of the region, what was written already.
+        tables: by name of APPEND or CHANGES table.
+        frozen, written: by name of a state's table, what its checkpoint has to write, and what it has written.
+    """
+
+    group: Group
+    rows_in: Mapping[int, int]
+    tables: Mapping[str, StagedTable]
+    lookups: Mapping[str, int]
+    process_seconds: float
+    drain_seconds: float
+    upserts: tuple[str, ...] = ()
+    rows_quarantined: Mapping[int, int] = field(default_factory=dict)
+    refused: Mapping[int, str] = field(default_factory=dict)
+    feeds: Mapping[str, FeedTaken] = field(default_factory=dict)
+    sent: Mapping[str, Sent] = field(default_factory=dict)
+    frozen: Mapping[str, Frozen] = field(default_factory=dict)
+    written: Mapping[str, Written] = field(default_factory=dict)
+
+    def manifest(self) -> Manifest:
+        return Manifest(
+            files={name: staged.files for name, staged in self.tables.items()},
+            upserts=self.upserts,
+            images=tuple(staged.image for staged in self.tables.values() if staged.image),
+            lookups=self.lookups,
+            feeds=self.feeds,
+            sent=self.sent,
+        )

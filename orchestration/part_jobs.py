@@ -1,0 +1,116 @@
+"""Autonomous parts in Dagster: one job and one sensor an application, and its tables as external assets (V1).
+
+There is nothing to claim, to roll forward or to halt: a run takes what has come, and what it had in hand when it fails
+is lost. So it is not retried: the next tick starts another one as soon as files wait.
+"""
+
+# Without postponed annotations: Dagster reads the one of `context`.
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+
+from jobs.errors import DrainmarkError
+from jobs.regions.parts import running_parts
+from jobs.regions.plan import AutonomousPlan
+from jobs.runtime.micro_batches import BatchReport
+from orchestration.assembly import Opened, Workplace, open_application
+from orchestration.assets import dagster_name
+from orchestration.parts import run_parts, waiting_parts
+
+_UNFINISHED = [status for status in dg.DagsterRunStatus if status not in (
+    dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)]  # fmt: skip
+_MAX_RETRIES_TAG = "dagster/max_retries"
+
+
+def part_definitions(workplace: Workplace, reference: str, opened: Opened) -> dg.Definitions:
+    """Return job `APP__autonomous`, its sensor, and the tables that it writes; nothing where no part runs by itself."""
+    parts = running_parts(opened.plan)
+    if not parts:
+        return dg.Definitions()
+    name = dagster_name(f"{opened.plan.name}/autonomous")
+    job = _job(workplace, reference, name)
+    specs = [
+        dg.AssetSpec(
+            key=asset_key(opened.plan.name, table),
+            group_name=name,
+            description=f"Written by the autonomous part {part.name}: at most once, as no state of a region is.",
+            kinds={"delta", part.guarantee.value},
+            metadata={"dagster/uri": (workplace.tables / f"lake/{table}").uri, "dagster/table_name": f"lake/{table}"},
+        )
+        for part in parts
+        for table in part.tables
+    ]
+    return dg.Definitions(assets=specs, jobs=[job], sensors=[_sensor(workplace, parts, job, name)])
+
+
+def asset_key(application: str, table: str) -> dg.AssetKey:
+    """Return the key of a table below the lake."""
+    return dg.AssetKey([application, *table.split("/")])
+
+
+def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
+    @dg.op(
+        name=f"{name}__run",
+        description="take the files that have come, micro-batch by micro-batch, until none is left",
+        config_schema={"parameters": dg.Field(dict, default_value={}, description="as --set NAME=VALUE")},
+        out={},
+    )
+    def process(context: dg.OpExecutionContext) -> None:
+        opened = open_application(reference, params=context.op_config["parameters"])
+
+        def note(report: BatchReport) -> None:
+            context.log.info(f"{report.part}: {report.files} files, {report.rows_in} rows, {report.seconds:.2f} s")
+            for event in _events(opened.plan.name, report):
+                context.log_event(event)
+
+        run_parts(workplace, opened, run_id=context.run_id, pause=time.sleep, on_batch=note)
+
+    graph = dg.GraphDefinition(name=name, node_defs=[process])
+    return graph.to_job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        tags={_MAX_RETRIES_TAG: "0"},
+        description="Takes what has come for the autonomous parts of the application, at most once.",
+    )
+
+
+def _events(application: str, report: BatchReport) -> Iterator[dg.AssetMaterialization]:
+    for table, version in report.versions.items():
+        if table.startswith("lake/"):
+            metadata: Mapping[str, Any] = {
+                "drainmark/rows": report.rows_out.get(table, 0),
+                "drainmark/delta_version": version,
+                "drainmark/files": report.files,
+                "drainmark/lost_files": report.lost,
+                "drainmark/seconds": round(report.seconds, 3),
+            }
+            yield dg.AssetMaterialization(
+                asset_key=asset_key(application, table.removeprefix("lake/")), metadata=metadata
+            )
+
+
+def _sensor(
+    workplace: Workplace, parts: tuple[AutonomousPlan, ...], job: dg.JobDefinition, name: str
+) -> dg.SensorDefinition:
+    @dg.sensor(
+        name=f"{name}__sensor",
+        job=job,
+        minimum_interval_seconds=max(1, workplace.settings.sensor_interval_seconds),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Scans the folders of the autonomous parts, and starts a run when a file waits.",
+    )
+    def part_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        unfinished = dg.RunsFilter(job_name=name, statuses=_UNFINISHED)
+        if active := context.instance.get_run_records(unfinished, limit=1):
+            return dg.SensorResult(skip_reason=f"run {active[0].dagster_run.run_id} is at work")
+        try:
+            waiting = waiting_parts(workplace, parts)
+        except DrainmarkError as error:
+            return dg.SensorResult(skip_reason=str(error))
+        if not waiting:
+            return dg.SensorResult(skip_reason="no file waits")
+        return dg.SensorResult(run_requests=[dg.RunRequest()])
+
+    return part_sensor
