@@ -58,6 +58,8 @@ HEADLINES = (
     Headline("bulk_ratio_flink", "flink", "Bulk, against Flink SQL without its start-up", "x", 1.5),
     Headline("kept_512mb_nonblocking", "checkpoints", "Speed kept, 512 MB of state, non-blocking", "share", 0.99),
     Headline("kept_512mb_blocking", "checkpoints", "Speed kept, 512 MB of state, blocking", "share", None),
+    Headline("loss_apps_worst", "figure7", "Lost to states, worst of five applications", "share", 0.01, True),
+    Headline("loss_stateless_worst", "figure7", "Lost to states, worst of eight stateless graphs", "share", 0.01, True),
     Headline("landing_to_visible_p50_s", "landing", "A file lands, its rows are visible: median", "s", 2.0, True),
     Headline("trigger_cost_growth", "growth", "Cost of a trigger after 100 000, over the first", "x", 1.1, True),
     Headline("idle_tick_1m_files_s", "listing", "A tick over 1 000 000 known files", "s", 1.0, True),
