@@ -55,7 +55,6 @@ def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
         name=f"{name}__run",
         description="take the files that have come, micro-batch by micro-batch, until none is left",
         config_schema={"parameters": dg.Field(dict, default_value={}, description="as --set NAME=VALUE")},
-        out={},
     )
     def process(context: dg.OpExecutionContext) -> None:
         opened = open_application(reference, params=context.op_config["parameters"])
