@@ -108,16 +108,16 @@ def _card(line: Headline, results: Mapping[str, Any]) -> str:
             False: f'<span class="unmet">not met: {line.aim_text}</span>',
             None: "",
         }[line.is_met(value)]
-        body = f"<b>{said(value, line.unit)}</b>{judged}<span>{escape(_rounds(line.key, line.unit, results))}</span>"
+        body = f"<b>{said(value, line.unit)}</b>{judged}<span>{escape(_rounds(line, results))}</span>"
     parts = results.get(MACHINE, {}).get("parts", {})
     small = " Small sizes." if value is not None and parts.get(line.part, {}).get("quick") else ""
     kind = "card none" if value is None else "card"
     return f'<div class="{kind}" id="{line.key}"><span>{escape(line.title)}.{small}</span>{body}</div>\n'
 
 
-def _rounds(key: str, unit: str, results: Mapping[str, Any]) -> str:
-    low, high = results.get(f"{key}_low"), results.get(f"{key}_high")
-    return "" if low is None or high is None else f"rounds: {said(low, unit)} to {said(high, unit)}"
+def _rounds(line: Headline, results: Mapping[str, Any]) -> str:
+    low, high = results.get(f"{line.key}_low"), results.get(f"{line.key}_high")
+    return "" if low is None or high is None else f"{line.span}: {said(low, line.unit)} to {said(high, line.unit)}"
 
 
 def _sections(results: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
