@@ -151,9 +151,9 @@ class RegionTicks:
             return _skipped(why_not, cursor)
         active = runs.active()
         if self.region.parameters.runs == Runs.PER_TRIGGER.value:
-            wanted = self._one_run_a_trigger(history, active, cursor)
+            wanted = self._one_run_a_trigger(history, active, cursor, runs)
         else:
-            wanted = self._one_run(history, active, cursor)
+            wanted = self._one_run(history, active, cursor, runs)
         if isinstance(wanted, str):
             return _skipped(wanted, cursor)
         now = time.time()
@@ -174,12 +174,12 @@ class RegionTicks:
         return None
 
     def _one_run(
-        self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor
+        self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
     ) -> list[dg.RunRequest] | str:
         if active:
             return _busy(active)
         pending = self.workplace.registry.pending_count(self.region.name)
-        if not pending and not needs_recovery(history) and not self._watch():
+        if not pending and not needs_recovery(history) and not self._watch(runs):
             return self._idle(history)
         if (owner := self._owner()) is not None:
             return owner
@@ -187,14 +187,15 @@ class RegionTicks:
         return [self.request(key, {"scan": False})]
 
     def _one_run_a_trigger(
-        self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor
+        self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
     ) -> list[dg.RunRequest] | str:
-        taken = len(active)
-        if not active and not needs_recovery(history) and not self.workplace.registry.pending_count(self.region.name):
-            self._watch()
+        if active or not needs_recovery(history):
+            self._watch(runs)
+            active = runs.active()
+        taken = len(active)  # theirs are the first that are pending
         waiting = self.workplace.registry.pending(self.region.name, taken + REQUESTS_A_TICK)[taken:]
         if not waiting and not active and needs_recovery(history):
-            return self._one_run(history, active, cursor)
+            return self._one_run(history, active, cursor, runs)
         if not waiting:
             return _busy(active) if active else self._idle(history)
         if not active and (owner := self._owner()) is not None:
@@ -208,8 +209,8 @@ class RegionTicks:
             for trigger in waiting
         ]
 
-    def _watch(self) -> bool:
-        """Look at the folder again and again until the tick has to end; say whether something is pending.
+    def _watch(self, runs: RegionRuns) -> bool:
+        """Look at the folder again and again until the tick has to end, or more is pending than runs are at work on.
 
         Dagster starts ticks at most every five seconds, so a tick that only looks once finds a file late. The code
         server answers a few calls at a time: only so many ticks may stay, the others look once.
@@ -221,10 +222,12 @@ class RegionTicks:
             watch = FolderWatch(workplace=self.workplace, region=self.region)
             until = time.monotonic() + WATCH_SECONDS
             while time.monotonic() < until:
-                time.sleep(LOOK_SECONDS)
-                watch.look()  # what it counts may be a changed file that `on_change` ignores: nothing for a run
-                if self.workplace.registry.pending_count(self.region.name):
+                # What `look` counts may be a changed file that `on_change` ignores: nothing for a run.
+                pending = self.workplace.registry.pending_count(self.region.name)
+                if pending and pending > len(runs.active()):
                     return True
+                time.sleep(LOOK_SECONDS)
+                watch.look()
             return False
         finally:
             _WATCHERS.release()

@@ -136,6 +136,7 @@ class RegionSteps:
         _enter_process(slot)
         context.instance.add_run_tags(context.run_id, {**run_tags(self.region), **tag_process(context.run_id)})
         try:
+            self.workplace.engine.connect_soon()
             opened, region = self._opened(context.op_config)
             history = self.workplace.history(region.name)
             if history.halt is not None:

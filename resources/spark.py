@@ -96,6 +96,9 @@ class SparkEngine:
     def prepare(self) -> None:
         """Have started what a session will need, without waiting for it; an in-process engine needs nothing."""
 
+    def connect_soon(self) -> None:
+        """Connect beside what the caller does next, where that costs no JVM; a failure shows at first use."""
+
     def session_settings(self) -> dict[str, str]:
         """Return the settings of an in-process session, for benchmarks and `doctor`."""
         cores = os.cpu_count() or 2

@@ -6,8 +6,10 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +153,13 @@ class ResidentEngine(SparkEngine):
 
     def prepare(self) -> None:
         self.server.want(owner=self._owner)
+
+    def connect_soon(self) -> None:
+        threading.Thread(target=self._warm_up, name="connect to Spark", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        with suppress(Exception):
+            self.session.conf.get("spark.sql.session.timeZone", None)  # the first call makes the server's session
 
     def stop(self) -> None:
         super().stop()
