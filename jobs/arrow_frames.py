@@ -20,4 +20,8 @@ def frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = 
         schema: the rows' types, where Arrow's do not tell them (times without a zone).
     """
     whole = rows.combine_chunks()
+    if schema is None and not whole.num_rows:  # Spark Connect asks for types where no row tells them
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schema = from_arrow_schema(whole.schema)
     return session.createDataFrame(whole) if schema is None else session.createDataFrame(whole, schema)

@@ -88,6 +88,8 @@ def _counted(frame: DataFrame, materialiser: Materialiser) -> tuple[DataFrame, d
         import pyarrow.compute as pc
 
         table = frame.toArrow()
+        if not table.num_rows:
+            return frame, {}
         found = pc.value_counts(table[SEQUENCE_ID]).to_pylist()
         return materialiser.local(table, frame), {entry["values"]: entry["counts"] for entry in found}
     kept = materialiser.once(frame)

@@ -1,19 +1,24 @@
-"""`python tests/benchmarks/bench_figure7.py`: how much throughput consistent states cost (figure 7; V174, V183–V194).
+"""`python tests/benchmarks/bench_figure7.py`: how much throughput consistent states cost (figure 7).
 
-Applications, a state every 2, 8 and 32 seconds: a period's input is four files, so large that the application takes
-about that long for them, and a run of three periods is processed
+V172–V174 are the method, V183–V194 what was found with it.
 
-- *with* states: a group a period, each drained, checkpointed and published;
-- *without*: all of it as one group, until it is drained; the state at its end is not counted.
+**What is measured.** The throughput of an application with a consistent state every 2, 8 or 32 seconds, over that of
+the same operators without a region: `loss_<app>_<period>s` is 1 minus the quotient. `bench_lanes.py` says what the two
+lanes have in common (reading, plans, staging) and what only the region does. Regions are made periodic, a state a
+window; but in `enron_ds` every file is a state, and the period is that at which they are committed. The windows of both
+lanes are the same number of the same files, so many that one takes about a period, found out before.
 
-Code, input and reading are the same, so what is lost is what states cost, the Spark jobs that a group has for itself
-among it. Of `enron_ds` every file is a state in both, and the period is that of the groups.
+Stateless chains: Parquet, dealt to one or four chains of 8 to 64 functors, joined in one sink that drops all rows; a
+state every 4 seconds, where the paper has 8. Keys `loss_stateless_<chains>x<length>`.
 
-Stateless chains, a state every 8 seconds: Parquet, one or four chains of 8 to 64 functors, a union, a sink that drops
-all rows; *without* is the same functors by Spark alone.
+**What a sample is.** A window. Windows come in stretches, in turns with states and without, as `TURNS` has them: five
+and three for a case (twice as many for the shortest period), all of one home a lane, whose state grows as it would.
+Throughput is relative to the mean of the windows without (V173). The interval, `_low` and `_high`, is that of a
+quotient of two means at 95 %, by Student's t; a loss may be negative, and is left so.
 
-Lost is 1 - seconds without / seconds with, the mean of the rounds with a 95 % interval by Student's t as `_low` and
-`_high`. A round is both, one after the other, in turns. Keys: `loss_<app>_<period>s`, `loss_stateless_<chains>x<n>`.
+Both lanes work in batches as long as the period, and short batches cost by themselves. What that is can be seen in the
+`speed_<app>_<period>s_without`, files a second: it grows with the period. `loss_apps_worst` and `loss_stateless_worst`
+are the largest of the losses.
 """
 
 from __future__ import annotations
@@ -25,340 +30,229 @@ import os
 import shutil
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from bench_input import WrongResult
+from bench_flows import APPLICATIONS, Flow, chains_of_functors
+from bench_lanes import Lane, Without, WithStates
 from rich.console import Console
 
-import drainmark as dm
-from drainmark import F
-from jobs.runtime.run import GroupReport
-from jobs.testing.market import generate_market
-from jobs.testing.radio import generate_radio
-from jobs.testing.syslog import generate_syslog
-from orchestration.assembly import Opened, Workplace, open_application, region_run, scan_region
-from resources.settings import Settings
 from resources.spark import SparkEngine
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from bench_lanes import Content
 
 PERIODS = (2, 8, 32)
 CHAINS = (1, 4)
 LENGTHS = (8, 16, 32, 64)
-FILES = 4
-"""Of a period."""
-STATES = 3
-"""Periods of a run that are measured; one more warms it up."""
-CHAIN_SECONDS = 8.0
-LONG_AGO = 1_000_000_000
-MAX_BYTES = 4 << 30
-T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-WORDS = "the of to and in is that for on we you it with be this are not have as at will by from your or if"
+CHAIN_SECONDS = 4.0
+TURNS = "owwwowwo"
+"""Windows with states and without, in their order."""
 
+PAPERS = ("log_watch", "enron_fs", "enron_ds", "vwap", "lois")
+"""The five applications of the figure; `bank_alerts` is measured when asked for."""
 
-Write = Callable[[Path, int, int], None]
-"""Writes a file of a number and a size, in records, into a folder."""
+_LONG_ENOUGH = 2.0
+_GROWTH = 4
+_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is measured: an application, its input, and the size of the files for calibration."""
+    """One flow at one period.
 
-    application: Callable[[Path], Opened]
-    write: Write
-    first_size: int
+    Attributes:
+        key: of its figures, behind `loss_`.
+        seconds: that a window is to take.
+        turns: as `TURNS`.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """Seconds of the same input, with states and without."""
-
-    with_states: float
-    without: float
-
-    @property
-    def lost(self) -> float:
-        return 1 - self.without / self.with_states
+    key: str
+    flow: Flow
+    seconds: float
+    turns: str = TURNS
 
 
-# --- input -----------------------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Samples:
+    """Windows of a case: files a second."""
+
+    with_states: list[float] = field(default_factory=list)
+    without: list[float] = field(default_factory=list)
 
 
-def syslog(folder: Path, number: int, size: int) -> None:
-    (file,) = generate_syslog(seed=number, hosts=(f"host{number % FILES}",), files_per_host=1, lines_per_file=size)
-    (folder / f"{number:06d}.log").write_text("".join(f"{line}\n" for line in file.lines))
+# --- windows ---------------------------------------------------------------------------------------------------------
 
 
-def market(folder: Path, number: int, size: int) -> None:
-    (file,) = generate_market(seed=number, files=1, records_per_file=size, symbols=1000)
-    (folder / f"{number:06d}.csv").write_text(file.text)
+def stretches(turns: str) -> Iterator[tuple[bool, int]]:
+    """Yield (with states?, number of windows) of turns such as "owwo"."""
+    for kind, windows in groupby(turns):
+        yield kind == "w", len(list(windows))
 
 
-def radio(folder: Path, number: int, size: int) -> None:
-    (file,) = generate_radio(seed=number, channels=1, files_per_channel=1, samples_per_file=size)
-    channel = folder / f"antenna{number % FILES}"
-    channel.mkdir(exist_ok=True)
-    (channel / f"{number:06d}.c64").write_bytes(file.content)
-
-
-def mail(folder: Path, number: int, size: int) -> None:
-    chance = np.random.default_rng(number)
-    words = chance.choice(WORDS.split(), size)
-    rare = np.char.add("w", chance.integers(0, 20_000, size // 10).astype(str))
-    (folder / f"{number:06d}.txt").write_text(" ".join([*words, *rare]))
-
-
-def events(folder: Path, number: int, size: int) -> None:
-    chance = np.random.default_rng(number)
-    table = pa.table({"key": chance.integers(0, 1000, size), "x": chance.random(size)})
-    pq.write_table(table, folder / f"{number:06d}.parquet")
-
-
-def shipped(name: str) -> Callable[[Path], Opened]:
-    return lambda inbox: open_application(name, inputs=[str(inbox)])
-
-
-APPLICATIONS: Mapping[str, Case] = {
-    "log_watch": Case(application=shipped("log_watch"), write=syslog, first_size=2_000),
-    "enron_ds": Case(application=shipped("enron_ds"), write=mail, first_size=20_000),
-    "vwap": Case(application=shipped("vwap"), write=market, first_size=2_000),
-    "lois": Case(application=shipped("lois"), write=radio, first_size=100_000),
-}
-
-
-def written(inbox: Path, write: Write, files: int, size: int, first: int = 0) -> None:
-    """Write files of one size, so that no scan waits for them to settle."""
-    inbox.mkdir(parents=True, exist_ok=True)
-    for number in range(first, first + files):
-        write(inbox, number, size)
-    for path in inbox.rglob("*"):
-        if path.is_file():
-            os.utime(path, (LONG_AGO, LONG_AGO))
-
-
-# --- with a region ---------------------------------------------------------------------------------------------------
-
-
-def run_groups(
-    engine: SparkEngine, case: Case, inbox: Path, home: Path, runs: Sequence[tuple[int, int | None]]
-) -> list[list[tuple[GroupReport, float]]]:
-    """Process what is in the inbox in several runs of one process.
-
-    Args:
-        runs: of each, how many files a group has at most, and how many files it takes, all that are left for None.
-
-    Returns:
-        of each run the reports of its groups, with the seconds from the claim at which they came.
+def measured(engine: SparkEngine, case: Case, content: Content, root: Path, files: int) -> Samples:
+    """Process the windows of a case in their turns.
 
     Raises:
-        WrongResult: not every file was committed.
+        WrongResult: rows were lost, or came twice.
     """
-    place = Workplace(Settings(home=home, project_root=home.parent, max_group_bytes=MAX_BYTES))
-    place.use_engine(engine)
-    application = case.application(inbox)
-    region = application.region()
-    scan_region(place, region)
-    found = []
-    for group, files in runs:
-        run = region_run(place, application, region, max_group=group, max_triggers=files)
-        run.claim()
-        began = time.monotonic()
-        found.append([(report, time.monotonic() - began) for report in run.groups()])
-        run.hand_over()
-    pending = place.registry.pending_count(region.name)
-    place.registry.close()
-    shutil.rmtree(home)
-    if pending:
-        raise WrongResult(f"{pending} files of {inbox} were not processed")
+    lanes: dict[bool, Lane] = {}
+    found = Samples()
+    flow = case.flow.at_period(case.seconds)
+    for is_with, windows in stretches(case.turns):
+        if is_with not in lanes:
+            kind = WithStates if is_with else Without
+            lanes[is_with] = kind(
+                engine=engine, folder=root / kind.__name__, content=content, opened=flow, warming=case.flow.starts
+            )
+        seconds = lanes[is_with].seconds(windows, files)
+        (found.with_states if is_with else found.without).extend(files / taken for taken in seconds)
+    for lane in lanes.values():
+        lane.close()
     return found
 
 
-def seconds_with(engine: SparkEngine, case: Case, inbox: Path, home: Path) -> float:
-    """Return the seconds of the periods behind the first, a group each: from the first group's end to the last's."""
-    (reports,) = run_groups(engine, case, inbox, home, [(FILES, None)])
-    if len(reports) != STATES + 1:
-        raise WrongResult(f"{len(reports)} groups, {STATES + 1} were to be")
-    return float(reports[-1][1] - reports[0][1])
+def calibrated(engine: SparkEngine, flow: Flow, content: Content, root: Path) -> Callable[[float], int]:
+    """Return how many files take so many seconds: a straight line through windows of two sizes, without states."""
+    lane = Without(engine=engine, folder=root, content=content, opened=flow.at_period(PERIODS[0]), warming=flow.starts)
+    files = 2 * flow.starts
+    lane.seconds(1, files)
+    points = [(files, lane.seconds(1, files)[0])]
+    while len(points) < 2 or points[-1][1] < _LONG_ENOUGH:
+        files *= _GROWTH
+        points.append((files, lane.seconds(1, files)[0]))
+    lane.close()
+    (few, short), (many, long) = points[-2:]
+    each = max((long - short) / (many - few), long / many / 4)
 
+    def fitting(seconds: float) -> int:
+        return max(flow.starts, round(many + (seconds - long) / each))
 
-def seconds_without(engine: SparkEngine, case: Case, inbox: Path, home: Path) -> float:
-    """Return the seconds of the same files as one group, behind a run of the first period; its end is not counted."""
-    runs = [(FILES, FILES), (FILES * STATES, None)]
-    _, ((report, _),) = run_groups(engine, case, inbox, home, runs)
-    return float(report.process_seconds + report.drain_seconds)
-
-
-def calibrated(engine: SparkEngine, case: Case, root: Path, seconds: float) -> int:
-    """Return the size of a file, so that a group of four takes so many seconds: a straight line through two sizes."""
-    took = {}
-    for factor in (1, 1, 8):  # the first warms up
-        inbox = root / f"calibration{factor}"
-        written(inbox, case.write, FILES * 2, case.first_size * factor)
-        (reports,) = run_groups(engine, case, inbox, root / "home", [(FILES, None)])
-        took[factor] = reports[-1][1] - reports[0][1]
-        shutil.rmtree(inbox)
-    each = max((took[8] - took[1]) / 7, 1e-4)
-    return int(case.first_size * max(1.0, 1 + (seconds - took[1]) / each))
-
-
-def measured(engine: SparkEngine, case: Case, root: Path, seconds: float, rounds: int) -> Iterator[Round]:
-    """Yield the rounds of an application with groups of so many seconds."""
-    size = calibrated(engine, case, root, seconds)
-    inbox = root / "inbox"
-    written(inbox, case.write, FILES * (STATES + 1), size)
-    takes = {"with_states": seconds_with, "without": seconds_without}
-    for number in range(rounds):
-        names = sorted(takes, reverse=bool(number % 2))
-        yield Round(**{name: takes[name](engine, case, inbox, root / "home") for name in names})
-    shutil.rmtree(inbox)
-
-
-# --- stateless chains ------------------------------------------------------------------------------------------------
-
-
-def functor(rows: DataFrame) -> DataFrame:
-    """Some arithmetic on a row, which Spark cannot fold away."""
-    return rows.withColumn("x", F.sin(F.col("x")) + F.col("key"))
-
-
-def chained(inbox: Path, chains: int, length: int) -> Opened:
-    """Return the application: rows go round robin to the chains, and from all of them to one sink that drops them."""
-    with dm.application("stateless") as declared:
-
-        @dm.consistent(trigger="operator-driven", drain_timeout=600.0)
-        @dm.source(
-            dm.DirectoryScan(path=str(inbox), pattern="*.parquet", format="parquet", schema="key bigint, x double")
-        )
-        def read(scanned: Any) -> Any:
-            return scanned
-
-        ends = []
-        for chain in range(chains):
-            stream = dm.filter(_turn(chain, chains), name=f"turn{chain}", inputs=[read])
-            for place in range(length):
-                stream = dm.functor(functor, name=f"f{chain}_{place:02d}", inputs=[stream])
-            ends.append(dm.filter(lambda rows: F.col("x").isNull(), name=f"end{chain}", inputs=[stream]))
-        for chain, end in enumerate(ends[1:], 1):
-            ends[0] = dm.functor(
-                lambda some, others: some.unionByName(others), name=f"joined{chain}", inputs=[ends[0], end]
-            )
-        dm.sink(ends[0], dm.DeltaAppend("dropped"))
-    return open_application(dm.build_application(declared))
-
-
-def _turn(chain: int, chains: int) -> Any:
-    return lambda rows: F.col("key") % chains == chain
-
-
-def chain_alone(engine: SparkEngine, inbox: Path, chains: int, length: int) -> float:
-    """Return the seconds of the same files, a period's at a time, by Spark alone; the first period is not counted."""
-    files = sorted(map(str, inbox.iterdir()))
-    began = 0.0
-    for first in range(0, len(files), FILES):
-        if first == FILES:
-            began = time.monotonic()
-        read = engine.session.read.schema("key bigint, x double").parquet(*files[first : first + FILES])
-        ends = []
-        for chain in range(chains):
-            rows = read.where(_turn(chain, chains)(read))
-            for _ in range(length):
-                rows = functor(rows)
-            ends.append(rows.where(F.col("x").isNull()))
-        joined = ends[0]
-        for end in ends[1:]:
-            joined = joined.unionByName(end)
-        joined.toArrow()
-    return time.monotonic() - began
-
-
-def measured_chains(
-    engine: SparkEngine, root: Path, *, chains: int, length: int, seconds: float, rounds: int
-) -> Iterator[Round]:
-    """Yield the rounds of chains of functors with groups of so many seconds."""
-    case = Case(application=lambda inbox: chained(inbox, chains, length), write=events, first_size=100_000)
-    inbox = root / "inbox"
-    written(inbox, events, FILES * (STATES + 1), calibrated(engine, case, root, seconds))
-    for number in range(rounds):
-        found = {}
-        for name in sorted(("with_states", "without"), reverse=bool(number % 2)):
-            found[name] = (
-                chain_alone(engine, inbox, chains, length)
-                if name == "without"
-                else seconds_with(engine, case, inbox, root / "home")
-            )
-        yield Round(**found)
-    shutil.rmtree(inbox)
+    return fitting
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
-def lost(key: str, rounds: Sequence[Round]) -> dict[str, float]:
-    """Return the share of the throughput that is lost, with its interval."""
-    shares = [one.lost for one in rounds]
-    mean = statistics.mean(shares)
-    half = 0.0
-    if len(shares) > 1:
-        degrees = len(shares) - 1
-        factor = T_975[degrees - 1] if degrees <= len(T_975) else 2.2
-        half = factor * statistics.stdev(shares) / math.sqrt(len(shares))
-    return {key: mean, f"{key}_low": mean - half, f"{key}_high": mean + half}
+def lost(key: str, samples: Samples) -> dict[str, float]:
+    """Return the share of the throughput that is lost with its interval, and both mean throughputs."""
+    ours, theirs = statistics.mean(samples.with_states), statistics.mean(samples.without)
+    kept = ours / theirs
+    parts = [(spread_of(each) / statistics.mean(each)) ** 2 for each in (samples.with_states, samples.without)]
+    degrees = _degrees(parts, [len(samples.with_states), len(samples.without)])
+    half = kept * math.sqrt(sum(parts)) * _T_975[min(degrees, len(_T_975)) - 1]
+    return {
+        f"loss_{key}": 1 - kept,
+        f"loss_{key}_low": 1 - kept - half,
+        f"loss_{key}_high": 1 - kept + half,
+        f"speed_{key}_with": ours,
+        f"speed_{key}_without": theirs,
+    }
+
+
+def spread_of(values: Sequence[float]) -> float:
+    """Return the standard error of the mean; 0 for a single value."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def _degrees(parts: Sequence[float], counts: Sequence[int]) -> int:
+    """Return Welch's degrees of freedom, rounded down, at least 1."""
+    below = sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True) if count > 1)
+    return max(1, math.floor(sum(parts) ** 2 / below)) if below else 1
+
+
+def worst(figures: Mapping[str, float]) -> dict[str, float]:
+    """Return the largest loss among applications and among chains, each with its interval."""
+    found: dict[str, float] = {}
+    for name, is_one in (("stateless", _is_chain), ("apps", lambda key: not _is_chain(key))):
+        keys = [key for key in figures if key.startswith("loss_") and not key.endswith(("_low", "_high"))]
+        keys = [key for key in keys if is_one(key)]
+        if keys:
+            largest = max(keys, key=figures.__getitem__)
+            found |= {f"loss_{name}_worst{end}": figures[largest + end] for end in ("", "_low", "_high")}
+    return found
+
+
+def _is_chain(key: str) -> bool:
+    return key.startswith("loss_stateless_")
+
+
+# --- all of it -------------------------------------------------------------------------------------------------------
+
+
+def cases(*, quick: bool, chain_seconds: float) -> Iterator[Case]:
+    """Yield the cases, those of one flow one after the other."""
+    for name, flow in APPLICATIONS.items():
+        for period in PERIODS[:1] if quick else PERIODS:
+            turns = TURNS * 2 if period == PERIODS[0] and not quick else "owwo" if quick else TURNS
+            yield Case(key=f"{name}_{period}s", flow=flow, seconds=0.5 if quick else period, turns=turns)
+    for chains in CHAINS:
+        for length in LENGTHS[:1] if quick else LENGTHS:
+            flow = chains_of_functors(chains, length)
+            turns = "owwo" if quick else TURNS
+            yield Case(key=flow.name, flow=flow, seconds=0.5 if quick else chain_seconds, turns=turns)
+
+
+def is_wanted(key: str, only: Sequence[str]) -> bool:
+    """Is a case measured? Those of the paper are by default."""
+    return key.startswith(tuple(f"{name}_" for name in only or (*PAPERS, "stateless")))
 
 
 def measure(
-    console: Console, *, quick: bool, root: Path, rounds: int = 5, engine: SparkEngine | None = None,
-    only: Sequence[str] = (),
+    console: Console, *, quick: bool, root: Path, only: Sequence[str] = (), engine: SparkEngine | None = None,
+    chain_seconds: float = CHAIN_SECONDS,
 ) -> dict[str, float]:  # fmt: skip
-    """Measure all cases.
+    """Measure the cases; about 40 minutes on two cores.
 
     Args:
-        quick: periods of two seconds and the shortest chains.
-        root: an empty folder on a disk that holds a few gigabytes.
-        rounds: of each case; at least five for an interval worth something.
-        only: names of applications, or `stateless`; all by default.
+        quick: windows of half a second, the shortest period and the shortest chains: shows that it runs.
+        root: an empty folder on a disk that holds a gigabyte.
+        only: names of applications, or `stateless`; by default the paper's five applications and `stateless`.
     """
     engine = engine or SparkEngine(f"local[{os.cpu_count()}]", {}, root / "spark")
-    cases: dict[str, Iterator[Round]] = {}
-    for name, case in APPLICATIONS.items():
-        for period in PERIODS[:1] if quick else PERIODS:
-            key = f"{name}_{period}s"
-            cases[key] = measured(engine, case, root / key, period, rounds)
-    for chains in CHAINS:
-        for length in LENGTHS[:1] if quick else LENGTHS:
-            key = f"stateless_{chains}x{length}"
-            cases[key] = measured_chains(
-                engine, root / key, chains=chains, length=length, seconds=2.0 if quick else CHAIN_SECONDS, rounds=rounds
-            )
-    found: dict[str, float] = {}
-    for key, case_rounds in cases.items():
-        if only and not key.startswith(tuple(only)):
-            continue
-        taken = list(case_rounds)
-        found.update(lost(f"loss_{key}", taken))
-        shown = [(round(one.with_states, 2), round(one.without, 2)) for one in taken]
-        console.print(f"{key}: {found[f'loss_{key}']:.1%} lost; seconds with and without {shown}", highlight=False)
-    return found
+    figures: dict[str, float] = {}
+    wanted = [case for case in cases(quick=quick, chain_seconds=chain_seconds) if is_wanted(case.key, only)]
+    for flow, of_flow in groupby(wanted, key=lambda case: case.flow):
+        folder = root / flow.name
+        content = flow.content(folder / "content")
+        fitting = calibrated(engine, flow, content, folder / "calibration")
+        for case in of_flow:
+            files = fitting(case.seconds)
+            samples = measured(engine, case, content, folder / case.key, files)
+            figures |= lost(case.key, samples)
+            shutil.rmtree(folder / case.key)
+            console.print(_line(case, files, samples, figures), highlight=False)
+        shutil.rmtree(folder)
+    return figures | worst(figures)
+
+
+def _line(case: Case, files: int, samples: Samples, figures: Mapping[str, float]) -> str:
+    loss, low, high = (figures[f"loss_{case.key}{end}"] for end in ("", "_low", "_high"))
+    seconds = [[round(files / speed, 2) for speed in each] for each in (samples.with_states, samples.without)]
+    return (
+        f"{case.key}: {loss:.1%} lost ({low:.1%} to {high:.1%}); windows of {files} files took {seconds[0]} s with "
+        f"states, {seconds[1]} s without"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="periods of two seconds, the shortest chains")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", action="append", default=[], help="an application, or stateless")
+    parser.add_argument("--quick", action="store_true", help="windows of half a second, the shortest chains")
+    parser.add_argument("--only", action="append", default=[], help=f"of {', '.join(APPLICATIONS)}, stateless")
+    parser.add_argument("--chain-seconds", type=float, default=CHAIN_SECONDS, help="period of the chains (4)")
     options = parser.parse_args()
-    console = Console()
-    with tempfile.TemporaryDirectory(prefix="drainmark-bench-") as folder:
+    console = Console(width=200)
+    with tempfile.TemporaryDirectory(prefix="drainmark-bench-", ignore_cleanup_errors=True) as folder:
         console.print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}", highlight=False)
-        found = measure(console, quick=options.quick, root=Path(folder), rounds=options.rounds, only=options.only)
+        found = measure(
+            console, quick=options.quick, root=Path(folder), only=options.only, chain_seconds=options.chain_seconds
+        )
         console.print_json(json.dumps(found))
+        console.file.flush()
+        os._exit(0)  # no daemon thread and no JVM is waited for (H34)
 
 
 if __name__ == "__main__":

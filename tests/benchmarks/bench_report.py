@@ -108,16 +108,16 @@ def _card(line: Headline, results: Mapping[str, Any]) -> str:
             False: f'<span class="unmet">not met: {line.aim_text}</span>',
             None: "",
         }[line.is_met(value)]
-        body = f"<b>{said(value, line.unit)}</b>{judged}<span>{escape(_rounds(line.key, line.unit, results))}</span>"
+        body = f"<b>{said(value, line.unit)}</b>{judged}<span>{escape(_rounds(line, results))}</span>"
     parts = results.get(MACHINE, {}).get("parts", {})
     small = " Small sizes." if value is not None and parts.get(line.part, {}).get("quick") else ""
     kind = "card none" if value is None else "card"
     return f'<div class="{kind}" id="{line.key}"><span>{escape(line.title)}.{small}</span>{body}</div>\n'
 
 
-def _rounds(key: str, unit: str, results: Mapping[str, Any]) -> str:
-    low, high = results.get(f"{key}_low"), results.get(f"{key}_high")
-    return "" if low is None or high is None else f"rounds: {said(low, unit)} to {said(high, unit)}"
+def _rounds(line: Headline, results: Mapping[str, Any]) -> str:
+    low, high = results.get(f"{line.key}_low"), results.get(f"{line.key}_high")
+    return "" if low is None or high is None else f"{line.span}: {said(low, line.unit)} to {said(high, line.unit)}"
 
 
 def _sections(results: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
@@ -133,6 +133,9 @@ def _sections(results: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]
     text = "Speed kept while checkpoints are taken, over the size of the window's state. Dashed: the aim."
     drawn = bench_svg.lines("Speed kept", curve, x="MB", y="share of the speed without checkpoints", aim=0.99)
     yield "What a checkpoint costs", text, [drawn] if curve else []
+    for what, unit, text, losses in _losses(results):
+        drawn = bench_svg.lines(what, losses, x=unit, y="share of the speed without states", aim=0.99)
+        yield what, text, [drawn]
     yield ("Recovery", "Seconds from SIGKILL to the first commit of new rows, less is better.",
            _charts(_RECOVERY, results, "s", "Recovery: seconds from the kill to new rows"))  # fmt: skip
     yield ("Cost over history", "Seconds a trigger costs, as history grows.",
@@ -171,6 +174,34 @@ def _curve(results: Mapping[str, Any]) -> Iterator[Line]:
         band = [(results.get(f"{key}_low", results[key]), results.get(f"{key}_high", results[key])) for key in keys]
         if keys:
             yield Line(label, [(size, results[key]) for size, key in zip(sizes, keys, strict=True)], band)
+
+
+def _losses(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[Line]]]:
+    """Yield (title, unit of x, text, lines) of figure 7, where it was measured."""
+    chains = _kept(results, r"loss_(stateless_\d+)x(\d+)")
+    applications = _kept(results, r"loss_(\w+)_(\d+)s")
+    text = "Throughput with a state every so many seconds over that of the same job without. Dashed: the aim."
+    if applications:
+        yield "What states cost an application", "s", text, applications
+    text = "The same for rows dealt to one chain of functors, or four, by the length of a chain."
+    if chains:
+        yield "What states cost chains of functors", "functors", text, chains
+
+
+def _kept(results: Mapping[str, Any], pattern: str) -> list[Line]:
+    """Return the speed kept, a line for each first group of the pattern, over the second, with its interval."""
+    found: dict[str, dict[int, str]] = {}
+    for key in results:
+        if match := re.fullmatch(pattern, key):
+            found.setdefault(match[1], {})[int(match[2])] = key
+    lines = []
+    for name, keys in found.items():
+        places = sorted(keys)
+        values = [(place, 1 - results[keys[place]]) for place in places]
+        ends = [[1 - results.get(f"{keys[place]}_{end}", results[keys[place]]) for end in ("high", "low")]
+                for place in places]  # fmt: skip
+        lines.append(Line(name.replace("stateless_", "chains: "), values, [(low, high) for low, high in ends]))
+    return lines
 
 
 def _facts(machine: Mapping[str, Any]) -> Iterator[str]:

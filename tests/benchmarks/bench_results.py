@@ -29,6 +29,7 @@ class Headline:
         unit: "x" for a ratio, "s", or "share".
         aim: the value it should reach; None for a figure that only shows what another one is worth.
         is_ceiling: the aim is the largest value that will do; else the smallest.
+        span: what `<key>_low` and `<key>_high` are.
     """
 
     key: str
@@ -37,6 +38,7 @@ class Headline:
     unit: str
     aim: float | None
     is_ceiling: bool = False
+    span: str = "rounds"
 
     def is_met(self, value: float) -> bool | None:
         """Say whether a value reaches the aim; None without one."""
@@ -58,13 +60,16 @@ HEADLINES = (
     Headline("bulk_ratio_flink", "flink", "Bulk, against Flink SQL without its start-up", "x", 1.5),
     Headline("kept_512mb_nonblocking", "checkpoints", "Speed kept, 512 MB of state, non-blocking", "share", 0.99),
     Headline("kept_512mb_blocking", "checkpoints", "Speed kept, 512 MB of state, blocking", "share", None),
+    Headline("loss_apps_worst", "figure7", "Lost to states, worst of five applications", "share", 0.01, True, "95 %"),
+    Headline("loss_stateless_worst", "figure7", "Lost to states, worst of eight stateless graphs", "share", 0.01, True,
+             "95 %"),
     Headline("landing_to_visible_p50_s", "landing", "A file lands, its rows are visible: median", "s", 2.0, True),
     Headline("trigger_cost_growth", "growth", "Cost of a trigger after 100 000, over the first", "x", 1.1, True),
     Headline("idle_tick_1m_files_s", "listing", "A tick over 1 000 000 known files", "s", 1.0, True),
     Headline("state_bytes_per_changed_byte", "growth", "State written per byte changed", "x", 3.0, True),
     Headline("recovery_ratio", "recovery", "Kill to new rows, over the Spark peer", "x", 0.5, True),
     Headline("rewind_1000_ids_s", "rewind", "Rewind across 1000 ids of an append table", "s", 2.0, True),
-)
+)  # fmt: skip
 
 
 def said(value: float, unit: str) -> str:

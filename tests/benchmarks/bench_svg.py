@@ -15,6 +15,8 @@ _RIGHT = 90
 _ROW = 30
 _SERIES = 6
 """Colours that the page defines, `--series-0` and on."""
+_LEGEND = 3
+"""Names beside each other below a chart of lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,11 @@ def lines(title: str, series: Sequence[Line], *, x: str, y: str, aim: float | No
             across_, down = at(*point)
             parts.append(f'<circle class="fill{number}" cx="{across_:.1f}" cy="{down:.1f}" r="4">'
                          f"<title>{escape(line.label)}, {point[0]:g} {x}: {point[1]:.1%}</title></circle>")  # fmt: skip
-        parts.append(_rect(left + number * 200, height + 32, 12, 12, number, line.label))
-        parts.append(_text(left + number * 200 + 18, height + 43, line.label))
-    return _svg(f"{title} ({y})", height + bottom + 12, parts)
+        row, column = divmod(number, _LEGEND)
+        across_, down = left + column * 200, height + 32 + row * 22
+        parts.append(_rect(across_, down, 12, 12, number, line.label))
+        parts.append(_text(across_ + 18, down + 11, line.label))
+    return _svg(f"{title} ({y})", height + bottom + 12 + (len(series) - 1) // _LEGEND * 22, parts)
 
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:

@@ -248,6 +248,21 @@ def test_rows_behind_an_empty_chunk_reach_spark(engine: SparkEngine) -> None:
     assert sorted(row["n"] for row in frame_of(engine.session, rows).collect()) == [1, 2, 3, 4]
 
 
+def test_a_table_without_rows_has_its_types_without_being_asked(engine: SparkEngine) -> None:
+    """Spark Connect infers them from rows: an application whose quarantine stayed empty failed there."""
+    kinds = [("n", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("many", pa.list_(pa.float64()))]
+    rows = pa.table({"n": [1], "at": [0], "many": [[0.5]]}, schema=pa.schema(kinds))
+    empty = rows.slice(0, 0)
+
+    class Session:
+        """Hands on what it is given, types and all, as a session that cannot infer."""
+
+        def createDataFrame(self, data: Any, schema: Any) -> Any:
+            return engine.session.createDataFrame(data, schema)
+
+    assert frame_of(Session(), empty).schema == frame_of(engine.session, rows).schema  # type: ignore[arg-type]
+
+
 def both_sinks() -> None:
     scan = dm.DirectoryScan(path="inbox", format="csv", schema="n bigint, word string", settle=0, on_bad="quarantine")
 
