@@ -130,9 +130,10 @@ def _is_ours(run: dg.DagsterRun) -> bool:
         return False
     repository = python.repository_origin
     location = remote.repository_origin.code_location_origin
-    is_here = getattr(location, "socket", None) is not None or getattr(location, "host", None) in _LOOPBACK
+    is_child = hasattr(location, "loadable_target_origin")  # its server is one of a process of Dagster's
+    is_near = getattr(location, "socket", None) is not None or getattr(location, "host", None) in _LOOPBACK
     is_alike = repository.executable_path == sys.executable and not repository.container_image
-    return is_here and is_alike and getattr(repository.code_pointer, "module", None) == DEFINITIONS
+    return (is_child or is_near) and is_alike and getattr(repository.code_pointer, "module", None) == DEFINITIONS
 
 
 _LOOPBACK = ("localhost", "127.0.0.1")
