@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jobs.errors import InputMissing
 from jobs.operators.sources import Cut, Position, Reach, Slice
 from jobs.protocol.triggers import Trigger, TriggerStatus
 
@@ -40,9 +41,14 @@ def files_of(piece: Slice, reach: Reach) -> list[Trigger]:
     """Return the files of a slice as the triggers that they would be in an operator-driven region, in order.
 
     Raises:
-        InputMissing: the list is gone.
+        InputMissing: the list is gone, or names fewer files than were found.
     """
-    return [_file(reach.region, json.loads(line)) for line in reach.kept_list(str(piece.facts[LIST])).splitlines()]
+    name = str(piece.facts[LIST])
+    lines = reach.kept_list(name).splitlines()
+    if len(lines) != piece.facts["files"]:
+        msg = f"the list of a slice's files, slices/{name}, names {len(lines)} of {piece.facts['files']}"
+        raise InputMissing(msg, remedy="restore it from a backup", triggers=())
+    return [_file(reach.region, json.loads(line)) for line in lines]
 
 
 def _file(region: str, value: Mapping[str, Any]) -> Trigger:
