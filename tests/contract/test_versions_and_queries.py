@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from deltalake import DeltaTable, write_deltalake
 
 import drainmark as dm
@@ -194,6 +195,52 @@ def test_times_and_texts_are_cursors_too(reach: RegionReach) -> None:
         source = dm.DatabaseSource("here", query, cursor="at", schema="at string, name string", rows=1, start=start)
         names = [values(source, reach, piece, "name") for piece in slices(source, reach)]
         assert names == [["a"], ["b"], ["c"]][1 if start else 0 :]
+
+
+def moments(reach: RegionReach, *seconds: float) -> Any:
+    """Write times as SQLAlchemy does, to the microsecond; returns the database's engine."""
+    engine = reach.database("here")
+    table = sa.Table("moments", sa.MetaData(), sa.Column("at", sa.DateTime), sa.Column("n", sa.Double))
+    with engine.begin() as connection:
+        table.create(connection, checkfirst=True)
+        first = dt.datetime.fromisoformat("2026-01-01 00:00:00")
+        connection.execute(table.insert(), [{"at": first + dt.timedelta(seconds=n), "n": n} for n in seconds])
+    return engine
+
+
+def timed(**further: Any) -> dm.DatabaseSource:
+    query = "select at, n from moments where at > :after and at <= :upto order by at"
+    start = dt.datetime.fromisoformat("2020-01-01")
+    return dm.DatabaseSource("here", query, cursor="at", schema="at string, n double", start=start, **further)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_whole_seconds_of_a_text_are_got_past(reach: RegionReach, rows: int) -> None:
+    """SQLite has no times: ".000000" comes after the same time without, so that a time is bound as it was given."""
+    source = timed(rows=rows)
+    moments(reach, 0, 1, 1.5, 2)
+    found = slices(source, reach)
+    assert [n for piece in found for n in values(source, reach, piece, "n")] == [0, 1, 1.5, 2]
+    assert all(piece.facts["rows"] for piece in found)
+    moments(reach, 2.25, 3)
+    later = slices(source, reach, json.loads(json.dumps(found[-1].end)))
+    assert [n for piece in later for n in values(source, reach, piece, "n")] == [2.25, 3]
+    former = {"upto": "2026-01-01 00:00:02"}  # as earlier versions wrote it: its own row was in no slice yet
+    assert [n for piece in slices(source, reach, former) for n in values(source, reach, piece, "n")] == [2, 2.25, 3]
+
+
+def test_a_cursor_that_is_given_otherwise_than_compared_halts(reach: RegionReach) -> None:
+    query = "select n, name from halves where n > :after and n <= :upto order by n"
+    source = dm.DatabaseSource("here", query, cursor="n", schema="n double, name string")
+    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+        connection.execute("create table halves (n real, name text)")
+        connection.execute("insert into halves values (1.0, 'a')")
+    (first,) = slices(source, reach)
+    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+        connection.execute("insert into halves values (1.5, 'b')")
+    with pytest.raises(InputChanged) as caught:
+        source.next_slice(first.end, reach, ONE)
+    assert caught.value.remedy
 
 
 def test_no_address_is_in_the_code_the_fingerprint_or_a_message(reach: RegionReach) -> None:
