@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import drainmark as dm
 from jobs.errors import InputChanged, InputMissing, UsageError
+from jobs.operators import table_source
 from jobs.operators.sources import Cut, Position, RowSlices, Slice
 from orchestration.assembly import Workplace
 from resources.databases import url_of
@@ -88,6 +90,35 @@ def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(reach: Regio
     assert sorted(values(source, reach, everything, "n")) == [2, 3]
     bounded = slices(source, reach, cut=Cut(source="s", is_periodic=True, max_bytes=1))
     assert [piece.end["version"] for piece in bounded] == [1, 2]
+
+
+@pytest.mark.parametrize("reason", ["age", "number"])
+@pytest.mark.parametrize("cut", [ONE, TICK], ids=["one", "tick"])
+def test_versions_without_rows_are_remembered_before_the_log_forgets_them(
+    reach: RegionReach, monkeypatch: pytest.MonkeyPatch, cut: Cut, reason: str
+) -> None:
+    path = table_of(reach, [1])
+    source = dm.TableSource("orders")
+    (first,) = slices(source, reach, cut=cut)
+    for days in range(1, 4):
+        properties = {"delta.deletedFileRetentionDuration": f"interval {days} days"}
+        DeltaTable(str(path)).alter.set_table_properties(properties)
+    assert slices(source, reach, first.end, cut) == [], "no trigger for each of them"
+    if reason == "number":
+        monkeypatch.setattr(table_source, "_REMEMBERED_VERSIONS", 3)
+    else:
+        later = time.time() + 3601
+        monkeypatch.setattr(table_source.time, "time", lambda: later)
+    (empty,) = slices(source, reach, first.end, cut)
+    assert (empty.end["version"], empty.size_bytes, values(source, reach, empty, "n")) == (3, 0, [])
+    DeltaTable(str(path)).create_checkpoint()
+    for version in range(3):
+        (path / "_delta_log" / f"{version:020d}.json").unlink()
+    table_of(reach, [2])
+    (more,) = slices(source, reach, empty.end, cut)
+    assert values(source, reach, more, "n") == [2]
+    source.check(empty, reach, "s")
+    assert values(source, reach, empty, "n") == [], "a replay needs nothing of it"
 
 
 def test_a_version_that_rewrites_rows_halts_or_is_passed_over(reach: RegionReach) -> None:
