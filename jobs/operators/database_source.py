@@ -34,8 +34,8 @@ class DatabaseSource(RowSlices):
     as every other input: once an id is committed, nobody asks the database for it again but after a rewind. A range
     that has another number of rows when it is read than when it was found is read as it is, and the history says so.
 
-    The cursor is bound as the database gave it. Where it compares otherwise than it counts, so that no row would be in
-    the range that its own largest value ends, the region halts.
+    The cursor is bound as the database gave it. Where it compares otherwise than it is given, so that no row is in the
+    range that its own largest value ends, the region halts.
 
     Rows have to appear in the order of the cursor: one that is committed late, below a range that was found, is never
     read. With a sequence filled by several writers at once, read behind a delay: `where at < now() - interval …`.
