@@ -107,7 +107,8 @@ def test_an_object_that_is_replaced_meanwhile_stays(
 
 def test_a_store_is_asked_for_that_object_and_no_other(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
     """What no server of the tests looks at, others do: between our look and theirs nothing comes."""
-    files, asked = put(store, bucket, "in/a.txt"), []
+    files = put(store, bucket, "in/a.txt")
+    asked: list[str] = []
     events = store.client.meta.events
     for call, condition in (("CopyObject", "CopySourceIfMatch"), ("DeleteObject", "IfMatch")):
         events.register(
