@@ -201,8 +201,8 @@ class LineFiles:
         """Return the beginning of the oldest file there is; None where there is none, or names are being changed.
 
         Args:
-            lost: behind which to go on. Rotated files that nobody wrote to since were read; where it is the file
-                written to that was truncated, all of them were.
+            lost: behind which to go on. Rotated files that nobody wrote to since were read, and so was the one before
+                it; where it is the file written to that was truncated, all of them were.
         """
         for _ in range(_LOOKS):
             before = self._names.now()
@@ -215,7 +215,7 @@ class LineFiles:
 
     def _oldest(self, number: int, lost: Position | None) -> Place | None:
         is_truncated = lost is not None and inode_of(self.path) == lost["inode"]
-        since = lost.get("mtime", 0) if lost is not None else 0
+        since, left = (lost.get("mtime", 0), lost.get(LEFT)) if lost is not None else (0, None)
         closed = [] if is_truncated else [path for _, path in self._names.closed() if path.suffix not in COMPRESSED]
         for path in (*closed, self.path):
             try:
@@ -223,7 +223,8 @@ class LineFiles:
             except FileNotFoundError:
                 continue
             place = Place(path, file, 0, number)
-            if path != self.path and os.fstat(file.fileno()).st_mtime_ns < since:
+            was_read = os.fstat(file.fileno()).st_mtime_ns < since or (left is not None and self._is(path, left))
+            if path != self.path and was_read:
                 file.close()
                 continue
             place.is_closed = self._is_closed(place)
@@ -277,6 +278,9 @@ class LineFiles:
         except FileNotFoundError:
             return False
 
+    def _is(self, path: Path, position: Position) -> bool:
+        return inode_of(path) == position["inode"] and self._matches(path, position)
+
     def _is_closed(self, place: Place) -> bool:
         """Say whether a file has another name than the one written to, and whoever wrote to it had time to let go."""
         return self.rotated is not None and place.path != self.path and self._is_left_alone(place.path)
@@ -298,8 +302,7 @@ class LineFiles:
         if left is None:
             return
         for _, path in self._names.closed():
-            is_it = inode_of(path) == left["inode"] and self._matches(path, left)
-            if is_it and _size(path) > int(left["offset"]):
+            if self._is(path, left) and _size(path) > int(left["offset"]):
                 raise _changed(path, left, f"it grew after it was left; rotate_wait={self.wait:g} was too short")
 
 

@@ -356,7 +356,8 @@ def test_a_rotation_at_any_moment_of_a_look_passes_no_file_over(
     assert "".join(reader.texts()) == log.written
 
 
-def test_a_restart_reads_no_rotated_file_again(log: Log, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_restart_reads_no_rotated_file_again(log: Log, tmp_path: Path, is_late: bool) -> None:
     reader = Reader(tmp_path, FileSource(path="log", rotated="log.*", rotate_wait=0, on_lost="restart"))
     log.write("one")
     os.utime(log.path, ns=(1, 1))
@@ -364,6 +365,9 @@ def test_a_restart_reads_no_rotated_file_again(log: Log, tmp_path: Path) -> None
     log.rename()
     log.write("two")
     reader.scan()
+    if is_late:  # written to by somebody who did not let go of it: lost, as what else was not read
+        with (tmp_path / "log.1").open("a") as file:
+            file.write("late\n")
     (tmp_path / "new").write_text("other\n")
     (tmp_path / "new").rename(log.path)  # as an editor saves it
     reader.scan()
