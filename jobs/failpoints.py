@@ -67,6 +67,13 @@ class StorePoint(StrEnum):
     RETIRE_BEFORE = "retire.before"
 
 
+class FilePoint(StrEnum):
+    """The steps of single files beside the commits: put in place whole, and moved when they are done with."""
+
+    WRITTEN = "file.written"
+    COPIED = "dispose.copied"
+
+
 OF_AUTONOMOUS = tuple(point for point in FailPoint if point.value.startswith(("feed.", "send.")))
 """Points that only an application with autonomous operators passes."""
 
@@ -84,6 +91,7 @@ class _Armed:
     passings: int
 
 
+_KINDS: tuple[type[StrEnum], ...] = (StorePoint, FilePoint)
 _armed: dict[str, list[_Armed]] = {}
 _lock = threading.Lock()
 
@@ -98,7 +106,8 @@ def arm(specification: str) -> None:
         _armed.clear()
         for item in filter(None, specification.split(",")):
             name, action, *nth = item.split(":")
-            point = StorePoint(name) if name in StorePoint.__members__.values() else FailPoint(name)
+            kind = next((kind for kind in _KINDS if name in kind.__members__.values()), FailPoint)
+            point = kind(name)
             _armed.setdefault(point.value, []).append(_Armed(action, int(nth[0]) if nth else 1))
 
 

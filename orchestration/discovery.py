@@ -22,7 +22,7 @@ from jobs.protocol.addresses import is_object
 from jobs.protocol.rows import RowKind
 from jobs.protocol.triggers import PERIOD, NewTrigger, kind_of, slices_of
 from jobs.runtime.scanning import ScanResult
-from jobs.runtime.slicing import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit
+from jobs.runtime.slicing import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
 from orchestration.assembly import Workplace
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _queue(region: RegionPlan, start: Source) -> str:
 
 def _note_taken(workplace: Workplace, region: RegionPlan, start: Source, identity: Any) -> None:
     """Note which files of a start belong to slices: of those a change is one of a committed file."""
-    after = slices_of(identity or {}).get(start.name, {}).get("to")
+    after = positions(identity).get(start.name)
     if after is not None:
         workplace.registry.take_queued(_queue(region, start), int(after["order"]), int(identity[NUMBER]))
 

@@ -17,8 +17,8 @@ _FIRST, _SECOND = b"first", b"second"
 def shortcomings(folder: Folder) -> list[str]:
     """Return what the store of a folder gets wrong, [] where nothing is; leaves nothing behind.
 
-    Tried: a second write to a name is refused, what was written is read and listed at once; on a disk also that a
-    hard link is refused where there is a file, since that is how `deltalake` commits.
+    Tried: a second write to a name is refused, what was written is read and listed at once; on a disk before all that a
+    hard link is refused where there is a file, since that is how `deltalake` commits, and how files are put in place.
     """
     import pyarrow as pa
 
@@ -26,6 +26,8 @@ def shortcomings(folder: Folder) -> list[str]:
     path = f"{_PROBES}/{name}"
     found = []
     try:
+        if isinstance(folder, LocalFolder) and (wrong := _links(folder.path / _PROBES)):
+            return wrong
         folder.write(path, pa.py_buffer(_FIRST))
         try:
             folder.write(path, pa.py_buffer(_SECOND))
@@ -37,8 +39,6 @@ def shortcomings(folder: Folder) -> list[str]:
             found.append("what was written is not what is read")
         if name not in folder.names(_PROBES):
             found.append("what was written is not listed at once")
-        if isinstance(folder, LocalFolder):
-            found += _links(folder.path / path)
     except (OSError, DrainmarkError) as error:
         found.append(f"it does not answer as a store should: {error}")
     finally:
@@ -46,8 +46,10 @@ def shortcomings(folder: Folder) -> list[str]:
     return found
 
 
-def _links(file: Path) -> list[str]:
-    other = file.with_name(f"{file.name}-other")
+def _links(folder: Path) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    file, other = folder / "linked", folder / "other"
+    file.write_bytes(_FIRST)
     other.write_bytes(_SECOND)
     try:
         os.link(other, file)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 Act = Callable[[sa.Connection], None]
 
 APPLIED = "drainmark_applied"
+_IDS = 500  # fewer than a statement may have parameters
+_ROWS_AT_ONCE = 10_000
 
 _applied = sa.Table(
     APPLIED,
@@ -110,21 +112,41 @@ class DatabaseTable:
         """Return the largest `_sequence_id`, 0 without one."""
         return int(self._scalar(sa.func.max(self._id)) or INITIAL_ID)
 
-    def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
+    def read(
+        self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None, *,
+        upto: int | None = None,
+    ) -> pa.Table:  # fmt: skip
         """Return the region's rows for which `where` holds, in no order.
 
         Args:
             columns: all by default.
-            where: a condition on any of the columns.
+            where: a condition on any of the columns; the database gives rows for which it does not hold, too.
+            upto: the last id of which the database gives rows.
         """
+        rows = self._rows([self._id.is_not(None) if upto is None else self._id <= upto], where)
+        return rows if columns is None else rows.select(list(columns))
+
+    def read_ids(self, ids: Collection[int]) -> pa.Table:
+        """Return the rows of some ids, in no order; the database gives no others."""
+        ordered = sorted(ids)
+        return self._rows([self._id.in_(ordered[first : first + _IDS]) for first in range(0, len(ordered), _IDS)])
+
+    def _rows(
+        self, conditions: Sequence[sa.ColumnElement[bool]], where: pa.compute.Expression | None = None
+    ) -> pa.Table:
         import pyarrow as pa
 
-        with self._reading() as connection:
-            found = connection.execute(sa.select(self._table).where(self._id.is_not(None))).mappings().all()
         schema = arrow_schema(self._described.schema_json, self._names)
-        rows = pa.Table.from_pylist([dict(row) for row in found], schema)
-        rows = rows if where is None else rows.filter(where)
-        return rows if columns is None else rows.select(list(columns))
+        parts = [schema.empty_table()]
+        with self._reading() as connection:
+            for condition in conditions:
+                found = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(
+                    sa.select(self._table).where(condition)
+                )
+                for rows in found.mappings().partitions():
+                    part = pa.Table.from_pylist([dict(row) for row in rows], schema)
+                    parts.append(part if where is None else part.filter(where))
+        return pa.concat_tables(parts)
 
     # --- before anything is committed ------------------------------------------------------------------------------
 

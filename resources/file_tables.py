@@ -120,25 +120,36 @@ class FileTable:
         """Return the largest id that has a file, 0 without one."""
         return max(self._ids(), default=INITIAL_ID)
 
-    def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
+    def read(
+        self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None, *,
+        upto: int | None = None,
+    ) -> pa.Table:  # fmt: skip
         """Return the rows of all files for which `where` holds, by id; their ids are in the names.
 
         Args:
             columns: all by default.
             where: a condition on any of the columns.
+            upto: the last id whose file is read.
         """
+        rows = self._rows(number for number in self._ids() if upto is None or number <= upto)
+        rows = rows if where is None else rows.filter(where)
+        return rows if columns is None else rows.select(list(columns))
+
+    def read_ids(self, ids: Collection[int]) -> pa.Table:
+        """Return the rows of some ids, by id; no other file is read."""
+        return self._rows(set(ids).intersection(self._ids()))
+
+    def _rows(self, numbers: Iterable[int]) -> pa.Table:
         import pyarrow as pa
 
         schema = self._schema()
         parts = [schema.empty_table()]
-        for number in sorted(self._ids()):
+        for number in sorted(numbers):
             name = name_of(self._template, number)
             data = self._place.get(f"{name}/{self._inside}" if self._inside else name)
             rows = rows_of(data, self._format, self._content())
             parts.append(rows.append_column(SEQUENCE_ID, pa.repeat(pa.scalar(number, pa.int64()), len(rows))))
-        rows = pa.concat_tables([part.select(schema.names) for part in parts])
-        rows = rows if where is None else rows.filter(where)
-        return rows if columns is None else rows.select(list(columns))
+        return pa.concat_tables([part.select(schema.names) for part in parts])
 
     # --- before anything is committed ------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from jobs.protocol.ids import app_id
 from resources import delta_commits
-from resources.locations import Entry, Folder
+from resources.locations import PART, Entry, Folder
 from resources.log_keeping import KEPT_SECONDS, removed_since
 from resources.staging import STAGING_FOLDER
 
@@ -118,5 +118,6 @@ def _merged(folder: Folder, kept: Set[str], before: float) -> Iterator[Entry]:
 
 
 def _is_data(path: str) -> bool:
+    """Is it a data file, or what a crash left of one that was being written?"""
     name = PurePosixPath(path).name
-    return name.endswith(".parquet") and not name.startswith((".", "_"))
+    return name.endswith(PART) or (name.endswith(".parquet") and not name.startswith((".", "_")))

@@ -229,7 +229,10 @@ class Inputs:
 
     def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
         location, move_to = self._resolved(scan.path), self._resolved(scan.move_to) if scan.move_to else None
-        return dispose(files, objects=self.objects, lost=self.lost, location=location, move_to=move_to)
+        gone, changed = self.lost([(uri, _newest(identity)) for uri, identity, _ in files])
+        left = {*gone, *changed}  # most of them, where it is done again
+        there = [file for file in files if file[0] not in left]
+        return dispose(there, objects=self.objects, location=location, move_to=move_to)
 
     def _resolved(self, path: str) -> str:
         return path if is_object(path) else str(self.root / path)

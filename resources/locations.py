@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError, StoreUnavailable
+from jobs.failpoints import FilePoint, reach
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from resources.settings import Settings
 
 S3 = "s3://"
+
+PART = ".part"
+"""How the names of files end that are being written; where a crash left one, nobody reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class Folder(ABC):
 
     @abstractmethod
     def write(self, path: str, data: pa.Buffer) -> None:
-        """Write a new file; it is durable when this returns.
+        """Write a new file, which is there whole or not at all; it is durable when this returns.
 
         Raises:
             FileExistsError: there is one already.
@@ -191,11 +196,17 @@ class LocalFolder(Folder):
     def write(self, path: str, data: pa.Buffer) -> None:
         target = self.path / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as sink:
-            sink.write(data)
-            sink.flush()
-            os.fsync(sink.fileno())
-        _sync_folder(target.parent)
+        part = target.with_name(f".{uuid.uuid4().hex}{PART}")
+        try:
+            with part.open("xb") as sink:
+                sink.write(data)
+                sink.flush()
+                os.fsync(sink.fileno())
+            reach(FilePoint.WRITTEN)
+            os.link(part, target)  # a rename would put it over another writer's
+        finally:
+            part.unlink(missing_ok=True)
+        sync_folder(target.parent)
 
     def size(self, path: str) -> int:
         return (self.path / path).stat().st_size
@@ -296,7 +307,8 @@ def nothing(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Table:
     return empty.select(list(columns)) if columns is not None else empty
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

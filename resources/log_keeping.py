@@ -18,7 +18,7 @@ from typing import Any
 
 from resources import delta_commits
 from resources.delta_commits import LOG, LOG_ENTRY, Act, Faults
-from resources.locations import Folder
+from resources.locations import PART, Folder
 
 KEPT_SECONDS = 86_400
 """How long what left a table stays."""
@@ -99,7 +99,7 @@ def removed_since(folder: Folder, since: float) -> set[str]:
         if log[name] >= since:
             removes += _removes(_lines(folder, f"{LOG}/{name}"))
     for name, modified in folder.modified(REMOVED).items():
-        if modified >= since:
+        if modified >= since and not name.endswith(PART):
             removes += json.loads("".join(_lines(folder, f"{REMOVED}/{name}")))
     return {
         urllib.parse.unquote(remove["path"])

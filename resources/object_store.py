@@ -10,15 +10,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, StoreRefused, StoreUnavailable
+from jobs.errors import DrainmarkError, ObjectChanged, StoreRefused, StoreUnavailable
 from jobs.runtime.objects import ObjectFacts
+from resources.object_errors import AGAIN, code_of, redacted, translation
 
 if TYPE_CHECKING:
     from resources.settings import Settings
@@ -40,26 +40,7 @@ _CHUNK = 1024 * 1024
 _DELETED_AT_ONCE = 1000
 _BACK_OFF_SECONDS = 0.2
 _SHORTEST_SECRET = 12  # shorter ones are of test servers, and words of messages
-_AGAIN = "a new attempt starts by itself; look at the store and s3_endpoint_url if it stays so"
 _LAST = "\U0010ffff"  # sorts after every key below a folder: a listing goes on behind the folder
-_MISSING = frozenset({"404", "NoSuchKey", "NoSuchVersion", "NotFound"})
-_CHANGED = frozenset({"412", "PreconditionFailed"})
-_PASSING = frozenset({"ConditionalRequestConflict", "RequestTimeout", "SlowDown", "ThrottlingException"})
-_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
-_MEND = {
-    "NoSuchBucket": "create the bucket, or give another address",
-    **dict.fromkeys(
-        ("301", "PermanentRedirect", "AuthorizationHeaderMalformed"), "the bucket is in another region: set s3_region"
-    ),
-}
-_SECRETS = (
-    (re.compile(r"(?<=://)[^/@\s'\"]+@"), "***@"),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"), "***"),
-    (
-        re.compile(r"(?i)\b(X-Amz-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature)=[^&\s'\"]+"),
-        r"\1=***",
-    ),
-)
 
 
 class ObjectStore:
@@ -184,7 +165,7 @@ class ObjectStore:
             with path.open("wb") as file:
                 written = sum(file.write(chunk) for chunk in chunks)
             if written != size:
-                raise StoreUnavailable(f"s3://{bucket}/{key} came with {written} of {size} bytes", remedy=_AGAIN)
+                raise StoreUnavailable(f"s3://{bucket}/{key} came with {written} of {size} bytes", remedy=AGAIN)
 
         self._read(bucket, key, copy, IfMatch=f'"{etag}"', **_of(version))
 
@@ -257,14 +238,37 @@ class ObjectStore:
             except S3UploadFailedError as error:  # tells of the cause in words only
                 raise (error.__context__ if isinstance(error.__context__, Exception) else error) from None
 
-    def copy(self, bucket: str, key: str, to_bucket: str, to_key: str) -> None:
+    def copy(self, bucket: str, key: str, to_bucket: str, to_key: str, *, etag: str | None = None) -> None:
         """Copy an object inside the store, a large one in parts; whatever was there is replaced.
+
+        Args:
+            etag: of what is to be copied, and nothing else.
 
         Raises:
             ObjectMissing: it is not there.
+            ObjectChanged: it has another etag. Some stores do not look: who has to know asks right before.
         """
+        condition = {"CopySourceIfMatch": f'"{etag}"'} if etag is not None else {}
         with self._translating("copy", bucket, key):
-            self.client.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key)
+            self.client.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, ExtraArgs=condition)
+
+    def delete_same(self, bucket: str, key: str, etag: str) -> None:
+        """Delete an object if it is what was named: by a condition, and where a store knows none, by a look before.
+
+        Raises:
+            ObjectMissing, ObjectChanged: it is gone, or has another etag.
+        """
+        from botocore.exceptions import ClientError
+
+        if self.head(bucket, key).etag != etag:
+            raise ObjectChanged(f"s3://{bucket}/{key} is another object now")
+        with self._translating("delete", bucket, key):
+            try:
+                self.client.delete_object(Bucket=bucket, Key=key, IfMatch=f'"{etag}"')
+            except ClientError as error:
+                if code_of(error.response) != "NotImplemented":
+                    raise
+                self.client.delete_object(Bucket=bucket, Key=key)
 
     def delete(self, bucket: str, keys: Sequence[str]) -> None:
         """Delete objects; what is not there is no error."""
@@ -274,7 +278,7 @@ class ObjectStore:
                 answer = self.client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
             for failed in answer.get("Errors", ()):
                 msg = f"cannot delete {bucket}/{failed['Key']}: {self.redacted(failed['Code'])}"
-                raise StoreUnavailable(msg, remedy=_AGAIN)
+                raise StoreUnavailable(msg, remedy=AGAIN)
 
     # --- the boundary ------------------------------------------------------------------------------------------------
 
@@ -300,42 +304,10 @@ class ObjectStore:
         except DrainmarkError:
             raise
         except Exception as error:
-            translated = self._translated(where, error)
+            translated = translation(where, error, self.redacted)
             if translated is None:
                 raise
             raise translated from None
-
-    def _translated(self, where: str, error: Exception) -> DrainmarkError | None:
-        """Return our error for one of botocore's, None for what is neither botocore's nor the disk's."""
-        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-        from botocore.parsers import ResponseParserError
-        from urllib3.exceptions import HTTPError
-
-        if isinstance(error, ClientError):
-            return self._answered(where, error.response)
-        told = f"cannot {where}: {type(error).__name__}: {self.redacted(str(error))}"
-        if isinstance(error, HTTPClientError | ResponseParserError | HTTPError) or _is_passing(error):
-            return StoreUnavailable(told, remedy=_AGAIN)
-        if isinstance(error, BotoCoreError | ValueError):
-            return StoreRefused(told, remedy="look at s3_profile, s3_region, s3_endpoint_url and the AWS_* variables")
-        if isinstance(error, OSError):
-            return StoreUnavailable(told, remedy="make room where DRAINMARK_HOME is; a new attempt starts by itself")
-        return None
-
-    def _answered(self, where: str, answer: Mapping[str, Any]) -> DrainmarkError:
-        code = str(answer.get("Error", {}).get("Code", ""))
-        status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        text = self.redacted(f"cannot {where}: {code} {answer.get('Error', {}).get('Message', '')}".rstrip())
-        if code in _MISSING:
-            return ObjectMissing(text)
-        if code in _CHANGED:
-            return ObjectChanged(text)
-        if code in _EXPIRED:
-            return StoreUnavailable(text, remedy="renew the credentials; a new attempt starts by itself")
-        if code in _PASSING or status == 429 or (status >= 500 and code != "NotImplemented"):
-            return StoreUnavailable(text, remedy=_AGAIN)
-        allow = "reading needs s3:ListBucket and s3:GetObject on the bucket; look at s3_profile"
-        return StoreRefused(text, remedy=_MEND.get(code, allow))
 
     def redacted(self, text: str) -> str:
         """Return a text without the credentials of this store (Z5)."""
@@ -361,13 +333,6 @@ def _store_at(endpoint_url: str | None, profile: str | None, region: str | None)
     return ObjectStore(endpoint_url, profile, region)
 
 
-def redacted(text: str) -> str:
-    """Return a text without user info of addresses, access keys and signatures (Z5)."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text
-
-
 def _of(version: str | None) -> dict[str, str]:
     return {} if version is None else {"VersionId": version}
 
@@ -381,18 +346,3 @@ def _facts(key: str, answer: Mapping[str, Any], *, size: int) -> ObjectFacts:
 
 def _etag(quoted: str) -> str:
     return quoted.strip('"')
-
-
-def _is_passing(error: Exception) -> bool:
-    """Say whether an error of botocore is about this moment and not about how it is set."""
-    from botocore import exceptions
-
-    return isinstance(
-        error,
-        exceptions.ConnectionError
-        | exceptions.IncompleteReadError
-        | exceptions.CredentialRetrievalError
-        | exceptions.FlexibleChecksumError
-        | exceptions.UnauthorizedSSOTokenError
-        | exceptions.TokenRetrievalError,
-    )

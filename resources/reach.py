@@ -6,7 +6,6 @@ Addresses and credentials stand in the settings; nothing that a source keeps hol
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -86,18 +85,40 @@ class RegionReach:
         import pyarrow as pa
 
         content = text.encode()
-        name = f"{self.region}/{source}/{number:012d}-{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
-        with suppress(FileExistsError):  # its name says what is in it
-            (self.tables / "slices").write(name, pa.py_buffer(content))
+        name = f"{self.region}/{source}/{number:012d}-{_digest(content)}.jsonl"
+        for _ in range(2):
+            try:
+                self._lists.write(name, pa.py_buffer(content))
+                break
+            except FileExistsError:  # its name says what is in it, unless a crash of an earlier version cut it off
+                if self._read_list(name) == content:
+                    break
+                self._lists.remove([name])
         return name
 
     def kept_list(self, name: str) -> str:
-        source = (self.tables / "slices").source(name)
         try:
-            return Path(source).read_text() if isinstance(source, str) else source.read().decode()
+            content = self._read_list(name)
         except FileNotFoundError as error:
             msg = f"the list of a slice's files is gone: slices/{name}"
             raise InputMissing(msg, remedy="restore it from a backup", triggers=()) from error
+        if not name.endswith(f"-{_digest(content)}.jsonl"):
+            msg = f"the list of a slice's files is not what was kept: slices/{name} has {len(content)} bytes"
+            raise InputMissing(msg, remedy="restore it from a backup", triggers=())
+        return content.decode()
+
+    @property
+    def _lists(self) -> Folder:
+        return self.tables / "slices"
+
+    def _read_list(self, name: str) -> bytes:
+        source = self._lists.source(name)
+        content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
+        return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 @lru_cache(maxsize=16)

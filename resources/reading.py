@@ -234,7 +234,7 @@ def _with_trimmed(
     if edge <= INITIAL_ID:
         return rows
     withdrawn = of_ids(history.replaced)  # gone outside: where they count, `rows` has them
-    older = store.external(wanted).read(rows.column_names, (pc.field(_SEQUENCE_ID) <= min(at, edge)) & ~withdrawn)
+    older = store.external(wanted).read(rows.column_names, ~withdrawn, upto=min(at, edge))
     return pa.concat_tables([older.cast(rows.schema), rows.filter((pc.field(_SEQUENCE_ID) > edge) | withdrawn)])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from jobs.errors import InputChanged
 from jobs.operators.sources import Cut, Position, Reach, RowSlices, Slice
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _LAST: dict[type, Any] = {
     dt.datetime: dt.datetime.fromisoformat("9999-12-31 23:59:59"),
     str: "\U0010ffff",
 }
+_FORM, _TEXT = "form", "text"
+"""In a position: the database gave a time as text, as SQLite does; only that very text compares as its column does."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,9 @@ class DatabaseSource(RowSlices):
     A trigger is a range (after, upto] of the cursor, fixed when it is found. What is read of it is staged and committed
     as every other input: once an id is committed, nobody asks the database for it again but after a rewind. A range
     that has another number of rows when it is read than when it was found is read as it is, and the history says so.
+
+    The cursor is bound as the database gave it. Where it compares otherwise than it is given, so that no row is in the
+    range that its own largest value ends, the region halts.
 
     Rows have to appear in the order of the cursor: one that is committed late, below a range that was found, is never
     read. With a sequence filled by several writers at once, read behind a delay: `where at < now() - interval …`.
@@ -78,19 +84,32 @@ class DatabaseSource(RowSlices):
         if cut.is_periodic:  # all that is there, or what is believed to be so many bytes of it
             rows = max(1, cut.max_bytes // _ROW_BYTES) if cut.max_bytes is not None else 2**62
         begin = self._value(after)
-        everything = {"after": begin, "upto": _LAST[type(begin)]}
+        everything = {"after": begin, "upto": _LAST[type(self.start)]}
         # Nothing of a stranger's is in these texts: the query and the name of its column are the author's.
         found = f"select {self.cursor} as cursor_value from ({self.query.rstrip().rstrip(';')}) as found_rows"  # noqa: S608
         with reach.database(self.database).connect() as connection:
             last = f"select max(cursor_value) from ({found} order by {self.cursor} limit :most) as first_rows"  # noqa: S608
-            upto = connection.execute(_text(last), {**everything, "most": rows}).scalar()
-            if upto is None:
+            given = connection.execute(_text(last), {**everything, "most": rows}).scalar()
+            if given is None:
                 return None
-            upto = self._typed(upto)
+            end = self._position(given)
+            upto = self._value(end)
             count = f"select count(*) from ({found}) as counted_rows"  # noqa: S608
             number = int(connection.execute(_text(count), {"after": begin, "upto": upto}).scalar_one())
-        size = max(1, number * _ROW_BYTES)
-        return Slice(start=after, end={"upto": _plain(upto)}, size_bytes=size, facts={"rows": number})
+            if not number or upto == begin:
+                if connection.execute(_text(last), {**everything, "most": rows}).scalar() != given:
+                    return None  # its rows were deleted in between: the next look finds others
+                raise self._passed_over(begin, upto)
+        return Slice(start=after, end=end, size_bytes=max(1, number * _ROW_BYTES), facts={"rows": number})
+
+    def _passed_over(self, begin: Any, upto: Any) -> InputChanged:
+        return InputChanged(
+            f"the database has rows with a {self.cursor} above {_plain(begin)}, the last {_plain(upto)}, and none of "
+            f"them above the one and up to the other: it compares {self.cursor} otherwise than it gives it",
+            remedy="select a cursor that it gives exactly, e.g. a whole number, or cast it to text and give a text as "
+            "start, under a new name of the source",
+            trigger=f"query:{self.database}#{_plain(begin)}",
+        )
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
         return f"query:{source}#{_plain(self._value(piece.start))}..{piece.end['upto']}"
@@ -112,14 +131,22 @@ class DatabaseSource(RowSlices):
         found = piece.facts.get("rows")
         return None if found in (None, rows) else f"{found} rows were found, and {rows} when they were read"
 
-    def _value(self, position: Position | None) -> Any:
-        """Return a position as a value of the cursor, of the type of `start`."""
-        return self.start if position is None else self._typed(position["upto"])
+    def _position(self, given: Any) -> Position:
+        """Return the position at a value of the cursor that the database gave."""
+        if not isinstance(self.start, dt.datetime):
+            return {"upto": int(given) if isinstance(self.start, int) else str(given)}
+        if isinstance(given, str):
+            return {"upto": given, _FORM: _TEXT}
+        return {"upto": _plain(given if isinstance(given, dt.datetime) else dt.datetime.fromisoformat(str(given)))}
 
-    def _typed(self, value: Any) -> Any:
-        if isinstance(self.start, dt.datetime):
-            return value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(str(value))
-        return int(value) if isinstance(self.start, int) else str(value)
+    def _value(self, position: Position | None) -> Any:
+        """Return a position as a value of the cursor, to be bound: of the type of `start`, or the text that it was."""
+        if position is None:
+            return self.start
+        value = position["upto"]
+        if isinstance(self.start, dt.datetime) and position.get(_FORM) != _TEXT:
+            return dt.datetime.fromisoformat(str(value))
+        return value
 
 
 def _plain(value: Any) -> int | str:

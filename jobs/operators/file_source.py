@@ -46,7 +46,8 @@ class FileSource(FileSlices):
         rotate_wait: seconds for which a rotated file must have been left alone before the next one is begun: whoever
             writes has so long to let go of it.
         on_lost: what to do where what was read, or what comes next, is gone: `"halt"`, or `"restart"` with the oldest
-            file there is, or the beginning of the file if it was truncated. What was not read until then is lost.
+            file that was written to since, or the beginning of the file if it was truncated. What was not read until
+            then is lost.
         on_bad, max_bad_ratio, strict: as of `DirectoryScan`; of the rows of a slice.
     """
 

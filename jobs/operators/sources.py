@@ -109,7 +109,7 @@ class Reach(Protocol):
         """Return a text that was kept.
 
         Raises:
-            InputMissing: it is gone.
+            InputMissing: it is gone, or not what was kept.
         """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,13 +20,19 @@ __all__ = ["TableSource"]
 _LOG = "_delta_log"
 _BATCH_ROWS = 65_536
 
+_REMEMBERED_SECONDS = 3600.0
+_REMEMBERED_VERSIONS = 100
+"""The age and the number at which versions without rows are left behind: well before a log is cleaned of them."""
+
 
 @dataclass(frozen=True)
 class TableSource(RowSlices):
     """Read a Delta table as a stream of its versions: in an operator-driven region each version is a trigger.
 
     A version's rows are those that it added. Versions that only rewrite files (compaction) or change no data are passed
-    over. Whole versions are read, in a periodic region those that are there at the tick.
+    over: they are part of the next slice that has rows. Where none comes for an hour, or for a hundred versions, a
+    slice without rows remembers them, for the table's log may forget them. Whole versions are read, in a periodic
+    region those that are there at the tick.
 
     Args:
         table: below `lake`, an absolute path, or a URI, as `lookup` takes it.
@@ -59,9 +66,10 @@ class TableSource(RowSlices):
             raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
         folder = reach.table(self.table)
         first = int(after["version"]) + 1 if after is not None else self.starting_version
-        size, last = 0, first - 1
+        size, last, oldest = 0, first - 1, time.time()
         for version in range(first, newest + 1):
             actions = _actions(folder, version, self.table)
+            oldest = min(oldest, _written(actions))
             try:
                 added = self._added(version, actions)
             except InputChanged:
@@ -73,8 +81,9 @@ class TableSource(RowSlices):
             size, last = size + _bytes(added), version
             if added and not cut.is_periodic:
                 break
-        if not size:
-            return None  # versions without data are looked at again: there is nothing to remember them by
+        is_old = time.time() - oldest >= _REMEMBERED_SECONDS
+        if not size and not (last >= first and (is_old or last - first + 1 >= _REMEMBERED_VERSIONS)):
+            return None  # versions without data are looked at again
         return Slice(start=after, end={"version": last, "table": identity}, size_bytes=size)
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
@@ -86,6 +95,8 @@ class TableSource(RowSlices):
             _actions(folder, version, self.table)
 
     def _versions(self, piece: Slice) -> range:
+        if not piece.size_bytes:
+            return range(0)  # a replay does not ask the log for what had no rows
         first = int(piece.start["version"]) + 1 if piece.start is not None else self.starting_version
         return range(first, int(piece.end["version"]) + 1)
 
@@ -139,6 +150,12 @@ def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
     except FileNotFoundError as error:
         raise _vacuumed(table, version, "its log entry is gone") from error
     return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def _written(actions: list[dict[str, Any]]) -> float:
+    """Return when a version was written, in seconds since 1970; 0 where it does not say so."""
+    info = next((entry["commitInfo"] for entry in actions if "commitInfo" in entry), {})
+    return float(info.get("timestamp") or 0) / 1000
 
 
 def _bytes(added: list[dict[str, Any]]) -> int:

@@ -1,7 +1,9 @@
 """A `DirectoryScan` in a periodic region: what its scans queued is cut in the queue's order (V40, E24).
 
 The files of a slice stand in a list of their own, kept before any trigger names it; a checkpoint row refers to it, and
-stays small. The queue itself, in the registry, is an index: it can be made again from the lists and a scan.
+stays small. The queue itself, in the registry, is an index: it can be made again from the lists and a scan. So lists
+are kept for good, as checkpoint rows are: a position says how many files were taken, and after the loss of the registry
+only the lists say which, however far behind the rewind horizon. Without one its files would be read twice (H27).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jobs.errors import InputMissing
 from jobs.operators.sources import Cut, Position, Reach, Slice
 from jobs.protocol.triggers import Trigger, TriggerStatus
 
@@ -40,9 +43,14 @@ def files_of(piece: Slice, reach: Reach) -> list[Trigger]:
     """Return the files of a slice as the triggers that they would be in an operator-driven region, in order.
 
     Raises:
-        InputMissing: the list is gone.
+        InputMissing: the list is gone, or names fewer files than were found.
     """
-    return [_file(reach.region, json.loads(line)) for line in reach.kept_list(str(piece.facts[LIST])).splitlines()]
+    name = str(piece.facts[LIST])
+    lines = reach.kept_list(name).splitlines()
+    if len(lines) != piece.facts["files"]:
+        msg = f"the list of a slice's files, slices/{name}, names {len(lines)} of {piece.facts['files']}"
+        raise InputMissing(msg, remedy="restore it from a backup", triggers=())
+    return [_file(reach.region, json.loads(line)) for line in lines]
 
 
 def _file(region: str, value: Mapping[str, Any]) -> Trigger:

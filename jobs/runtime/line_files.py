@@ -9,23 +9,18 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from jobs.errors import InputChanged
 from jobs.operators.sources import Position
+from jobs.runtime.rotated_names import COMPRESSED, NUMBERED, RotatedNames, inode_of
 
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 1024
 _PIECE_BYTES = 1 << 20
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-_MOST_DIGITS = 4
-"""More digits are a date: `app.log.1` is the newest of its kind, `app.log-20260102` is newer than the day before."""
-
-_NUMBERED = 0
-_Age = tuple[int, int, str]
 _LOOKS = 5
 """So often a file is looked for while others change its name."""
 
@@ -99,7 +94,7 @@ class LineFiles:
     Attributes:
         rotated: glob of those names, with one star; None where it is never rotated.
         wait: seconds that a rotated file must be left alone before what follows it is read.
-        restarts: go on with the oldest file there is, where that in which a reader stands is lost.
+        restarts: go on with the oldest file that was written to since, where that in which a reader stands is lost.
     """
 
     path: Path
@@ -122,7 +117,7 @@ class LineFiles:
         except InputChanged:
             if not self.restarts:
                 raise
-        return self._first(number_of(after) + 1, inode=after["inode"])
+        return self._first(number_of(after) + 1, lost=after)
 
     def holding(self, position: Position, *, begun: int) -> Place:
         """Return the file that has everything before a position as it was.
@@ -131,16 +126,13 @@ class LineFiles:
             InputChanged: none has; names the file and the offset.
         """
         for _ in range(_LOOKS):
-            before = self._names_now()
+            before = self._names.now()
             try:
                 return self._holding(position, begun)
             except (InputChanged, FileNotFoundError):
-                if self._names_now() == before:
+                if self._names.now() == before:
                     raise
         return self._holding(position, begun)
-
-    def _names_now(self) -> list[tuple[Path, int | None]]:
-        return [(path, _inode(path)) for path in (*(path for _, path in self._closed()), self.path)]
 
     def _holding(self, position: Position, begun: int) -> Place:
         found, waits = (self.path, False) if self.rotated is None else self._found(position)
@@ -178,8 +170,13 @@ class LineFiles:
         """
         if not place.is_closed:
             return None
-        size = place.size
-        newer = self._newer_than(place.path)
+        size, before = place.size, self._names.now()
+        try:
+            newer = self._newer_than(place.path)
+        except InputChanged:
+            if self._names.now() == before:
+                raise
+            return None
         if newer is None:
             return None
         try:
@@ -187,7 +184,7 @@ class LineFiles:
         except FileNotFoundError:
             return None
         here = os.fstat(place.file.fileno())
-        if not _is_at(place.path, here) or not _is_at(newer, os.fstat(file.fileno())):
+        if not _is_at(place.path, here) or self._names.now() != before:
             file.close()
             return None  # names are being changed: the next look finds them in order
         found = Place(newer, file, 0, place.number + 1, place.position(size))
@@ -196,30 +193,43 @@ class LineFiles:
 
     # --- names -------------------------------------------------------------------------------------------------------
 
-    def _first(self, number: int, inode: int | None = None) -> Place | None:
-        """Return the beginning of the oldest file there is; of the file written to, where that is the one truncated."""
-        is_truncated = inode is not None and _inode(self.path) == inode
-        names = [] if is_truncated else [path for _, path in self._closed() if path.suffix not in _COMPRESSED]
-        for path in (*names, self.path):
+    @property
+    def _names(self) -> RotatedNames:
+        return RotatedNames(self.path, self.rotated)
+
+    def _first(self, number: int, lost: Position | None = None) -> Place | None:
+        """Return the beginning of the oldest file there is; None where there is none, or names are being changed.
+
+        Args:
+            lost: behind which to go on. Rotated files that nobody wrote to since were read, and so was the one before
+                it; where it is the file written to that was truncated, all of them were.
+        """
+        for _ in range(_LOOKS):
+            before = self._names.now()
+            place = self._oldest(number, lost)
+            if self._names.now() == before:
+                return place
+            if place is not None:
+                place.file.close()
+        return None
+
+    def _oldest(self, number: int, lost: Position | None) -> Place | None:
+        is_truncated = lost is not None and inode_of(self.path) == lost["inode"]
+        since, left = (lost.get("mtime", 0), lost.get(LEFT)) if lost is not None else (0, None)
+        closed = [] if is_truncated else [path for _, path in self._names.closed() if path.suffix not in COMPRESSED]
+        for path in (*closed, self.path):
             try:
                 file = path.open("rb")
             except FileNotFoundError:
                 continue
             place = Place(path, file, 0, number)
+            was_read = os.fstat(file.fileno()).st_mtime_ns < since or (left is not None and self._is(path, left))
+            if path != self.path and was_read:
+                file.close()
+                continue
             place.is_closed = self._is_closed(place)
             return place
         return None
-
-    def _closed(self) -> list[tuple[_Age, Path]]:
-        """Return the rotated files, the oldest first."""
-        found: list[tuple[_Age, Path]] = []
-        begin, _, end = (self.rotated or "").partition("*")
-        for name in _names(self.path.parent) if self.rotated is not None else ():
-            plain = name.removesuffix(next((ending for ending in _COMPRESSED if name.endswith(ending)), ""))
-            has_form = len(plain) > len(begin) + len(end) and plain.startswith(begin) and plain.endswith(end)
-            if has_form and name != self.path.name:
-                found.append((_age(plain[len(begin) : len(plain) - len(end)]), self.path.parent / name))
-        return sorted(found)
 
     def _newer_than(self, path: Path) -> Path | None:
         """Return the file after a rotated one; None while names are being changed.
@@ -227,28 +237,27 @@ class LineFiles:
         Raises:
             InputChanged: it is compressed, or gone.
         """
-        closed = self._closed()
+        closed = self._names.closed()
         place = next((place for place, (_, other) in enumerate(closed) if other == path), None)
         if place is None:
             return None
         (kind, number, _), newer = closed[place][0], closed[place + 1 :]
-        is_missing = kind == _NUMBERED and number < -1 and (not newer or newer[0][0][1] != number + 1)
-        is_compressed = bool(newer) and newer[0][1].suffix in _COMPRESSED
+        is_missing = kind == NUMBERED and number < -1 and (not newer or newer[0][0][1] != number + 1)
+        is_compressed = bool(newer) and newer[0][1].suffix in COMPRESSED
         if is_missing and not self._is_left_alone(path):
             return None
         if not self.restarts and is_missing:
             raise _lost(path, f"was followed by number {-number - 1}, which is gone", "keep more of them: rotate")
         if not self.restarts and is_compressed:
             raise _lost(newer[0][1], "was compressed before it was read", "compress later: delaycompress")
-        return next((other for _, other in newer if other.suffix not in _COMPRESSED), self.path)
+        return next((other for _, other in newer if other.suffix not in COMPRESSED), self.path)
 
     # --- files -------------------------------------------------------------------------------------------------------
 
     def _found(self, position: Position) -> tuple[Path, bool]:
         """Return the file of a position, and whether somebody is copying it."""
-        paths = [*(path for _, path in self._closed()), self.path]
-        matching = [path for path in paths if self._matches(path, position)]
-        own = next((path for path in matching if _inode(path) == position["inode"]), None)
+        matching = [path for path in self._names.all() if self._matches(path, position)]
+        own = next((path for path in matching if inode_of(path) == position["inode"]), None)
         copies = [path for path in matching if path not in (own, self.path)]
         if own is not None and (own != self.path or not copies):
             return own, False
@@ -268,6 +277,9 @@ class LineFiles:
                 )  # fmt: skip
         except FileNotFoundError:
             return False
+
+    def _is(self, path: Path, position: Position) -> bool:
+        return inode_of(path) == position["inode"] and self._matches(path, position)
 
     def _is_closed(self, place: Place) -> bool:
         """Say whether a file has another name than the one written to, and whoever wrote to it had time to let go."""
@@ -289,9 +301,8 @@ class LineFiles:
         left = after.get(LEFT)
         if left is None:
             return
-        for _, path in self._closed():
-            is_it = _inode(path) == left["inode"] and self._matches(path, left)
-            if is_it and _size(path) > int(left["offset"]):
+        for _, path in self._names.closed():
+            if self._is(path, left) and _size(path) > int(left["offset"]):
                 raise _changed(path, left, f"it grew after it was left; rotate_wait={self.wait:g} was too short")
 
 
@@ -305,27 +316,6 @@ def number_of(position: Position | None) -> int:
     return int(position.get(NUMBER, 0)) if position is not None else 0
 
 
-def _age(text: str) -> _Age:
-    """Return by what rotated files are sorted, the oldest first: numbers count down, dates up."""
-    digits = text.strip(".-_")
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
-    return (_NUMBERED, -int(digits), "") if is_number else (_NUMBERED + 1, 0, text)
-
-
-def _names(folder: Path) -> Iterator[str]:
-    try:
-        yield from sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return None
-
-
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
@@ -334,7 +324,7 @@ def _size(path: Path) -> int:
 
 
 def _is_at(path: Path, facts: os.stat_result) -> bool:
-    return _inode(path) == facts.st_ino
+    return inode_of(path) == facts.st_ino
 
 
 def _opened(path: Path, expected: Position) -> IO[bytes]:

@@ -20,7 +20,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,18 +48,17 @@ class PushBuffer:
         """Append rows, all in one segment; return its number. They are durable when this returns.
 
         Raises:
-            TypeError, ValueError: a row is no JSON object; nothing was appended.
+            TypeError, ValueError: a row is no JSON object, or has a column `_pushed_at`; nothing was appended.
+            OSError: the disk is full, for example; nothing was appended.
         """
-        lines = [_line(row) for row in rows]
+        lines = [_pushed(row) for row in rows]
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
             number, path = self._open()
             if lines:
-                with path.open("r+b") as file:
+                with path.open("r+b", buffering=0) as file:
                     _cut_off(file)
-                    file.write(b"".join(lines))
-                    file.flush()
-                    os.fsync(file.fileno())
+                    _append(file, b"".join(lines))
             self._seal(number, path)
         return number
 
@@ -73,10 +72,18 @@ class PushBuffer:
                 self._seal(_number(path), path)
 
     def sealed(self, after: int) -> Iterator[tuple[int, int]]:
-        """Yield number and bytes of the sealed segments behind one, in order."""
-        for path in sorted(self.folder.glob(f"{_SEALED}*{_END}")):
-            if _number(path) > after:
-                yield _number(path), path.stat().st_size
+        """Yield number and bytes of the sealed segments behind one, in order.
+
+        Numbers are consecutive, so that one is asked for after the other. The folder is listed where that does not end
+        at the open segment: the first ones are purged, or it is just being sealed.
+        """
+        while (size := _size(self.segment(after + 1))) is not None:
+            after += 1
+            yield after, size
+        if not self._opened(after + 1).exists():
+            for path in sorted(self.folder.glob(f"{_SEALED}*{_END}")):
+                if _number(path) > after:
+                    yield _number(path), path.stat().st_size
 
     def segment(self, number: int) -> Path:
         """Return the path of a sealed segment."""
@@ -137,6 +144,9 @@ class PushBuffer:
 
     def _next(self) -> int:
         """Return the number of the open segment, which a crash right after `seal_with` may have left behind."""
+        known = self._known()
+        if known is not None:
+            return _number(known)
         path = self._open_path()
         last = max((_number(sealed) for sealed in self.folder.glob(f"{_SEALED}*{_END}")), default=0)
         if path is not None and _number(path) <= last:
@@ -155,17 +165,38 @@ class PushBuffer:
             os.close(descriptor)
 
     def _open_path(self) -> Path | None:
-        return max(self.folder.glob(f"{_OPEN}*{_END}"), default=None)
+        path = self._known() or max(self.folder.glob(f"{_OPEN}*{_END}"), default=None)
+        if path is not None:
+            _open_numbers[self.folder] = _number(path)
+        return path
+
+    def _known(self) -> Path | None:
+        """Return the open segment if it is the last that this process saw, or one that followed it; lists nothing."""
+        number = _open_numbers.get(self.folder)
+        if number is None:
+            return None
+        while self.segment(number).exists():  # sealed by another process since
+            number += 1
+        path = self._opened(number)
+        return path if path.exists() else None
+
+    def _opened(self, number: int) -> Path:
+        return self.folder / f"{_OPEN}{number:012d}{_END}"
 
     def _open(self) -> tuple[int, Path]:
         """Return the open segment; after a crash between sealing and opening it is made here."""
         path = self._open_path()
         if path is None:
             last = max((_number(path) for path in self.folder.glob(f"{_SEALED}*{_END}")), default=0)
-            path = self.folder / f"{_OPEN}{last + 1:012d}{_END}"
-            path.touch()
-            _sync(self.folder)
+            path = self._begin(last + 1)
         return _number(path), path
+
+    def _begin(self, number: int) -> Path:
+        path = self._opened(number)
+        path.touch()
+        _sync(self.folder)
+        _open_numbers[self.folder] = number
+        return path
 
     def _seal(self, number: int, path: Path) -> None:
         with path.open("r+b") as file:
@@ -178,18 +209,30 @@ class PushBuffer:
         path.rename(self.segment(number))
         _sync(self.folder)
         reach(FailPoint.SEAL_AFTER)
-        self._open()
+        self._begin(number + 1)
 
     def _is_old(self, path: Path) -> bool:
         with path.open("rb") as file:
             first = json.loads(file.readline())
-        # A clock that was set back must not keep a segment open for the whole jump.
-        age = time.time() - float(first.get(PUSHED_AT, 0.0))
-        return not 0 <= age < self.seconds
+        try:
+            age = time.time() - float(first.get(PUSHED_AT, 0.0))
+        except (TypeError, ValueError):  # a row's own column of that name: earlier versions stored it
+            return True
+        return not 0 <= age < self.seconds  # a clock that was set back must not keep it open for the whole jump
 
+
+_open_numbers: dict[Path, int] = {}
+"""Which segment of a folder this process saw open last: a hint, looked at before it is believed."""
 
 PUSHED_AT = "_pushed_at"
 """In every stored row: when it was pushed, in seconds since 1970; no column of the stream."""
+
+
+def _pushed(row: Mapping[str, Any]) -> bytes:
+    line = _line(row)
+    if PUSHED_AT in row:
+        raise ValueError(f"it has a column {PUSHED_AT}, where the buffer keeps when it came")
+    return line
 
 
 def _line(row: Mapping[str, Any]) -> bytes:
@@ -226,6 +269,26 @@ def _cut_off(file: Any) -> None:
     if place != end:
         file.truncate(place)
     file.seek(place)
+
+
+def _append(file: Any, content: bytes) -> None:
+    """Write behind a file's end, durably, all or nothing; the file is not buffered."""
+    end, left = file.tell(), memoryview(content)
+    try:
+        while left:
+            left = left[file.write(left) :]
+        os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            file.truncate(end)
+        raise
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _is_full(file: Any, rows: int) -> bool:

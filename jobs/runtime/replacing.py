@@ -123,7 +123,7 @@ def _with_shown(
     lacking = sorted(set(ids) - found)
     if not lacking:
         return rows
-    older = store.external(shown).read(None, pc.field(_SEQUENCE_ID).isin(lacking))
+    older = store.external(shown).read_ids(lacking)
     if not older.num_rows:
         return rows
     return older if rows is None else pa.concat_tables([rows, older.select(rows.column_names).cast(rows.schema)])

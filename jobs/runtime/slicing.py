@@ -28,9 +28,9 @@ def positions(newest: Mapping[str, Any] | None) -> dict[str, Position | None]:
     """Return where each start stands behind a trigger, by its identity; nothing behind none.
 
     The newest trigger in the region's order knows all: every slice begins where the one before it ended, whatever
-    became of that.
+    became of that. An empty position is none: earlier versions carried a start on so that gave nothing before it left.
     """
-    return {name: taken[_TO] for name, taken in slices_of(newest or {}).items()}
+    return {name: taken[_TO] or None for name, taken in slices_of(newest or {}).items()}
 
 
 def cut_one(source: Source, after: Position | None, reach: Reach) -> NewTrigger | None:
@@ -73,14 +73,13 @@ def cut_period(
     """
     before = positions(newest)
     share = max(1, limit // len(sources)) if limit is not None else None
-    slices = {name: Slice(start=after, end=after or {}, size_bytes=0).to_json() for name, after in before.items()}
+    slices = {name: _nothing(after) for name, after in before.items()}
     size, has_news = 0, False
     for source in sources:
         cut = Cut(source=source.name, max_bytes=share, is_periodic=True)
         piece = source.next_slice(before.get(source.name), reach, cut)
         if piece is None:
-            after = before.get(source.name)
-            slices[source.name] = {"from": after, _TO: after, "bytes": 0}
+            slices[source.name] = _nothing(before.get(source.name))
             continue
         slices[source.name] = piece.to_json()
         size += piece.size_bytes
@@ -97,7 +96,7 @@ def cut_period(
 def slice_of(identity: Mapping[str, Any], source: str) -> Slice | None:
     """Return what a trigger takes of a start; None for nothing."""
     taken = slices_of(identity).get(source)
-    if taken is None or taken["from"] == taken[_TO]:
+    if taken is None or not taken[_TO] or taken["from"] == taken[_TO]:
         return None
     return Slice.from_json(taken)
 
@@ -121,6 +120,11 @@ def next_limit(limit: int, *, taken: int, seconds: float, period: float) -> int:
 def dropped_ticks(seconds: float, period: float) -> int:
     """Return how many ticks of a clock that never waits pass during a state: they ask for nothing (E15, K7)."""
     return math.floor(seconds / period) if period > 0 else 0
+
+
+def _nothing(after: Position | None) -> dict[str, Any]:
+    """Return the part of a start that has nothing new, as `Slice.to_json` does; its position may be none yet."""
+    return {"from": after, _TO: after, "bytes": 0}
 
 
 def _trigger(uri: str, identity: Mapping[str, Any], size: int) -> NewTrigger:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
 import pytest
 from architecture.tree import files_of_tests, product_files
 
-from jobs.failpoints import COMMITS, FailPoint
+from jobs.failpoints import COMMITS, FailPoint, FilePoint, StorePoint
 
+POINTS = (*FailPoint, *StorePoint, *FilePoint)
 EVERY_POINT = re.compile(r"(\bin |list\(|tuple\(|sorted\(|\*)FailPoint\b(?!\.)")
 """A test that goes through all of them names each one."""
 
 PRODUCT = {path.name: path.read_text() for path in product_files() if path.name != "failpoints.py"}
 
 
-@pytest.mark.parametrize("point", FailPoint, ids=str)
-def test_a_fail_point_is_passed_by_the_product(point: FailPoint) -> None:
+def name_of(point: StrEnum) -> str:
+    return f"{type(point).__name__}.{point.name}"
+
+
+@pytest.mark.parametrize("point", POINTS, ids=str)
+def test_a_fail_point_is_passed_by_the_product(point: StrEnum) -> None:
     """A commit's two points are passed by the one function that commits, under the name of its step."""
-    passed = any(f"FailPoint.{point.name}" in text for text in PRODUCT.values())
+    passed = any(name_of(point) in text for text in PRODUCT.values())
     if not passed and point in COMMITS:
         step, _, moment = point.value.partition(".")
         commit = PRODUCT["delta_commits.py"]
@@ -26,8 +32,9 @@ def test_a_fail_point_is_passed_by_the_product(point: FailPoint) -> None:
     assert passed, f"nothing reaches {point}"
 
 
-@pytest.mark.parametrize("point", FailPoint, ids=str)
-def test_a_fail_point_is_named_in_a_test(point: FailPoint) -> None:
+@pytest.mark.parametrize("point", POINTS, ids=str)
+def test_a_fail_point_is_named_in_a_test(point: StrEnum) -> None:
     texts = [path.read_text() for path in files_of_tests()]
-    named = any(f"FailPoint.{point.name}" in text or point.value in text for text in texts)
-    assert named or any(EVERY_POINT.search(text) for text in texts), f"no test makes a run fail at {point}"
+    named = any(name_of(point) in text or point.value in text for text in texts)
+    every = isinstance(point, FailPoint) and any(EVERY_POINT.search(text) for text in texts)
+    assert named or every, f"no test makes a run fail at {point}"

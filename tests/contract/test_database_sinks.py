@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import sqlalchemy as sa
 
@@ -148,6 +149,27 @@ def test_the_rows_of_an_id_leave_with_those_in_their_place_and_come_back(databas
     late = sink.copy(txn_version(1, 1202), [1202], [new], replaced=range(1, 1201))
     assert late.done_before
     assert database.orders() == sorted(many, key=repr)
+
+
+def test_the_rows_of_some_ids_are_asked_for_in_steps(database: Database) -> None:
+    sink = database.made(described("orders"))
+    many = [(number, "ann", 1, number) for number in range(1, 1202)]
+    sink.copy(txn_version(1, 1201), range(1, 1202), [rows(*many)])
+    assert sink.read_ids(range(1, 2000)).sort_by("_sequence_id") == rows(*many)
+    assert sorted(sink.read_ids([1201, 7, 5000]).column("total").to_pylist()) == [7, 1201]
+    assert sink.read_ids(()).num_rows == 0
+    assert sorted(sink.read(["total"], pc.field("total") != 2, upto=3).column("total").to_pylist()) == [1, 3]
+
+
+def test_rows_that_nobody_asked_for_are_not_read(lite: Database) -> None:
+    """As one that nobody can read shows: of a table of years a replacement wants one day."""
+    sink = lite.made(described("orders"))
+    sink.copy(txn_version(1, 3), range(1, 4), [rows((1, "ann", 1, 5), (2, "bob", 1, 6), (3, "cy", 1, 7))])
+    lite.run("UPDATE orders SET total = 'no number' WHERE _sequence_id = 3")
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
+        sink.read()
+    assert sink.read_ids([1, 2]).num_rows == 2
+    assert sink.read(upto=2).num_rows == 2
 
 
 @pytest.mark.seed("V148", "H5")

@@ -96,6 +96,16 @@ def test_each_id_has_a_file_that_a_rewind_withdraws(tmp_path: Path, layout: str)
     assert folder.left() == []
 
 
+def test_files_that_nobody_asked_for_are_not_read(folder: Folder) -> None:
+    sink = folder.made()
+    sink.copy(txn_version(1, 3), range(1, 4), [folder.rows((1, "a", 1), (2, "b", 2), (3, "c", 3))])
+    (folder.path / "p-0003.csv").write_bytes(b'"k","n"\n"c",no number\n')
+    with pytest.raises(pa.ArrowInvalid):
+        sink.read()
+    assert sink.read_ids([1, 2, 9]).column("k").to_pylist() == ["a", "b"]
+    assert sink.read(["k"], upto=2).column("k").to_pylist() == ["a", "b"]
+
+
 def test_an_id_without_rows_has_a_file_where_that_is_asked_for(tmp_path: Path) -> None:
     folder = Folder(tmp_path, every_id=True)
     sink = folder.made()

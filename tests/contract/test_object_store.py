@@ -15,7 +15,8 @@ import pytest
 from fault_proxy import Fault, FaultProxy, fault_proxy
 
 from jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, Retry, StoreRefused, StoreUnavailable
-from resources.object_store import ObjectStore, object_store, redacted
+from resources.object_errors import redacted
+from resources.object_store import ObjectStore, object_store
 from resources.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")

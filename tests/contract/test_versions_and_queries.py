@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from deltalake import DeltaTable, write_deltalake
 
 import drainmark as dm
 from jobs.errors import InputChanged, InputMissing, UsageError
+from jobs.operators import table_source
 from jobs.operators.sources import Cut, Position, RowSlices, Slice
 from orchestration.assembly import Workplace
 from resources.databases import url_of
@@ -87,6 +90,35 @@ def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(reach: Regio
     assert sorted(values(source, reach, everything, "n")) == [2, 3]
     bounded = slices(source, reach, cut=Cut(source="s", is_periodic=True, max_bytes=1))
     assert [piece.end["version"] for piece in bounded] == [1, 2]
+
+
+@pytest.mark.parametrize("reason", ["age", "number"])
+@pytest.mark.parametrize("cut", [ONE, TICK], ids=["one", "tick"])
+def test_versions_without_rows_are_remembered_before_the_log_forgets_them(
+    reach: RegionReach, monkeypatch: pytest.MonkeyPatch, cut: Cut, reason: str
+) -> None:
+    path = table_of(reach, [1])
+    source = dm.TableSource("orders")
+    (first,) = slices(source, reach, cut=cut)
+    for days in range(1, 4):
+        properties = {"delta.deletedFileRetentionDuration": f"interval {days} days"}
+        DeltaTable(str(path)).alter.set_table_properties(properties)
+    assert slices(source, reach, first.end, cut) == [], "no trigger for each of them"
+    if reason == "number":
+        monkeypatch.setattr(table_source, "_REMEMBERED_VERSIONS", 3)
+    else:
+        later = time.time() + 3601
+        monkeypatch.setattr(table_source.time, "time", lambda: later)
+    (empty,) = slices(source, reach, first.end, cut)
+    assert (empty.end["version"], empty.size_bytes, values(source, reach, empty, "n")) == (3, 0, [])
+    DeltaTable(str(path)).create_checkpoint()
+    for version in range(3):
+        (path / "_delta_log" / f"{version:020d}.json").unlink()
+    table_of(reach, [2])
+    (more,) = slices(source, reach, empty.end, cut)
+    assert values(source, reach, more, "n") == [2]
+    source.check(empty, reach, "s")
+    assert values(source, reach, empty, "n") == [], "a replay needs nothing of it"
 
 
 def test_a_version_that_rewrites_rows_halts_or_is_passed_over(reach: RegionReach) -> None:
@@ -194,6 +226,52 @@ def test_times_and_texts_are_cursors_too(reach: RegionReach) -> None:
         source = dm.DatabaseSource("here", query, cursor="at", schema="at string, name string", rows=1, start=start)
         names = [values(source, reach, piece, "name") for piece in slices(source, reach)]
         assert names == [["a"], ["b"], ["c"]][1 if start else 0 :]
+
+
+def moments(reach: RegionReach, *seconds: float) -> Any:
+    """Write times as SQLAlchemy does, to the microsecond; returns the database's engine."""
+    engine = reach.database("here")
+    table = sa.Table("moments", sa.MetaData(), sa.Column("at", sa.DateTime), sa.Column("n", sa.Double))
+    with engine.begin() as connection:
+        table.create(connection, checkfirst=True)
+        first = dt.datetime.fromisoformat("2026-01-01 00:00:00")
+        connection.execute(table.insert(), [{"at": first + dt.timedelta(seconds=n), "n": n} for n in seconds])
+    return engine
+
+
+def timed(**further: Any) -> dm.DatabaseSource:
+    query = "select at, n from moments where at > :after and at <= :upto order by at"
+    start = dt.datetime.fromisoformat("2020-01-01")
+    return dm.DatabaseSource("here", query, cursor="at", schema="at string, n double", start=start, **further)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_whole_seconds_of_a_text_are_got_past(reach: RegionReach, rows: int) -> None:
+    """SQLite has no times: ".000000" comes after the same time without, so that a time is bound as it was given."""
+    source = timed(rows=rows)
+    moments(reach, 0, 1, 1.5, 2)
+    found = slices(source, reach)
+    assert [n for piece in found for n in values(source, reach, piece, "n")] == [0, 1, 1.5, 2]
+    assert all(piece.facts["rows"] for piece in found)
+    moments(reach, 2.25, 3)
+    later = slices(source, reach, json.loads(json.dumps(found[-1].end)))
+    assert [n for piece in later for n in values(source, reach, piece, "n")] == [2.25, 3]
+    former = {"upto": "2026-01-01 00:00:02"}  # as earlier versions wrote it: its own row was in no slice yet
+    assert [n for piece in slices(source, reach, former) for n in values(source, reach, piece, "n")] == [2, 2.25, 3]
+
+
+def test_a_cursor_that_is_given_otherwise_than_compared_halts(reach: RegionReach) -> None:
+    query = "select n, name from halves where n > :after and n <= :upto order by n"
+    source = dm.DatabaseSource("here", query, cursor="n", schema="n double, name string")
+    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+        connection.execute("create table halves (n real, name text)")
+        connection.execute("insert into halves values (1.0, 'a')")
+    (first,) = slices(source, reach)
+    with sqlite3.connect(reach.settings.project_root / "people.db") as connection:
+        connection.execute("insert into halves values (1.5, 'b')")
+    with pytest.raises(InputChanged) as caught:
+        source.next_slice(first.end, reach, ONE)
+    assert caught.value.remedy
 
 
 def test_no_address_is_in_the_code_the_fingerprint_or_a_message(reach: RegionReach) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from jobs.failpoints import FailPoint, InjectedFailure, arm
 from jobs.runtime.push_buffers import PUSHED_AT, PushBuffer
 
 FOR_EVER = 1e9
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +50,77 @@ def test_a_row_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
         buffer.push([row(1), {"n": float("nan")}])
     with pytest.raises(TypeError):
         buffer.push([row(1), 7])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=PUSHED_AT):
+        buffer.push([row(1), {"n": 2, PUSHED_AT: "yesterday"}])
     assert not (tmp_path / "b").exists()
+
+
+def test_a_row_of_an_earlier_version_with_a_time_of_its_own_is_sealed(tmp_path: Path) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=100, seconds=FOR_EVER)
+    buffer.push([row(1)])
+    (path,) = (tmp_path / "b").glob("open-*")
+    path.write_text(json.dumps({PUSHED_AT: "yesterday", "n": 0}) + "\n")
+    assert buffer.push([row(2)]) == 1
+    assert numbers(buffer) == [[0, 2]]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from jobs.runtime.push_buffers import PushBuffer
+
+buffer = PushBuffer(Path(sys.argv[1]), rows=100, seconds=1e9)
+buffer.push([{"n": 1}])
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.RLIM_INFINITY))
+try:
+    buffer.push([{"n": number} for number in range(2, 1000)])
+except OSError:
+    sys.exit(17)
+"""
+
+
+def test_of_rows_that_the_disk_did_not_take_none_is_there(tmp_path: Path) -> None:
+    """Whoever was told so pushes all of them again."""
+    died = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "b")], cwd=ROOT, check=False)
+    assert died.returncode == 17
+    buffer = PushBuffer(tmp_path / "b", rows=3, seconds=FOR_EVER)
+    buffer.push([row(2), row(3)])
+    assert numbers(buffer) == [[1, 2, 3]]
+
+
+def test_many_segments_are_not_listed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a push and a look cost does not grow with the horizon."""
+    buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
+    for number in range(1, 6):
+        buffer.push([row(number)])
+    lists: list[str] = []
+    glob = Path.glob
+
+    def counted(self: Path, pattern: str) -> Iterator[Path]:
+        lists.append(pattern)
+        return glob(self, pattern)
+
+    monkeypatch.setattr(Path, "glob", counted)
+    assert buffer.push([row(6)]) == 6
+    buffer.push([])
+    buffer.seal_if_due()
+    assert [number for number, _ in buffer.sealed(3)] == [4, 5, 6]
+    assert list(buffer.sealed(6)) == []
+    assert lists == []
+
+
+def test_what_other_processes_sealed_or_purged_meanwhile_is_found(tmp_path: Path) -> None:
+    buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)
+    buffer.push([row(1)])
+    other = "import sys; from pathlib import Path; from jobs.runtime.push_buffers import PushBuffer as P;"
+    other += "b = P(Path(sys.argv[1]), 1, 0.0); [b.push([{'n': n}]) for n in (2, 3)]; b.purge(int(sys.argv[2]))"
+    for purged, next_number in ((1, 4), (6, 7)):
+        subprocess.run([sys.executable, "-c", other, str(tmp_path / "b"), str(purged)], cwd=ROOT, check=True)
+        assert [number for number, _ in buffer.sealed(0)] == list(range(purged + 1, next_number))
+        assert buffer.push([row(9)]) == next_number
+    (tmp_path / "b" / f"open-{8:012d}.jsonl").unlink()
+    buffer.segment(7).unlink()
+    assert buffer.push([row(9)]) == 1, "an empty folder begins anew, whatever was seen"
 
 
 def test_a_line_that_a_crash_cut_off_is_no_row(tmp_path: Path) -> None:

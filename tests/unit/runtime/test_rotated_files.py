@@ -16,7 +16,7 @@ import pytest
 from jobs.errors import InputChanged
 from jobs.operators.file_source import FileSource
 from jobs.operators.sources import Cut, Slice
-from jobs.runtime import line_files
+from jobs.runtime import rotated_names
 
 OPEN = Cut(source="lines")
 SOURCE = FileSource(path="log", rotated="log.*", rotate_wait=0)
@@ -303,7 +303,7 @@ def test_names_that_change_while_they_are_looked_at(
     log.write("two")
     assert reader.scan() == 2
     log.write("three")
-    listed = line_files._names
+    listed = rotated_names._listed
 
     def names(folder: Path) -> Iterator[str]:
         found = list(listed(folder))
@@ -312,10 +312,79 @@ def test_names_that_change_while_they_are_looked_at(
             log.write(f"more {len(found)}")
         return iter(found)
 
-    monkeypatch.setattr(line_files, "_names", names)
+    monkeypatch.setattr(rotated_names, "_listed", names)
     reader.scan()
     reader.scan()
     assert "".join(reader.texts()) == log.written
+
+
+@pytest.mark.parametrize("when", range(12))
+@pytest.mark.parametrize("is_begun", [True, False])
+@pytest.mark.parametrize("dated", [True, False])
+def test_a_rotation_at_any_moment_of_a_look_passes_no_file_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dated: bool, is_begun: bool, when: int
+) -> None:
+    """Right behind each list of names that the reader makes, a file takes the place of the one it is about to open."""
+    log, dates = Log(tmp_path), iter(range(20260101, 20260199))
+    reader = Reader(tmp_path, FileSource(path="log", rotated="log-*" if dated else "log.*", rotate_wait=0))
+
+    def rotate() -> None:
+        if dated:
+            log.path.rename(tmp_path / f"log-{next(dates)}")
+        else:
+            log.rename()
+
+    log.write("one")
+    if is_begun:
+        reader.scan()
+    rotate()
+    log.write("two")
+    listed, looks = rotated_names._listed, iter(range(1000))
+
+    def names(folder: Path) -> Iterator[str]:
+        found = list(listed(folder))
+        if next(looks) == when:
+            rotate()
+            log.write("three")
+        return iter(found)
+
+    monkeypatch.setattr(rotated_names, "_listed", names)
+    for _ in range(3):
+        reader.scan()
+    if next(looks) <= when:
+        pytest.skip("it makes fewer lists")
+    assert "".join(reader.texts()) == log.written
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_restart_reads_no_rotated_file_again(log: Log, tmp_path: Path, is_late: bool) -> None:
+    reader = Reader(tmp_path, FileSource(path="log", rotated="log.*", rotate_wait=0, on_lost="restart"))
+    log.write("one")
+    os.utime(log.path, ns=(1, 1))
+    reader.scan()
+    log.rename()
+    log.write("two")
+    reader.scan()
+    if is_late:  # written to by somebody who did not let go of it: lost, as what else was not read
+        with (tmp_path / "log.1").open("a") as file:
+            file.write("late\n")
+    (tmp_path / "new").write_text("other\n")
+    (tmp_path / "new").rename(log.path)  # as an editor saves it
+    reader.scan()
+    assert [reader.text(piece) for piece in reader.slices[2:]] == ["other\n"]
+
+
+def test_a_restart_reads_what_was_rotated_since(log: Log, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, FileSource(path="log", rotated="log.*", rotate_wait=0, on_lost="restart"))
+    log.write("one")
+    os.utime(log.path, ns=(1, 1))
+    reader.scan()
+    log.path.unlink()
+    for name in ("two", "three"):
+        log.write(name)
+        log.rename()
+    reader.scan()
+    assert [reader.text(piece) for piece in reader.slices[1:]] == ["two\n", "three\n"]
 
 
 @pytest.mark.parametrize("seed", range(30))

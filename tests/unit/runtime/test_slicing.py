@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from jobs.graph.annotations import Consistent
 from jobs.graph.operator import UserFunction
 from jobs.operators.beacon import Beacon
 from jobs.operators.sources import Cut, Position, Reach, Replayable, Slice, SlicedSource
-from jobs.protocol.triggers import DROPPED, NewTrigger, slices_of
+from jobs.protocol.triggers import DROPPED, SLICES, NewTrigger, slices_of
 from jobs.runtime.slicing import (
     LIMIT,
     SMALLEST_BYTES,
@@ -103,6 +104,22 @@ def test_a_start_that_was_taken_out_of_the_code_keeps_its_position() -> None:
     second = cut_period([source("a", Counter(6))], first.identity, REACH, limit=None)
     assert second is not None
     assert positions(second.identity) == {"a": {"n": 6}, "b": {"n": 7}}
+
+
+def test_a_start_that_left_before_it_gave_anything_comes_back_as_a_new_one() -> None:
+    both = [source("a", Counter(5)), source("b", Counter(0))]
+    first = cut_period(both, None, REACH, limit=None)
+    assert first is not None
+    second = cut_period([source("a", Counter(6))], first.identity, REACH, limit=None)
+    assert second is not None
+    assert positions(second.identity) == {"a": {"n": 6}, "b": None}
+    stored = json.loads(json.dumps(second.identity))
+    stored[SLICES]["b"] = {"from": None, "to": {}, "bytes": 0}  # as earlier versions carried it on
+    for newest in (second.identity, stored):
+        assert slice_of(newest, "b") is None
+        third = cut_period([source("a", Counter(6)), source("b", Counter(3))], newest, REACH, limit=None)
+        assert third is not None
+        assert taken(third, "b") == (None, {"n": 3})
 
 
 def test_a_backlog_is_cut_to_the_limit_shared_by_the_starts() -> None:
