@@ -119,6 +119,7 @@ class GroupWork:
             lookups=self.lookups,
             feeds=self._feeding.taken if self._feeding else {},
             sent=sent,
+            states=self.states,
             process_seconds=drained - started,
             drain_seconds=ended - drained,
             upserts=tuple(table.name for table in self.blueprint.upserts()),

@@ -101,7 +101,9 @@ class Pipeline:
             DrainTimeout, Interrupted, DrainmarkError: a blocking state could not be written in time, or at all.
         """
         begun = time.monotonic()
-        frozen: StagedGroup = self._bounded(staged.group, self._left_of(staged), lambda: self._frozen(staged)).result()
+        life = self.states.ports.life
+        freezing = self._bounded(staged.group, self._left_of(staged), lambda: self._frozen(staged, life))
+        frozen: StagedGroup = freezing.result()
         self.states.keep_copies(frozen)
         if not self.is_blocking:
             self.owner.moved(Event.DRAINED_BLOCKING)
@@ -168,15 +170,16 @@ class Pipeline:
             cancel=lambda: self.outside.engine.cancel(tag),
         )
 
-    def _frozen(self, staged: StagedGroup) -> StagedGroup:
-        if not self.states.ports.stop(self._left_of(staged)):
+    def _frozen(self, staged: StagedGroup, life: int) -> StagedGroup:
+        """Freeze; who is given up meanwhile, and is still at it after a reset, must not touch what comes then."""
+        if not self.states.ports.stop(self._left_of(staged), life=life):
             raise self._too_late(staged.group)
         with self.outside.engine.tagged(_tag(staged.group)):
             frozen = self.states.freeze(staged)
             if self.is_blocking:
                 return frozen  # autonomous ports wait for the end of its checkpoint, as the flow does
             written = self.states.write(frozen, self.states.blocking())
-        self.states.ports.resume()
+        self.states.ports.resume(life=life)
         return written
 
     def _left_of(self, staged: StagedGroup) -> float:
