@@ -20,6 +20,7 @@ from harness import multiset, rows
 import drainmark as dm
 from drainmark import F
 from jobs.errors import DrainTimeout, Fenced, Halted, Interrupted, OperatorFailed
+from jobs.failpoints import FailPoint, InjectedFailure, arm
 from jobs.operators.aggregate import Aggregate
 from jobs.protocol.transitions import State
 from jobs.runtime import bounded
@@ -29,6 +30,7 @@ from jobs.runtime.states import RegionStates
 from jobs.state.keyed import KeyedState
 from orchestration.assembly import Opened, Workplace, open_application, region_run
 from orchestration.discovery import scan_region
+from orchestration.operations import resume
 from orchestration.status import statuses
 
 pytestmark = pytest.mark.spark
@@ -524,6 +526,30 @@ def test_a_request_to_halt_waits_for_what_is_pending(workplace: Workplace, inbox
     assert history.halt is not None
     assert 1 <= len(history.states) <= 2
     assert tables(workplace, "counts") == golden("counts", len(history.states))
+
+
+@pytest.mark.seed("E18", "V167")
+@pytest.mark.parametrize("point", [FailPoint.NOTE_BEFORE, FailPoint.NOTE_AFTER], ids=str)
+def test_a_request_to_halt_outlives_a_failure_of_the_halt(
+    workplace: Workplace, write: Write, inbox: Path, journal: Journal, point: FailPoint
+) -> None:
+    application = opened(inbox, journal, {"counts": True})
+    assert finished(workplace, application).error is None
+    workplace.registry.request_halt(REGION, "enough")
+    arm(f"{point.value}:raise")
+    try:
+        failed = finished(workplace, application)
+    finally:
+        arm("")
+    assert isinstance(failed.error, InjectedFailure)
+    assert isinstance(finished(workplace, application).error, Halted)
+    history = workplace.history(REGION)
+    assert history.halt is not None
+    assert history.halt.detail["reason"] == "enough"
+    resume(workplace, REGION, "mended")
+    write("9.txt", "a\n")
+    assert finished(workplace, application).error is None
+    assert len(workplace.history(REGION).states) == len(TEXTS) + 1
 
 
 def test_a_consumer_that_leaves_drops_what_is_staged(workplace: Workplace, inbox: Path, journal: Journal) -> None:
