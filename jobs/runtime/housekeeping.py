@@ -35,6 +35,7 @@ class Housekeeping:
     report: Report
     _groups: int = 0
     _earlier: int | None = None
+    _noted: int | None = None
     _collects_at: float = 0.0
     _disposal: Disposal = field(init=False)
 
@@ -64,9 +65,9 @@ class Housekeeping:
 
     def remember(self) -> None:
         """Note for the next run how many groups there were; without that, its maintenance comes later."""
-        if self._groups:
-            with suppress(StoreUnavailable, StoreRefused):
-                self.owner.outside.registry.save_cursor(self.region.name, NOTE, str(self._since()))
+        with suppress(StoreUnavailable, StoreRefused):
+            if (self._groups or self._earlier is not None) and self._since() != self._noted:
+                self._note(self._since())
 
     def dispose(self) -> None:
         """Move or delete input files that are done with."""
@@ -82,7 +83,8 @@ class Housekeeping:
     def _since(self) -> int:
         """Return the number of groups since the last maintenance, in this run and before it."""
         if self._earlier is None:
-            self._earlier = int(self.owner.outside.registry.load_cursor(self.region.name, NOTE) or 0)
+            found = self.owner.outside.registry.load_cursor(self.region.name, NOTE)
+            self._earlier = self._noted = int(found or 0)
         return self._earlier + self._groups
 
     def _maintain(self) -> None:
@@ -93,9 +95,13 @@ class Housekeeping:
             self.report("collect", collect(outside, history, horizon=self._horizon))
         self.dispose()
         self.states.retire(self.owner.history, self._horizon)
-        self.owner.outside.registry.save_cursor(self.region.name, NOTE, "0")
+        self._note(0)
         self._earlier = self._groups = 0
         self.report("maintain", {"rewritten": rewritten})
+
+    def _note(self, groups: int) -> None:
+        self.owner.outside.registry.save_cursor(self.region.name, NOTE, str(groups))
+        self._noted = groups
 
     @property
     def _horizon(self) -> int:
