@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.errors import DrainTimeout
@@ -22,9 +22,11 @@ from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.bounded import Bounded, Grace
 from jobs.runtime.establishing import Establishing
 from jobs.runtime.group import GroupWork
+from jobs.runtime.outlets import Outlets
 from jobs.runtime.owner import RegionOwner
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group
+from jobs.runtime.sending import PATIENCE_SECONDS
 from jobs.runtime.staged import StagedGroup
 from jobs.runtime.states import RegionStates
 
@@ -47,6 +49,7 @@ class Pipeline:
     under_way: Establishing | None = None
     _staging: Bounded | None = None
     _ended: StagedGroup | None = None
+    _outlets: Outlets = field(default_factory=Outlets)
 
     @property
     def is_blocking(self) -> bool:
@@ -77,6 +80,7 @@ class Pipeline:
             small=group.bytes_to_read <= self.small_bytes,
             tag=_tag(group),
             ports=self.states.ports,
+            outlets=self._outlets,
         )
         self._staging = self._bounded(group, self._drain_timeout, work.stage)
 
@@ -154,6 +158,12 @@ class Pipeline:
         if done is not None:
             with suppress(Exception):
                 done.wait()
+
+    def close(self) -> None:
+        """End a run: see `leave`; and let go of the states, and of what is still to be written outside."""
+        self.leave()
+        self.states.close()
+        self._outlets.close(PATIENCE_SECONDS)
 
     def _drop(self) -> None:
         staging, self._staging = self._staging, None
