@@ -23,7 +23,8 @@ def joined() -> None:
 
     totals = dm.aggregate(orders, name="totals", keys=["k"], values={"n": dm.sum("n")})
     lows = dm.aggregate(orders, name="lows", keys=["k"], values={"n": dm.sum("n")})
-    for name, stream in (("mixed", dm.union(orders, totals, name="some")), ("bare", dm.union(totals, lows, name="all"))):
+    streams = {"mixed": dm.union(orders, totals, name="some"), "bare": dm.union(totals, lows, name="all_changes")}
+    for name, stream in streams.items():
         values = {"opening": dm.first("n"), "closing": dm.last("n"), "rows": dm.count()}
         ends = dm.aggregate(stream, name=name, keys=["k"], values=values)
         dm.sink(ends, dm.DeltaUpsert(f"{name}_ends", keys=["k"]))
