@@ -76,9 +76,10 @@ class GroupWork:
     _refused: list[Future[Refusals]] = field(default_factory=list)
     _frames: GroupFrames | None = None
     _life: int = field(init=False)
+    _attempt: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._life = self.ports.resets
+        self._life, self._attempt = self.ports.resets, self.outlets.begin()
 
     def stage(self) -> StagedGroup:
         """Read, compute and stage the group.
@@ -200,8 +201,13 @@ class GroupWork:
         followers = self.blueprint.region.followers
         if not followers:
             return
-        table, engine = self.outside.store.autonomous, self.outside.engine
-        self._sending = Sending(engine=engine, table=table, tag=self.tag, outlets=self.outlets)
+        self._sending = Sending(
+            engine=self.outside.engine,
+            table=self.outside.store.autonomous,
+            tag=self.tag,
+            outlets=self.outlets,
+            attempt=self._attempt,
+        )
         for operator in followers:
             self._await_inputs(operator, frames)
             self._sending.run(operator, frames)

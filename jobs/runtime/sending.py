@@ -44,20 +44,18 @@ class Sending:
         table: gives a table outside of regions by its name below DRAINMARK_HOME.
         tag: marks the Spark jobs.
         outlets: of the run.
+        attempt: as they gave it when the attempt began.
     """
 
     engine: Engine
     table: Callable[[str], OutsideTable]
     tag: str
     outlets: Outlets
-    _attempt: int = field(init=False)
+    attempt: int
     _computing: set[str] = field(default_factory=set)
     _writing: dict[str, Future[Sent]] = field(default_factory=dict)
     _sent: dict[str, Sent] = field(default_factory=dict)
     _broken: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._attempt = self.outlets.begin()
 
     def run(self, operator: Operator, frames: GroupFrames) -> None:
         """Apply one operator, in topological order; a sink begins to write."""
@@ -106,7 +104,7 @@ class Sending:
         except BaseException as error:  # whatever it is, the region goes on
             done.set_result(Sent(error=sentence_of(error)))
         else:
-            self.outlets.hand_over(self._attempt, name, lambda: write(sink, schema, rows, self.table(name)), done)
+            self.outlets.hand_over(self.attempt, name, lambda: write(sink, schema, rows, self.table(name)), done)
         finally:
             self._computing.discard(sink.name)
 
