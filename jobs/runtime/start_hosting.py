@@ -168,6 +168,7 @@ class StartHost:
             self._newest = number
         else:  # by an owner that was stopped and has woken: its cut counts, and what it has not seen is made again
             self._reset(self.context.reset_timeout)
+            self._begin()
 
     def _drain(self) -> None:
         with self._locked(), self._blaming("drain"):

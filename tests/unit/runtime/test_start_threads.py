@@ -15,7 +15,8 @@ import pytest
 from jobs.runtime.push_buffers import PUSHED_AT, PushBuffer
 from jobs.runtime.region_context import RegionContext
 from jobs.runtime.start_hosting import StartHost
-from jobs.state.checkpoints import Checkpoint
+from jobs.state.checkpoints import Checkpoint, CheckpointWriter
+from jobs.state.single_checkpoints import packed
 from jobs.state.start_handlers import StartHandler
 
 SOON = 20.0
@@ -97,6 +98,24 @@ def test_a_reset_while_run_is_returning_has_it_called_again(hosted: Hosted) -> N
     host.reset()
     wait_for(lambda: handler.calls == 3 and host._own is None)
     assert len(cut_rows(host)) == 3, "it goes on from its newest cut"
+
+
+@pytest.mark.seed("V105", "H26")
+def test_a_cut_that_another_owner_made_first_counts_and_run_is_called_again(hosted: Hosted) -> None:
+    """An owner that was stopped, and has woken: what it has not seen of this one's is made again."""
+    host = hosted(Three, pa.schema([("n", pa.int64())]))
+    handler = host.handler
+    assert isinstance(handler, Three)
+    host.reset()
+    assert handler.submitted.wait(SOON)
+    writer = CheckpointWriter(sequence_id=1)
+    writer.write(1)
+    writer.finish()
+    assert host.buffer.seal_with(1, [{"n": 0}], packed(writer))
+    handler.go.set()
+    wait_for(lambda: len(cut_rows(host)) == 3)
+    assert cut_rows(host) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert (handler.calls, host.failure) == (2, None)
 
 
 class Mapped(StartHandler):
