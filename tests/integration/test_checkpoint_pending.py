@@ -19,7 +19,7 @@ from harness import multiset, rows
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import DrainTimeout, Fenced, Halted, Interrupted, OperatorFailed
+from jobs.errors import DrainTimeout, Fenced, Halted, Interrupted, OperatorFailed, StoreUnavailable
 from jobs.failpoints import FailPoint, InjectedFailure, arm
 from jobs.operators.aggregate import Aggregate
 from jobs.protocol.transitions import State
@@ -529,20 +529,26 @@ def test_a_request_to_halt_waits_for_what_is_pending(workplace: Workplace, inbox
 
 
 @pytest.mark.seed("E18", "V167")
-@pytest.mark.parametrize("point", [FailPoint.NOTE_BEFORE, FailPoint.NOTE_AFTER], ids=str)
-def test_a_request_to_halt_outlives_a_failure_of_the_halt(
-    workplace: Workplace, write: Write, inbox: Path, journal: Journal, point: FailPoint
+def test_a_request_to_halt_outlives_what_fails_beside_it(
+    workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is taken back when the halt is committed, by the run or else by `resume`."""
+    def fails(*_: Any) -> None:
+        raise StoreUnavailable("no answer", remedy="wait")
+
     application = opened(inbox, journal, {"counts": True})
     assert finished(workplace, application).error is None
     workplace.registry.request_halt(REGION, "enough")
-    arm(f"{point.value}:raise")
+    arm(f"{FailPoint.NOTE_BEFORE.value}:raise")
     try:
         failed = finished(workplace, application)
     finally:
         arm("")
     assert isinstance(failed.error, InjectedFailure)
-    assert isinstance(finished(workplace, application).error, Halted)
+    assert workplace.history(REGION).halt is None
+    with monkeypatch.context() as patch:
+        patch.setattr(type(workplace.registry), "clear_halt_request", fails)
+        assert isinstance(finished(workplace, application).error, Halted)
     history = workplace.history(REGION)
     assert history.halt is not None
     assert history.halt.detail["reason"] == "enough"
