@@ -65,6 +65,7 @@ class StorePoint(StrEnum):
     CHUNKS_WRITTEN = "chunks.written"
     CHUNKS_AFTER = "chunks.after"
     RETIRE_BEFORE = "retire.before"
+    PAIR_BEFORE = "pair.before_write"  # each of those that are written side by side
 
 
 class FilePoint(StrEnum):

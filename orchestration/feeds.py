@@ -42,7 +42,7 @@ class Feeds:
     def take(
         self, reader: str, source: DirectorySource, sequence_id: int = 0, *, limit: int = 0
     ) -> Sequence[Trigger]:
-        """Scan a source's folder, and move the reader's cursor over the oldest files; return these.
+        """Scan a source's folder, and move the reader's cursor over the oldest files; return these, for nobody else.
 
         A file that changed after it was taken is another file only where `on_change` is `"reprocess"`: taken anew, its
         old rows would come twice.
@@ -58,9 +58,12 @@ class Feeds:
         """
         registry, settings = self.workplace.registry, self.workplace.settings
         name = self._scanned(reader, source)
-        found = registry.pending(name, limit or settings.max_group_triggers, settings.max_group_bytes)
-        if found:
-            registry.mark_committed(name, NO_EPOCH, [(trigger.id, sequence_id) for trigger in found])
+        if not registry.pending(name, 1):
+            return []  # looking takes no lock
+        count = limit or settings.max_group_triggers
+        found: list[Trigger] = registry.take_pending(
+            name, NO_EPOCH, count, settings.max_group_bytes, sequence_id=sequence_id
+        )
         return found
 
     def pending(self, reader: str, source: DirectorySource) -> int:
@@ -100,5 +103,5 @@ class Feeds:
 
     def _pass_over(self, name: str) -> None:
         registry = self.workplace.registry
-        while found := registry.pending(name, 5000):
-            registry.mark_committed(name, NO_EPOCH, [(trigger.id, 0) for trigger in found])
+        while registry.take_pending(name, NO_EPOCH, 5000, sequence_id=0):
+            pass

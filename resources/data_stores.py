@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
+from jobs.failpoints import StorePoint, reach
 from jobs.state.data_stores import VALUE_LIMIT, DataStore, DataStoreEntry
 from resources.locations import S3, folder_of
 from resources.object_store import PARALLEL, ObjectStore
@@ -93,6 +94,7 @@ class _Directory(DataStoreEntry):
         folder = self._folder()
         with _disk(f"write to {folder}"):
             for key, value in pairs.items():
+                reach(StorePoint.PAIR_BEFORE)
                 part = folder / f"{uuid.uuid4().hex}{_PART}"
                 _write_file(part, value)
                 part.replace(folder / _key_name(key))
@@ -188,9 +190,13 @@ class _Prefix(DataStoreEntry):
     def _write(self, pairs: Mapping[bytes, bytes]) -> None:
         self._require()
         with ThreadPoolExecutor(PARALLEL, thread_name_prefix="s3") as pool:
-            puts = [pool.submit(self._of.store.put, self._of.bucket, self._key(key), pairs[key]) for key in pairs]
+            puts = [pool.submit(self._put, key, value) for key, value in pairs.items()]
             for put in puts:
                 put.result()
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        reach(StorePoint.PAIR_BEFORE)
+        self._of.store.put(self._of.bucket, self._key(key), value)
 
     def get(self, key: bytes) -> bytes:
         try:

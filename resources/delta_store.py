@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import CommitOutcomeUnknown, ObjectMissing
+from jobs.failpoints import StorePoint, reach
 from jobs.state.data_stores import VALUE_LIMIT, DataStore, DataStoreEntry
 from resources import delta_commits
 from resources.delta_commits import Faults
@@ -146,6 +147,7 @@ class _Rows(DataStoreEntry):
 
     def _write(self, pairs: Mapping[bytes, bytes]) -> None:
         self._pairs()
+        reach(StorePoint.PAIR_BEFORE)
         self._of.write(self.name, pairs.items())
 
     def get(self, key: bytes) -> bytes:

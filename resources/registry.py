@@ -163,12 +163,25 @@ class Registry:
         with self.reading() as connection:
             rows = connection.execute(models.PENDING, {"region": region, "limit": limit, "after": after})
             triggers = [models.trigger_of(row) for row in rows]
-        total = 0
-        for place, trigger in enumerate(triggers):
-            total += trigger.size_bytes
-            if max_bytes is not None and total > max_bytes and place:
-                return triggers[:place]
-        return triggers
+        return _bounded(triggers, max_bytes)
+
+    def take_pending(
+        self, region: str, epoch: int, limit: int, max_bytes: int | None = None, *, sequence_id: int
+    ) -> list[Trigger]:
+        """Note the next inputs as committed for an id and return them: of several who ask, each gets others.
+
+        Where the answer is lost, they are taken all the same.
+        """
+        with self.writing() as connection:
+            self._guard(connection, region, epoch)
+            rows = connection.execute(models.PENDING, {"region": region, "limit": limit, "after": 0})
+            found = _bounded([models.trigger_of(row) for row in rows], max_bytes)
+            taken: set[int] = set()
+            for first in range(0, len(found), _ROWS_AT_ONCE):
+                values = {"region": region, "sequence_id": sequence_id}
+                ids = [trigger.id for trigger in found[first : first + _ROWS_AT_ONCE]]
+                taken.update(connection.execute(models.TAKE_PENDING, {**values, "ids": ids}).scalars())
+        return [trigger for trigger in found if trigger.id in taken]
 
     def pending_count(self, region: str) -> int:
         """Return how many inputs wait."""
@@ -331,6 +344,16 @@ class Registry:
             # Asked again under the lock: another process may have migrated, even to a newer revision.
             if _checked_revision(connection) != REVISIONS[-1]:
                 _migrate(connection)
+
+
+def _bounded(triggers: list[Trigger], max_bytes: int | None) -> list[Trigger]:
+    """Return as many as have so many bytes together, one in any case."""
+    total = 0
+    for place, trigger in enumerate(triggers):
+        total += trigger.size_bytes
+        if max_bytes is not None and total > max_bytes and place:
+            return triggers[:place]
+    return triggers
 
 
 def _checked_revision(connection: Connection) -> str | None:

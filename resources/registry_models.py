@@ -129,6 +129,10 @@ PENDING = text(
     " ORDER BY order_index LIMIT :limit"
 )
 PENDING_COUNT = text("SELECT count(*) FROM drainmark_trigger WHERE region = :region AND status = 'pending'")
+TAKE_PENDING = text(
+    "UPDATE drainmark_trigger SET status = 'committed', sequence_id = :sequence_id"
+    " WHERE region = :region AND status = 'pending' AND id IN :ids RETURNING id"
+).bindparams(bindparam("ids", expanding=True))
 COMMITTED = text(
     "UPDATE drainmark_trigger SET status = 'committed', sequence_id = :sequence_id, reason = NULL"
     " WHERE region = :region AND id = :id"

@@ -16,6 +16,7 @@ from jobs.graph.declarations import Stream, StreamLike, caller, declare, locatio
 from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction
 from jobs.lazy import F
 from jobs.state.keyed_rows import key_codes
+from jobs.state.tagged_rows import place_ranks, untagged
 from jobs.state.typed import check_state, reader_of, struct_of, to_row
 
 if TYPE_CHECKING:
@@ -248,12 +249,8 @@ def _by_key(
 
     codes, old_codes = key_codes([rows, before], keys)
     ids = rows[SEQUENCE_ID].to_numpy()
-    ranks = [ids, codes]
-    if POSITION in rows.column_names:
-        position = rows[POSITION].combine_chunks()
-        ranks = [position.field("row").to_numpy(), position.field("block").to_numpy(), *ranks]
-    order = np.lexsort(ranks)
-    ordered = rows.drop_columns([name for name in (SEQUENCE_ID, POSITION) if name in rows.column_names]).take(order)
+    order = np.lexsort([*place_ranks(rows), ids, codes])
+    ordered = untagged(rows).take(order)
     ids, codes = ids[order], codes[order]
     known = np.isin(old_codes, codes)
     states = dict(zip(old_codes[known].tolist(), before.filter(known).to_pylist(), strict=True))

@@ -20,6 +20,7 @@ from jobs.graph.declarations import Stream, StreamLike, caller, declare, locatio
 from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result
 from jobs.state.callbacks import StateHandler, callbacks_missing
 from jobs.state.checkpoints import Checkpoint
+from jobs.state.chunk_rows import CHUNK, ENTRY, VALUE
 from jobs.state.freezing import Copied, CowDict, SerialisedCopy
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "Copied", "CowDict", "SerialisedCopy", "StateHandler", "operator"]
 
-ENTRY, CHUNK = "entry", "chunk"
-_CHANGES = f"{ENTRY} string, {CHUNK} bigint, value binary, {SEQUENCE_ID} bigint"
+_CHANGES = f"{ENTRY} string, {CHUNK} bigint, {VALUE} binary, {SEQUENCE_ID} bigint"
 _TAGS = f"{POSITION} struct<block: bigint, row: bigint>, {SEQUENCE_ID} bigint"
 
 

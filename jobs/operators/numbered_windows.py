@@ -14,7 +14,8 @@ from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Result
 from jobs.lazy import F
 from jobs.operators.windowed import KeyedValues, types_of
 from jobs.operators.windows import WINDOW_NUMBER, Delta, Emit, Marked, Rows
-from jobs.state.aggregations import argument_columns, partial_columns, running_columns
+from jobs.state.aggregations import argument_columns, partial_columns, place, running_columns
+from jobs.state.tagged_rows import place_ranks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +110,7 @@ class NumberedWindows(KeyedValues):
         return found.groupBy(*by).applyInArrow(lambda rows: walk(rows), found.schema)  # noqa: PLW0108
 
     def _partials(self, rows: DataFrame) -> DataFrame:
-        began = F.min_by(BEGAN, F.when(F.col(BEGAN).isNotNull(), F.col(POSITION)))
+        began = F.min_by(BEGAN, F.when(F.col(BEGAN).isNotNull(), place()))
         return rows.groupBy(*self.key_columns(), WINDOW_NUMBER, SEQUENCE_ID).agg(
             *partial_columns(self.values),
             F.count(F.lit(1)).alias(ROWS), began.alias(BEGAN), F.max(ENDED).alias(ENDED),
@@ -152,17 +153,10 @@ class _Walk:
     width: Any
 
     def __call__(self, rows: pa.Table) -> pa.Table:
+        import numpy as np
         import pyarrow as pa
 
-        position = rows.column(POSITION).combine_chunks()
-        places = zip(
-            rows.column(SEQUENCE_ID).to_pylist(),
-            position.field("block").to_pylist(),
-            position.field("row").to_pylist(),
-            range(rows.num_rows),
-            strict=True,
-        )
-        order = [place[-1] for place in sorted(places)]
+        order = np.lexsort([*place_ranks(rows), rows[SEQUENCE_ID].to_numpy()]).tolist()
         measures = rows.column(BEGAN).to_pylist()
         number = rows.column(WINDOW_NUMBER)[0].as_py()
         began = rows.column(f"{_BEFORE}{BEGAN}")[0].as_py()

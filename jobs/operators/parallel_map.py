@@ -75,8 +75,8 @@ class ParallelMap(Operator):
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from jobs.runtime.hosting import in_order
         from jobs.runtime.permits import PermitGate
+        from jobs.state.tagged_rows import in_order
 
         gate, name = PermitGate(), self.function.streams[0]
         arguments = dict.fromkeys(self.function.params, params)

@@ -149,7 +149,7 @@ class GroupFrames:
 
     def hosted(self, operator: Operator, frame: DataFrame) -> tuple[pa.Table, pa.Table]:
         """Give a group's rows to the handler of an operator in this process; see `HandlerHost.step`. Starts a job."""
-        from jobs.runtime.hosting import rows_by_id, untagged
+        from jobs.state.tagged_rows import rows_by_id, untagged
 
         rows = self.collect(operator, frame)
         ids = range(self.first_id, self.last_id + 1)

@@ -29,6 +29,7 @@ from jobs.runtime.feeding import Feeding, feeding_sources
 from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of
 from jobs.runtime.hosting import HandlerHost
 from jobs.runtime.materialising import Materialiser
+from jobs.runtime.outlets import Outlets
 from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import put_aside, quarantine_table
@@ -55,6 +56,7 @@ class GroupWork:
         hosts: by operator, the handlers that run in this process.
         tag: marks the attempt's Spark jobs, so that a time-out can cancel them.
         ports: the permits of autonomous ports; see `RegionStates`.
+        outlets: of the run, to tables outside of the region.
     """
 
     blueprint: Blueprint
@@ -65,6 +67,7 @@ class GroupWork:
     small: bool
     tag: str
     ports: PermitGate = field(default_factory=PermitGate)
+    outlets: Outlets = field(default_factory=Outlets)
     lookups: dict[str, int] = field(default_factory=dict)
     _taking: Taking = field(init=False)
     _feeding: Feeding | None = None
@@ -73,9 +76,10 @@ class GroupWork:
     _refused: list[Future[Refusals]] = field(default_factory=list)
     _frames: GroupFrames | None = None
     _life: int = field(init=False)
+    _attempt: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._life = self.ports.resets
+        self._life, self._attempt = self.ports.resets, self.outlets.begin()
 
     def stage(self) -> StagedGroup:
         """Read, compute and stage the group.
@@ -119,6 +123,7 @@ class GroupWork:
             lookups=self.lookups,
             feeds=self._feeding.taken if self._feeding else {},
             sent=sent,
+            states=self.states,
             process_seconds=drained - started,
             drain_seconds=ended - drained,
             upserts=tuple(table.name for table in self.blueprint.upserts()),
@@ -196,7 +201,13 @@ class GroupWork:
         followers = self.blueprint.region.followers
         if not followers:
             return
-        self._sending = Sending(engine=self.outside.engine, table=self.outside.store.autonomous, tag=self.tag)
+        self._sending = Sending(
+            engine=self.outside.engine,
+            table=self.outside.store.autonomous,
+            tag=self.tag,
+            outlets=self.outlets,
+            attempt=self._attempt,
+        )
         for operator in followers:
             self._await_inputs(operator, frames)
             self._sending.run(operator, frames)

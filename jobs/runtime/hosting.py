@@ -22,6 +22,8 @@ from jobs.runtime.forgetting import entry_of
 from jobs.runtime.region_context import NO_ID, RegionContext
 from jobs.state.callbacks import StateHandler, note_initial_state
 from jobs.state.checkpoints import HEADER, CheckpointReader, CheckpointWriter, Header
+from jobs.state.chunk_rows import chunk_rows
+from jobs.state.locks import OperatorLock
 from jobs.state.stored_checkpoints import StoredCheckpoints
 
 if TYPE_CHECKING:
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
     from jobs.operators.handled import Handled
     from jobs.runtime.blueprint import Blueprint
     from jobs.state.data_stores import DataStore
-
-ENTRY, CHUNK, VALUE = "entry", "chunk", "value"
-"""Columns of a handler's state beside `_sequence_id`: its entry, the chunk's index, the chunk (V156, V160)."""
 
 _REMEDY = "look for what holds a permit or the operator's lock, or raise the time-out in @consistent"
 
@@ -67,7 +66,8 @@ class HandlerHost:
     _life: int = 0
     _is_fresh: bool = True
     _header: Header | None = None
-    _group: Checkpoints = field(default_factory=Checkpoints)
+    _drained: dict[int, Checkpoints] = field(default_factory=dict)
+    _storing: threading.Lock = field(default_factory=threading.Lock)
     _under_way: Future[CheckpointWriter] | None = None
     _wanted: ResetWanted | None = None
 
@@ -102,8 +102,8 @@ class HandlerHost:
             outputs.append(self._establish(life, number, group))
         if group.pending is not None and group.pending.done():
             self._settle(life, group)
-        self._group = group
-        return self._joined(outputs), self.changes_of(group.finished)
+        self._drained[life] = group
+        return self._joined(outputs), self._rows_of(group.finished)
 
     def _process(self, life: int, number: int, rows: pa.Table) -> None:
         with self.context.gate.permit(), self._locked(life):
@@ -156,40 +156,48 @@ class HandlerHost:
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
-    def take(self) -> Callable[[], pa.Table]:
-        """Return what is to be done before the group that was just drained is committed (see `Late`)."""
-        group, self._group = self._group, Checkpoints()
+    @property
+    def life(self) -> int:
+        """Return what tells apart what was begun before a reset from what comes after it."""
+        return self._life
+
+    def take(self, life: int) -> Callable[[], pa.Table]:
+        """Return what is to be done before the group that was just drained is committed (see `Late`).
+
+        Args:
+            life: in which the group was processed.
+
+        Raises:
+            Interrupted: here, or from what is returned: the handler was reset since, and the group was given up.
+        """
+        self._require(life)
+        group = self._drained.pop(life, Checkpoints())
 
         def finish() -> pa.Table:
             late = [group.pending.result()] if group.pending is not None else []
-            if self.stored is not None:
-                self.stored.save([*group.finished, *late])
-            return self.changes_of(late)
+            with self._storing:  # a reset withdraws what is stored, and what is given up must not come after it
+                self._require(life)
+                if self.stored is not None:
+                    self.stored.save([*group.finished, *late])
+            return self._rows_of(late)
 
         return finish
 
+    def _require(self, life: int) -> None:
+        if life != self._life:
+            raise Interrupted("the group was abandoned", operator=self.context.operator)
+
     def checkpointed(self) -> dict[int, bytes]:
         """Return the chunks of the newest checkpoint of the group that was just drained, for `reset`."""
-        writers = self._group.finished + ([self._group.pending.result()] if self._group.pending is not None else [])
+        group = self._drained.get(self._life, Checkpoints())
+        writers = group.finished + ([group.pending.result()] if group.pending is not None else [])
         found: dict[int, bytes] = {}
         for writer in writers:
             found.update({HEADER: writer.finish().to_bytes(), **writer.changed})
         return found
 
-    def changes_of(self, writers: Sequence[CheckpointWriter]) -> pa.Table:
-        """Return the rows of the state's table that checkpoints make: headers, and chunks that changed."""
-        import pyarrow as pa
-
-        rows: list[tuple[int, bytes, int]] = []
-        for writer in writers:
-            rows.append((HEADER, writer.finish().to_bytes(), writer.sequence_id))
-            if self.stored is None:
-                rows += [(index, chunk, writer.sequence_id) for index, chunk in sorted(writer.changed.items())]
-        chunks, values, ids = zip(*rows, strict=True) if rows else ((), (), ())
-        return pa.table({
-            ENTRY: pa.array([self.entry] * len(rows), pa.string()), CHUNK: pa.array(chunks, pa.int64()),
-            VALUE: pa.array(values, pa.binary()), SEQUENCE_ID: pa.array(ids, pa.int64()),
-        })  # fmt: skip
+    def _rows_of(self, writers: Sequence[CheckpointWriter]) -> pa.Table:
+        return chunk_rows(self.entry, writers, are_headers_all=self.stored is not None)
 
     def reset(self, chunks: Mapping[int, bytes]) -> None:
         """Bring the handler back to a state (N5, N11).
@@ -206,19 +214,28 @@ class HandlerHost:
         if not self.context.gate.stop(seconds):
             raise self._late(ResetTimeout, "a permit was not given back", seconds)
         self._give_up(until)
-        if not self.handler.lock.acquire(timeout=max(0.0, until - time.monotonic())):
-            raise self._late(ResetTimeout, "the lock was not given back", seconds)
-        try:
+        with (
+            self._mine(self.handler.lock, until, "the lock was not given back"),
+            self._mine(self._storing, until, "the storing of a checkpoint did not end"),
+        ):
             self._restore(chunks)
-        finally:
-            self.handler.lock.release()
         self.context.reset_attempt += 1
         self.context.sequence_id = (self._header.sequence_id if self._header else 0) + 1
         self.context.gate.resume(after_reset=True)
 
+    @contextmanager
+    def _mine(self, lock: threading.Lock | OperatorLock, until: float, late: str) -> Iterator[None]:
+        if not lock.acquire(timeout=max(0.0, until - time.monotonic())):
+            raise self._late(ResetTimeout, late, self.context.reset_timeout)
+        try:
+            yield
+        finally:
+            lock.release()
+
     def _give_up(self, until: float) -> None:
         """Await a checkpoint in the background, which reads what is to be reset; what came of it counts no more."""
-        under_way, self._under_way, self._group = self._under_way, None, Checkpoints()
+        under_way, self._under_way = self._under_way, None
+        self._drained.clear()
         if under_way is not None and wait([under_way], max(0.0, until - time.monotonic())).not_done:
             raise self._late(ResetTimeout, "a checkpoint did not end", self.context.reset_timeout)
 
@@ -238,19 +255,17 @@ class HandlerHost:
             stored.withdraw(self._header.sequence_id if self._header is not None else 0)
         self._is_fresh = self._header is None
 
-    def completed(self, sequence_id: int) -> None:
-        """Note that the whole region has a state; told to starts (N20)."""
+    def completed(self) -> None:
+        """Note that the whole region has the state of what was processed last."""
         self.context.gate.completed()
-        if self.context.is_start_of_region:
-            with self.handler.lock, self._blaming("region_checkpointed"):
-                self.handler.region_checkpointed(sequence_id)
 
     def retire(self, through: int) -> None:
         """Retire the checkpoints that no rewind reaches any more (E17, V163)."""
         with self.handler.lock, self._blaming("retire_checkpoint"):
             self.handler.retire_checkpoint(through)
         if self.stored is not None:
-            self.stored.retire(through)
+            with self._storing:
+                self.stored.retire(through)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -261,8 +276,7 @@ class HandlerHost:
         if not self.handler.lock.acquire(timeout=seconds):
             raise self._late(DrainTimeout, "the lock was not given back", seconds)
         try:
-            if life != self._life:
-                raise Interrupted("the group was abandoned", operator=self.context.operator)
+            self._require(life)
             if self._wanted is not None:
                 raise self._wanted
             yield
@@ -315,11 +329,12 @@ class HandlerHost:
         )  # fmt: skip
 
 
-def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None) -> HandlerHost:
+def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, epoch: int = 0) -> HandlerHost:
     """Return a host with a new handler of an operator.
 
     Args:
         store: for chunks; None where they are rows of the state's table.
+        epoch: of the region's owner.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -344,36 +359,8 @@ def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None) ->
         make=operator.handler_class,
         context=context,
         schema=to_arrow_schema(StructType.fromDDL(operator.output), timezone="UTC"),
-        stored=StoredCheckpoints(store.create(entry)) if store is not None else None,
+        stored=StoredCheckpoints(store.create(entry), epoch) if store is not None else None,
     )
-
-
-def rows_by_id(rows: pa.Table) -> dict[int, pa.Table]:
-    """Return the rows of each id, without their tags, in the order of their positions."""
-    import numpy as np
-
-    if rows.num_rows == 0:
-        return {}
-    ordered = in_order(rows)
-    numbers, starts = np.unique(ordered[SEQUENCE_ID].to_numpy(), return_index=True)
-    ends, rows = [*starts[1:], rows.num_rows], untagged(ordered)
-    return {int(n): rows.slice(start, end - start) for n, start, end in zip(numbers, starts, ends, strict=True)}
-
-
-def in_order(rows: pa.Table) -> pa.Table:
-    """Return rows by sequence id and position."""
-    import numpy as np
-
-    ranks = [rows[SEQUENCE_ID].to_numpy()]
-    if POSITION in rows.column_names and rows.num_rows:
-        position = rows[POSITION].combine_chunks()
-        ranks = [position.field("row").to_numpy(), position.field("block").to_numpy(), *ranks]
-    return rows.take(np.lexsort(ranks))
-
-
-def untagged(rows: pa.Table) -> pa.Table:
-    """Return rows without sequence id and position."""
-    return rows.drop_columns([name for name in (SEQUENCE_ID, POSITION) if name in rows.column_names])
 
 
 def _tables(made: Any) -> Iterator[pa.Table]:

@@ -62,7 +62,7 @@ class PermitGate:
         self._waiting = 0
         self._is_open = True
         self._is_closed_for_good = False
-        self._begun = self._resumed = self._completed = self._resets = 0
+        self._begun = self._resumed = self._completed = self._resets = self._life = 0
         self._waits_in: str | None = None
 
     # --- for the operator's threads ----------------------------------------------------------------------------------
@@ -181,14 +181,21 @@ class PermitGate:
                 self._is_open = False
         return self.stop(seconds)
 
-    def stop(self, seconds: float) -> bool:
+    def stop(self, seconds: float, *, life: int | None = None, for_reset: bool = False) -> bool:
         """Give no more permits, and wait until those that are held are given back.
+
+        Args:
+            life: as of what stops it: where a reset has begun since, the gate is left as it is.
+            for_reset: a new life begins.
 
         Returns:
             Whether they were, within so many seconds; the gate stays closed either way.
         """
         until = time.monotonic() + seconds
         with self._changed:
+            if self._is_over(life):
+                return False
+            self._life += for_reset
             self._is_open = False
             others = threading.get_ident()
             while any(thread != others for thread in self._held):
@@ -196,11 +203,19 @@ class PermitGate:
                 if left <= 0:
                     return False
                 self._changed.wait(left)
+                if self._is_over(life):
+                    return False
             return True
 
-    def resume(self, *, after_reset: bool = False) -> None:
-        """Give permits again: after a checkpoint threads go on as they were, after a reset from older state (V133)."""
+    def resume(self, *, after_reset: bool = False, life: int | None = None) -> None:
+        """Give permits again: after a checkpoint threads go on as they were, after a reset from older state (V133).
+
+        Args:
+            life: as of `stop`.
+        """
         with self._changed:
+            if self._is_over(life):
+                return
             if after_reset:
                 self._resets += 1
                 self._begun = self._resumed = self._completed = max(self._begun, self._resumed)
@@ -236,6 +251,11 @@ class PermitGate:
         return self._resumed
 
     @property
+    def life(self) -> int:
+        """Return how many resets have begun."""
+        return self._life
+
+    @property
     def resets(self) -> int:
         """Return how often the region was reset."""
         return self._resets
@@ -255,6 +275,9 @@ class PermitGate:
         return self._is_open
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _is_over(self, life: int | None) -> bool:
+        return life is not None and life != self._life
 
     def _granted(self, thread: int) -> Permit:
         was_reset = self._seen.get(thread, self._resets) != self._resets

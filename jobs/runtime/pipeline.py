@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.errors import DrainTimeout
@@ -22,9 +22,11 @@ from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.bounded import Bounded, Grace
 from jobs.runtime.establishing import Establishing
 from jobs.runtime.group import GroupWork
+from jobs.runtime.outlets import Outlets
 from jobs.runtime.owner import RegionOwner
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group
+from jobs.runtime.sending import PATIENCE_SECONDS
 from jobs.runtime.staged import StagedGroup
 from jobs.runtime.states import RegionStates
 
@@ -47,6 +49,7 @@ class Pipeline:
     under_way: Establishing | None = None
     _staging: Bounded | None = None
     _ended: StagedGroup | None = None
+    _outlets: Outlets = field(default_factory=Outlets)
 
     @property
     def is_blocking(self) -> bool:
@@ -77,6 +80,7 @@ class Pipeline:
             small=group.bytes_to_read <= self.small_bytes,
             tag=_tag(group),
             ports=self.states.ports,
+            outlets=self._outlets,
         )
         self._staging = self._bounded(group, self._drain_timeout, work.stage)
 
@@ -101,7 +105,9 @@ class Pipeline:
             DrainTimeout, Interrupted, DrainmarkError: a blocking state could not be written in time, or at all.
         """
         begun = time.monotonic()
-        frozen: StagedGroup = self._bounded(staged.group, self._left_of(staged), lambda: self._frozen(staged)).result()
+        life = self.states.ports.life
+        freezing = self._bounded(staged.group, self._left_of(staged), lambda: self._frozen(staged, life))
+        frozen: StagedGroup = freezing.result()
         self.states.keep_copies(frozen)
         if not self.is_blocking:
             self.owner.moved(Event.DRAINED_BLOCKING)
@@ -153,6 +159,12 @@ class Pipeline:
             with suppress(Exception):
                 done.wait()
 
+    def close(self) -> None:
+        """End a run: see `leave`; and let go of the states, and of what is still to be written outside."""
+        self.leave()
+        self.states.close()
+        self._outlets.close(PATIENCE_SECONDS)
+
     def _drop(self) -> None:
         staging, self._staging = self._staging, None
         if staging is not None:
@@ -168,15 +180,16 @@ class Pipeline:
             cancel=lambda: self.outside.engine.cancel(tag),
         )
 
-    def _frozen(self, staged: StagedGroup) -> StagedGroup:
-        if not self.states.ports.stop(self._left_of(staged)):
+    def _frozen(self, staged: StagedGroup, life: int) -> StagedGroup:
+        """Freeze; who is given up meanwhile, and is still at it after a reset, must not touch what comes then."""
+        if not self.states.ports.stop(self._left_of(staged), life=life):
             raise self._too_late(staged.group)
         with self.outside.engine.tagged(_tag(staged.group)):
             frozen = self.states.freeze(staged)
             if self.is_blocking:
                 return frozen  # autonomous ports wait for the end of its checkpoint, as the flow does
             written = self.states.write(frozen, self.states.blocking())
-        self.states.ports.resume()
+        self.states.ports.resume(life=life)
         return written
 
     def _left_of(self, staged: StagedGroup) -> float:

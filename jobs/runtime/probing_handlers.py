@@ -14,7 +14,8 @@ from jobs.graph.operator import SEQUENCE_ID
 from jobs.handler_errors import ResetWanted
 from jobs.operators.handled import Handled
 from jobs.runtime.blueprint import Blueprint
-from jobs.runtime.hosting import host_of, in_order, rows_by_id, untagged
+from jobs.runtime.hosting import host_of
+from jobs.state.tagged_rows import in_order, rows_by_id, untagged
 
 if TYPE_CHECKING:
     import pyarrow as pa

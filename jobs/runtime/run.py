@@ -6,7 +6,6 @@ Errors are judged here, once: split and try again, end the run for a retry, halt
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from jobs.errors import (
     Interrupted,
     ResetTimeout,
     Retry,
-    StoreRefused,
     StoreUnavailable,
 )
 from jobs.operators.directory_scan import DirectorySource
@@ -32,12 +30,10 @@ from jobs.protocol.transitions import Event, State
 from jobs.protocol.triggers import Trigger, TriggerStatus
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.bounded import Bounded, Grace
-from jobs.runtime.collecting import EVERY_SECONDS, collect
 from jobs.runtime.descriptions import classified, described, full_identity, halted_error
-from jobs.runtime.disposing import Disposal
 from jobs.runtime.establishing import Establishing
+from jobs.runtime.housekeeping import Housekeeping
 from jobs.runtime.limits import Limits
-from jobs.runtime.maintaining import EVERY_GROUPS, maintain_region
 from jobs.runtime.owner import Identity, RegionOwner, Report
 from jobs.runtime.pacing import Pace
 from jobs.runtime.pipeline import Pipeline
@@ -67,16 +63,13 @@ class RegionRun:
     owner: RegionOwner = field(init=False)
     size: GroupSize = field(default_factory=lambda: GroupSize(1, 1))
     done_triggers: int = 0
-    done_groups: int = 0
-    _collects_at: float = 0.0
     _shown: str | None = None
     _pipeline: Pipeline = field(init=False)
-    _disposal: Disposal = field(init=False)
+    _housekeeping: Housekeeping = field(init=False)
     _pace: Pace = field(init=False)
 
     def __post_init__(self) -> None:
         self.owner = RegionOwner(identity=self.identity, outside=self.outside, report=self._note)
-        self._disposal = Disposal(outside=self.outside, region=self.region, starts=self.blueprint.region.starts)
         self._pace = Pace.of(self.blueprint.region.operators)
         self._pipeline = Pipeline(
             blueprint=self.blueprint,
@@ -85,6 +78,9 @@ class RegionRun:
             states=RegionStates(blueprint=self.blueprint, outside=self.outside),
             grace=Grace(self._is_interrupted),
             small_bytes=self.limits.small_bytes,
+        )
+        self._housekeeping = Housekeeping(
+            region=self.blueprint.region, owner=self.owner, states=self.states, report=self.report
         )
 
     @property
@@ -128,7 +124,7 @@ class RegionRun:
             raise self._halt(decision.reason, error=error, trigger=error.get("trigger") or self._next_uri())
         self.size = GroupSize(decision.first_group, limit) if isinstance(decision, Proceed) else GroupSize(1, limit)
         self._pipeline.reset()
-        self._dispose()
+        self._housekeeping.dispose()
 
     def groups(self) -> Iterator[GroupReport]:
         """Process groups until nothing is pending; yields after each one is published.
@@ -149,6 +145,7 @@ class RegionRun:
                 if not pending and self._pipeline.under_way is None:
                     if halt is not None:
                         raise self._halted_on_request(halt)
+                    self._housekeeping.maintain_if_due()  # all is visible, and nothing waits
                     return
                 if pending and self._pace.left_seconds:
                     yield from self._turn([])  # nothing waits that is under way
@@ -162,8 +159,7 @@ class RegionRun:
 
     def hand_over(self, error: BaseException | None = None) -> None:
         """Note how the run ended and release the region. Call it once, whatever happened after `claim` began."""
-        self._pipeline.leave()
-        self._pipeline.states.close()
+        self._pipeline.close()
         self.outside.store.drop_copies()
         if isinstance(error, Fenced):
             self.owner.leave()
@@ -181,6 +177,7 @@ class RegionRun:
             if blamed:
                 with suppress(StoreUnavailable):  # the checkpoint table gets it as well
                     self.outside.registry.record_error(self.region, self.owner.epoch, blamed)
+            self._housekeeping.remember()
             self.owner.release(outcome, blamed)
         except Fenced:
             self.owner.leave()
@@ -220,7 +217,7 @@ class RegionRun:
         try:
             staged = pipeline.staged()
             if is_ending:
-                self._maintain()
+                self._housekeeping.maintain_if_due()
             if staged is not None:
                 pipeline.begin(staged)
         except Fenced:
@@ -239,11 +236,9 @@ class RegionRun:
             self._after_failure(error, triggers)
             return None
         report = self._reported(done)
-        if self._disposal.is_at_once:
-            self._dispose()
         self.size = self.size.after_success()
         self.done_triggers += report.triggers
-        self.done_groups += 1
+        self._housekeeping.count()
         self._tell_sources(report)
         self._pace.passed(report.rows_in)
         return report
@@ -254,43 +249,6 @@ class RegionRun:
             self.states.region_checkpointed(self.owner.history, report.first_id, report.last_id)
         except Exception as error:
             self.report("retire", {"failed": str(error)})
-
-    def _maintain(self) -> None:
-        """Keep the tables fast; what fails here is tried again later and costs nobody an attempt."""
-        if self.done_groups % EVERY_GROUPS:
-            return
-        try:
-            rewritten = maintain_region(self.owner, horizon=self._horizon)
-            self._collect()
-            self._dispose()
-            self.states.retire(self.owner.history, self._horizon)
-        except Fenced:
-            raise
-        except Exception as error:
-            self.report("maintain", {"failed": str(error)})
-        else:
-            self.report("maintain", {"rewritten": rewritten})
-
-    def _dispose(self) -> None:
-        """Move or delete input files that are done with; what fails is tried again, and costs nobody an attempt."""
-        try:
-            files = self._disposal.catch_up(
-                self.owner.history, published=self.owner.history.committed_id, horizon=self._horizon
-            )
-        except (StoreUnavailable, StoreRefused) as error:
-            self.report("dispose", {"failed": str(error)})
-        else:
-            if files:
-                self.report("dispose", {"files": files})
-
-    def _collect(self) -> None:
-        if time.monotonic() >= self._collects_at:
-            self._collects_at = time.monotonic() + EVERY_SECONDS
-            self.report("collect", collect(self.outside, self.owner.history, horizon=self._horizon))
-
-    @property
-    def _horizon(self) -> int:
-        return self.blueprint.region.parameters.rewind_horizon
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
@@ -363,8 +321,11 @@ class RegionRun:
         return halted
 
     def _halted_on_request(self, reason: str) -> Halted:
-        self.outside.registry.clear_halt_request(self.region, self.owner.epoch)
-        return self.owner.halt(reason, trigger=None, operator=None, error=None)
+        """Halt, and then take the request back: else a crash in between would lose it. `resume` takes it back, too."""
+        halted = self.owner.halt(reason, trigger=None, operator=None, error=None)
+        with suppress(StoreUnavailable):
+            self.outside.registry.clear_halt_request(self.region, self.owner.epoch)
+        return halted
 
     def _next_uri(self) -> str | None:
         pending = self.outside.registry.pending(self.region, 1)

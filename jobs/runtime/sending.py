@@ -2,7 +2,8 @@
 
 They run beside the group: in threads of their own, over the frames that the region computed anyhow. Their sinks have
 written before the group is committed, so that no row is missing; what an attempt sent that fails comes again, under
-another sequence id. Nothing that goes wrong here fails the group: it is noted in its checkpoint row.
+another sequence id. Nothing that goes wrong here fails the group: it is noted in its checkpoint row. Rows that wait for
+a table that hangs are written later, in their order, while the run lasts; those not computed in time never are.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jobs.protocol.manifest import Sent
 from jobs.runtime.blueprint import nullable_schema
 from jobs.runtime.feeding import sentence_of
 from jobs.runtime.frames import GroupFrames
+from jobs.runtime.outlets import Outlets
 from jobs.runtime.ports import Engine, OutsideTable
 from jobs.state.keyed_rows import last_per_key
 
@@ -41,11 +43,16 @@ class Sending:
     Attributes:
         table: gives a table outside of regions by its name below DRAINMARK_HOME.
         tag: marks the Spark jobs.
+        outlets: of the run.
+        attempt: as they gave it when the attempt began.
     """
 
     engine: Engine
     table: Callable[[str], OutsideTable]
     tag: str
+    outlets: Outlets
+    attempt: int
+    _computing: set[str] = field(default_factory=set)
     _writing: dict[str, Future[Sent]] = field(default_factory=dict)
     _sent: dict[str, Sent] = field(default_factory=dict)
     _broken: dict[str, str] = field(default_factory=dict)
@@ -62,8 +69,9 @@ class Sending:
             self._sent.update((f"lake/{table}", Sent(error=broken)) for table in operator.tables)
         elif isinstance(operator, DeltaSink):
             done = self._writing[f"lake/{operator.table}"] = Future()
-            # A thread that no pool, and no end of the process, waits for: a sink may hang.
-            threading.Thread(target=self._write, args=(operator, made[""], done), daemon=True, name="send").start()
+            self._computing.add(operator.name)
+            # A thread that no pool, and no end of the process, waits for: what is computed may hang.
+            threading.Thread(target=self._compute, args=(operator, made[""], done), daemon=True, name="send").start()
         else:
             frames.streams.update(
                 {f"{operator.name}[{output}]" if output else operator.name: frame for output, frame in made.items()}
@@ -71,12 +79,15 @@ class Sending:
 
     def wait(self) -> dict[str, Sent]:
         """Return what was sent by table, once all have written; who takes longer than a while is not waited for."""
-        until = time.monotonic() + PATIENCE_SECONDS
+        until, is_late = time.monotonic() + PATIENCE_SECONDS, False
         for name, writing in self._writing.items():
             try:
                 self._sent[name] = writing.result(timeout=max(0.0, until - time.monotonic()))
             except FutureTimeout:
+                is_late = True
                 self._sent[name] = Sent(error=f"not written within {PATIENCE_SECONDS:g} s; it may be later")
+        if is_late and self._computing:  # all else is computed by now
+            self.engine.cancel(self.tag)
         return dict(self._sent)
 
     @staticmethod
@@ -85,12 +96,17 @@ class Sending:
         result: Result = frames.guard(operator, lambda: operator.step(frames))
         return {output: _numbered(operator, result.of(output), frames) for output in operator.outputs or ("",)}
 
-    def _write(self, sink: DeltaSink, frame: DataFrame, done: Future[Sent]) -> None:
+    def _compute(self, sink: DeltaSink, frame: DataFrame, done: Future[Sent]) -> None:
+        name = f"lake/{sink.table}"
         try:
             with self.engine.tagged(self.tag):
-                done.set_result(write(sink, frame, frame.toArrow(), self.table(f"lake/{sink.table}")))
-        except BaseException as error:  # whatever it is (deltalake's panics are no Exception), the region goes on
+                rows, schema = frame.toArrow(), nullable_schema(frame.schema.json())
+        except BaseException as error:  # whatever it is, the region goes on
             done.set_result(Sent(error=sentence_of(error)))
+        else:
+            self.outlets.hand_over(self.attempt, name, lambda: write(sink, schema, rows, self.table(name)), done)
+        finally:
+            self._computing.discard(sink.name)
 
 
 def _numbered(operator: Operator, frame: DataFrame, frames: GroupFrames) -> DataFrame:
@@ -100,13 +116,12 @@ def _numbered(operator: Operator, frame: DataFrame, frames: GroupFrames) -> Data
     return frame.withColumn(SEQUENCE_ID, F.lit(frames.last_id).cast("bigint"))
 
 
-def write(sink: DeltaSink, like: DataFrame, rows: pa.Table, table: OutsideTable) -> Sent:
+def write(sink: DeltaSink, schema: str, rows: pa.Table, table: OutsideTable) -> Sent:
     """Give the rows of an autonomous sink to its table: appended, or in the place of the rows of their keys.
 
     Args:
-        like: has the rows' types.
+        schema: Spark's JSON of the rows' types.
     """
-    schema = nullable_schema(like.schema.json())
     if rows.num_rows == 0:
         return Sent()
     if isinstance(sink, DeltaUpsertSink):

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from jobs.state.keyed import KeyedState
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTable:
@@ -39,6 +41,8 @@ class StagedGroup:
         feeds: by name of an autonomous source, what was taken.
         sent: by name of a table outside of the region, what was written already.
         tables: by name of APPEND or CHANGES table.
+        states: by name of a state's table, the states that the group was processed with: a reset, which gives the group
+            up, puts others in their place.
         frozen, written: by name of a state's table, what its checkpoint has to write, and what it has written.
     """
 
@@ -53,6 +57,7 @@ class StagedGroup:
     refused: Mapping[int, str] = field(default_factory=dict)
     feeds: Mapping[str, FeedTaken] = field(default_factory=dict)
     sent: Mapping[str, Sent] = field(default_factory=dict)
+    states: Mapping[str, KeyedState] = field(default_factory=dict)
     frozen: Mapping[str, Frozen] = field(default_factory=dict)
     written: Mapping[str, Written] = field(default_factory=dict)
 

@@ -163,11 +163,12 @@ class StartHost:
         with self._wake:
             self._states.setdefault(number, self.context.gate.resumed + 1)
         with self._blaming("submit"):
-            is_mine = self.buffer.seal_with(number, rows.to_pylist(), packed(writer))
+            is_mine = self.buffer.seal_with(number, rows.to_pylist(maps_as_pydicts="strict"), packed(writer))
         if is_mine:
             self._newest = number
         else:  # by an owner that was stopped and has woken: its cut counts, and what it has not seen is made again
             self._reset(self.context.reset_timeout)
+            self._begin()
 
     def _drain(self) -> None:
         with self._locked(), self._blaming("drain"):
@@ -224,21 +225,34 @@ class StartHost:
         if self._cutter is None:
             self._cutter = threading.Thread(target=self._cut_when_due, daemon=True, name=f"{name} cuts")
             self._cutter.start()
-        if self._own is None or not self._own.is_alive():
-            self._own = threading.Thread(target=self._run, daemon=True, name=name)
-            self._own.start()
+        with self._wake:
+            if self._own is None:
+                self._own = threading.Thread(target=self._run, daemon=True, name=name)
+                self._own.start()
 
     def _run(self) -> None:
+        """Call `run`, and again where a reset came meanwhile: it may have been returning, and what it made is gone."""
+        is_over = False
+        while not is_over:
+            resets = self.context.gate.resets
+            is_over = not self._has_run()
+            with self._wake:  # a reset that comes later finds that there is no thread, and begins one
+                if is_over or self._is_over or self.context.gate.resets == resets:
+                    is_over, self._own = True, None
+
+    def _has_run(self) -> bool:
+        """Call `run`; False where it failed."""
         try:
             with self._blaming("run"):
                 self.handler.run(self.context)
         except ResetWanted:
-            return  # noted already
+            return False  # noted already
         except BaseException as error:
             if not (self._is_over and isinstance(error, PermitViolation)):
                 self._fail(error)
-        else:
-            self._ask()
+            return False
+        self._ask()
+        return True
 
     def _cut_when_due(self) -> None:
         while self._is_cut_due():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jobs.errors import ResetTimeout
@@ -46,6 +47,7 @@ class RegionStates:
     starts: dict[str, StartHost] = field(default_factory=dict)
     ports: PermitGate = field(default_factory=PermitGate)
     _is_begun: bool = False
+    _epoch: int = 0
 
     def reset(self, history: RegionHistory) -> None:
         """Load every state as of the last committed id, all of whose groups are published.
@@ -57,7 +59,7 @@ class RegionStates:
             ResetTimeout: somebody has what keeps the states from being reset.
         """
         seconds = self.blueprint.region.parameters.reset_timeout.total_seconds()
-        if not self.ports.stop(seconds):
+        if not self.ports.stop(seconds, for_reset=True):
             msg = f"an autonomous port of {self.blueprint.region.name!r} was not left within {seconds:g} s"
             raise ResetTimeout(msg, remedy="look at the registry: it holds the cursors; a new attempt starts by itself")
         self._reset(history)
@@ -65,6 +67,7 @@ class RegionStates:
 
     def _reset(self, history: RegionHistory) -> None:
         self.release()
+        self._epoch = history.epoch
         self.handlers = {
             name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
         }
@@ -85,10 +88,10 @@ class RegionStates:
             state = self.handlers[name]
             if isinstance(operator, Handled) and isinstance(state, HandlerState):
                 if operator.name not in self.hosts:
-                    self.hosts[operator.name] = host_of(operator, self.blueprint, self.outside.state_store)
+                    self.hosts[operator.name] = host_of(operator, self.blueprint, self.outside.state_store, self._epoch)
                 host = self.hosts[operator.name]
-                state.take = host.take
                 host.reset(state.chunks())
+                state.take = partial(host.take, host.life)
         self._is_begun = False
 
     def release(self) -> None:
@@ -97,16 +100,21 @@ class RegionStates:
             state.release()
 
     def freeze(self, staged: StagedGroup) -> StagedGroup:
-        """Take the changes of a drained group over, the flow being halted (N15); return it with what is frozen."""
+        """Take the changes of a drained group over, the flow being halted (N15); return it with what is frozen.
+
+        Raises:
+            Interrupted: the group was given up, and an operator that runs in this process was reset.
+        """
         frozen: dict[str, Frozen] = {}
         tables = dict(staged.tables)
-        for name, state in self.handlers.items():
+        for name, state in staged.states.items():
             table = tables[name]
             if not state.is_small and not table.files and table.rows is not None:  # the next group reads files
                 staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
                 table = tables[name] = replace(table, files=staging.write(table.rows, "rows"))
             frozen[name] = state.prepare(staged.group.last_id, table.files, table.rows)
-        self._is_begun = False
+        if staged.states is self.handlers:
+            self._is_begun = False
         return replace(staged, tables=tables, frozen=frozen)
 
     def blocking(self) -> Iterable[str]:
@@ -120,7 +128,7 @@ class RegionStates:
             if name in written:
                 continue
             staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
-            done = self.handlers[name].checkpoint(staged.frozen[name], staging, self.outside.engine.session)
+            done = staged.states[name].checkpoint(staged.frozen[name], staging, self.outside.engine.session)
             self.outside.store.verify(name, (*done.files, *(done.image.files if done.image else ())))
             tables[name] = _with(tables[name], done)
             written[name] = done
@@ -131,7 +139,7 @@ class RegionStates:
         for name, state in self.handlers.items():
             state.checkpointed(staged.written.get(name, Written()))
         for host in self.hosts.values():
-            host.completed(staged.group.last_id)
+            host.completed()
 
     def region_checkpointed(self, history: RegionHistory, first: int, last: int) -> None:
         """Tell the starts that every operator of the region has finished its checkpoint, and all is published (N20).

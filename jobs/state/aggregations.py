@@ -116,13 +116,21 @@ def mean(column: str) -> Aggregation:
 
 
 def first(column: str) -> Aggregation:
-    """Value of the first row by (sequence id, position in the file)."""
+    """Value of the first row by (sequence id, position in the file); of an id, those without a position come first."""
     return _extreme(column, "first")
 
 
 def last(column: str) -> Aggregation:
-    """Value of the last row by (sequence id, position in the file)."""
+    """Value of the last row by (sequence id, position in the file); of an id, those without a position come first."""
     return _extreme(column, "last")
+
+
+def place() -> Column:
+    """Return what `min_by` and `max_by` order rows of one id by, who pass over rows of which that is null.
+
+    A union with an aggregate has rows without a position: they come first, as in a window that is ordered by it.
+    """
+    return F.struct(F.col(POSITION).isNotNull(), F.col(POSITION))
 
 
 def _extreme(column: str, which: str) -> Aggregation:
@@ -130,7 +138,7 @@ def _extreme(column: str, which: str) -> Aggregation:
         return F.min_by(value, by) if which == "first" else F.max_by(value, by)
 
     return Aggregation(
-        partial=lambda: pick(F.struct(F.col(SEQUENCE_ID).alias("id"), F.col(column).alias("value")), F.col(POSITION)),
+        partial=lambda: pick(F.struct(F.col(SEQUENCE_ID).alias("id"), F.col(column).alias("value")), place()),
         merge=lambda p: pick(p, p["id"]),
         finish=lambda p: p["value"],
         label=f"{which}({column})",

@@ -49,7 +49,8 @@ class HandlerState(KeyedState):
         if late is not None and late.num_rows:
             self._joining = late
             rows = self._last(_joined(frozen.rows, late)) if self._holds_rows(frozen) else None
-            frozen = replace(frozen, changes=_joined(frozen.changes, late), rows=rows)
+            has_image = frozen.has_image or self.image_due(late.num_rows, 1)  # `prepare` did not know of these rows
+            frozen = replace(frozen, changes=_joined(frozen.changes, late), rows=rows, has_image=has_image)
         return KeyedState.checkpoint(self, frozen, staging, session)
 
     def checkpointed(self, written: Written) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jobs.graph.operator import POSITION, SEQUENCE_ID
+from jobs.graph.operator import SEQUENCE_ID
+from jobs.state.tagged_rows import place_ranks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,9 +35,7 @@ def last_rows_per_key(rows: pa.Table, keys: Sequence[str], count: int) -> pa.Tab
     if rows.num_rows <= count:
         return rows
     codes = key_codes([rows], keys)[0]
-    position = rows.column(POSITION).combine_chunks()
-    places = [position.field(name).to_numpy() for name in ("row", "block")]
-    by_key = np.lexsort((*places, rows.column(SEQUENCE_ID).to_numpy(), codes))
+    by_key = np.lexsort((*place_ranks(rows), rows.column(SEQUENCE_ID).to_numpy(), codes))
     ordered = codes[by_key]
     ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
     last_of_key = ends[np.searchsorted(ends, np.arange(len(ordered)))]

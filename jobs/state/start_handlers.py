@@ -16,7 +16,7 @@ class StartHandler(StateHandler):
     | when | calls, in this order |
     |---|---|
     | a run begins, or the region is reset | `reset` to the newest cut; `reset_to_initial_state` where there is none and the handler is not fresh |
-    | then | `run`, in a thread of its own, unless it is still under way |
+    | then | `run`, in a thread of its own; while it is still under way, once it has returned |
     | a cut | `drain`, `checkpoint`; with `non_blocking` `drain`, `prepare_for_non_blocking_checkpoint`, and, while it goes on, `checkpoint` |
     | every operator of the region has the state | `region_checkpointed` |
 
@@ -43,6 +43,7 @@ class StartHandler(StateHandler):
     def run(self, context: Any) -> None:
         """Take rows and submit them under permits, until it has no more or `context.wait` says that the run is over.
 
-        What it raises fails the run, and counts as an attempt. After it has returned it is called again by a reset.
+        What it raises fails the run, and counts as an attempt. It is called again when the region is reset, at once
+        where it is under way meanwhile and has returned: what it has submitted may be gone.
         """
         raise NotImplementedError

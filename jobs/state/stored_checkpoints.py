@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 
+from jobs.errors import Fenced
 from jobs.failpoints import StorePoint, reach
 from jobs.handler_errors import CheckpointUnreadable
 from jobs.state.checkpoints import HEADER, CheckpointReader, CheckpointWriter, Header
@@ -27,12 +29,14 @@ class _Head:
         oldest, last: ids, 0 without one.
         begun: id -> its chunks, of what was being written.
         leaving: ids of what was being deleted.
+        epoch: of the owner that wrote this; 0 of what versions wrote that did not note it.
     """
 
     oldest: int = 0
     last: int = 0
     begun: dict[int, list[int]] = field(default_factory=dict)
     leaving: list[int] = field(default_factory=list)
+    epoch: int = 0
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -41,7 +45,8 @@ class _Head:
     def from_bytes(cls, content: bytes) -> _Head:
         value = json.loads(content)
         begun = {int(at): chunks for at, chunks in value["begun"].items()}
-        return cls(oldest=value["oldest"], last=value["last"], begun=begun, leaving=value["leaving"])
+        epoch = value.get("epoch", 0)
+        return cls(oldest=value["oldest"], last=value["last"], begun=begun, leaving=value["leaving"], epoch=epoch)
 
 
 class StoredCheckpoints:
@@ -49,20 +54,29 @@ class StoredCheckpoints:
 
     Args:
         entry: named after application and operator, so that it is the same in every run (V159).
+        epoch: of the region's owner; a store has no commit that could refuse an older one, so `head` says who has it.
+
+    Raises:
+        Fenced: from whatever writes: an owner of a higher epoch has the entry.
     """
 
-    def __init__(self, entry: DataStoreEntry) -> None:
+    def __init__(self, entry: DataStoreEntry, epoch: int = 0) -> None:
         self.entry = entry
+        self.epoch = epoch
         self._head: _Head | None = None
 
     def save(self, checkpoints: Sequence[CheckpointWriter]) -> None:
         """Store finished checkpoints, of rising ids; durable when this returns, chunks first and headers last.
 
-        The ids are new: a sequence id is never used twice.
+        The ids are new: a sequence id is never used twice. Those that are there are left as they are.
+
+        Raises:
+            CheckpointUnreadable: an id is below the newest, and not there.
         """
+        head = self._opened()
+        checkpoints = [each for each in checkpoints if not self._has(each)]
         if not checkpoints:
             return
-        head = self._opened()
         head.begun = {each.sequence_id: sorted(each.changed) for each in checkpoints}
         self._put_head()
         reach(StorePoint.CHUNKS_BEFORE)
@@ -79,6 +93,11 @@ class StoredCheckpoints:
         reach(StorePoint.CHUNKS_AFTER)
         head.oldest, head.last, head.begun = head.oldest or checkpoints[0].sequence_id, before, {}
         self._put_head()
+
+    def _has(self, checkpoint: CheckpointWriter) -> bool:
+        if checkpoint.sequence_id > self._current.last:
+            return False
+        return self._header(checkpoint.sequence_id) == checkpoint.finish()
 
     def load(self, sequence_id: int) -> CheckpointReader:
         """Return the checkpoint of an id that was saved.
@@ -101,14 +120,19 @@ class StoredCheckpoints:
 
         Args:
             to: the last id that counts, 0 where that is the initial state.
+
+        Raises:
+            CheckpointUnreadable: that id is not there; nothing was deleted.
         """
         head = self._opened()
         leaving: list[int] = []
-        while head.last > to:
-            leaving.append(head.last)
-            head.last = self._linked(_previous(head.last))
-        if head.last == 0:
-            head.oldest = 0
+        last = head.last
+        while last > to:
+            leaving.append(last)
+            last = self._linked(_previous(last))
+        if leaving and last < to:  # a link is missing: what counts is there all the same, or nothing is deleted
+            last = self._header(to).sequence_id
+        head.last, head.oldest = last, min(head.oldest, last)
         self._let_go(leaving)
 
     def retire(self, through: int) -> int:
@@ -132,16 +156,32 @@ class StoredCheckpoints:
     def _opened(self) -> _Head:
         """Return where the chain is, what was begun being done with first."""
         if self._head is None:
-            head = self._head = _Head.from_bytes(self.entry.get(_HEAD)) if self.entry.exists(_HEAD) else _Head()
-            begun, head.begun = head.begun, {}
-            for number in sorted(begun):
-                if self.entry.exists(_key(number, HEADER)):
-                    head.oldest, head.last = head.oldest or number, number
-                else:
-                    links = (_next(number), _previous(number))
-                    self.entry.delete_all([*links, *(_key(number, chunk) for chunk in begun[number])])
+            self._head = self._stored_head() or _Head(epoch=self.epoch)
+            if self._head.epoch != self.epoch:
+                self._head.epoch = self.epoch
+                self._put_head()
+        if self._head.begun:
+            self._settle()
+        if self._head.leaving:
+            self._put_head()  # it may not have been put when it failed
             self._finish_leaving()
         return self._head
+
+    def _settle(self) -> None:
+        """Take over of what was begun the checkpoints up to the first without a header, and delete the others.
+
+        Headers are written side by side: one may be there and one before it not. What comes after that one is in no
+        chain, and its group is not committed.
+        """
+        head = self._current
+        numbers = sorted(head.begun)
+        whole = list(takewhile(lambda number: self.entry.exists(_key(number, HEADER)), numbers))
+        for number in numbers[len(whole) :]:
+            links = (_next(number), _previous(number))
+            self.entry.delete_all([*(_key(number, chunk) for chunk in (HEADER, *head.begun[number])), *links])
+        if whole:
+            head.oldest, head.last = head.oldest or whole[0], whole[-1]
+        head.begun = {}
 
     def _let_go(self, numbers: list[int]) -> None:
         """Delete checkpoints that are out of the chain, and the chunks that only they refer to."""
@@ -171,7 +211,23 @@ class StoredCheckpoints:
             raise RuntimeError("not opened")
         return self._head
 
+    def _stored_head(self) -> _Head | None:
+        """Return what the store has as `head`, None in a new entry.
+
+        Raises:
+            Fenced: an owner of a higher epoch wrote it.
+        """
+        try:
+            head = _Head.from_bytes(self.entry.get(_HEAD))
+        except KeyError:
+            return None
+        if head.epoch > self.epoch:
+            msg = f"{self.entry.name} has epoch {head.epoch}; this owner's is {self.epoch}"
+            raise Fenced(msg)
+        return head
+
     def _put_head(self) -> None:
+        self._stored_head()
         self.entry.put(_HEAD, self._current.to_bytes())
 
     def _header(self, sequence_id: int) -> Header:

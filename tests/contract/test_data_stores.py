@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 from places import BUCKET, store_at
 
 from jobs import failpoints
-from jobs.errors import ObjectMissing
+from jobs.errors import Fenced, ObjectMissing
 from jobs.failpoints import InjectedFailure, StorePoint
 from jobs.handler_errors import CheckpointUnreadable, ValueTooLarge
 from jobs.protocol.history import RegionHistory
@@ -22,7 +22,7 @@ from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.protocol.states import Ids, States
 from jobs.runtime.forgetting import entry_of, forget, forgotten
 from jobs.state.checkpoints import CheckpointReader, CheckpointWriter, Header
-from jobs.state.data_stores import VALUE_LIMIT, DataStore
+from jobs.state.data_stores import VALUE_LIMIT, DataStore, DataStoreEntry
 from jobs.state.stored_checkpoints import StoredCheckpoints
 from resources.data_stores import DirectoryDataStore, S3DataStore, data_store_of
 from resources.delta_store import DeltaDataStore
@@ -294,6 +294,128 @@ def test_a_crash_between_two_writes_leaves_the_last_state(opened: Opener, point:
     final = checkpoints(opened)
     assert values(final.load(4)) == content(4)
     assert not any(final.entry.exists(b"%d.0" % number) for number in (1, 2, 3))
+
+
+@pytest.mark.seed("V158", "V160", "V167")
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_crash_between_the_headers_of_a_group_leaves_the_last_state(opened: Opener, nth: int) -> None:
+    """They are written side by side: which of them are there is chance, and what counts is not touched."""
+    stored = checkpoints(opened)
+    made = chain([1, 2])
+    stored.save(made)
+    group = chain([3, 4, 5], made[-1].finish())
+    writes = 2 if isinstance(opened(), DeltaDataStore) else 1 + 2 * len(group) + sum(len(w.changed) for w in group)
+    failpoints.arm(f"{StorePoint.PAIR_BEFORE.value}:raise:{writes + (1 if writes == 2 else nth)}")
+    with pytest.raises(InjectedFailure):
+        stored.save(group)
+    assert failpoints.unreached() == ()
+    again = checkpoints(opened)
+    again.withdraw(2)
+    assert values(again.load(2)) == content(2)
+    again.save(chain([6], made[-1].finish()))
+    assert {number: values(checkpoints(opened).load(number)) for number in (1, 2, 6)} == {
+        number: content(number) for number in (1, 2, 6)
+    }  # fmt: skip
+    assert not any(again.entry.exists(b"%d.%d" % (number, chunk)) for number in (3, 4, 5) for chunk in range(9))
+
+
+class Torn(DataStoreEntry):
+    """An entry of which only some headers land in the write that has several."""
+
+    def __init__(self, entry: DataStoreEntry, landing: Set[bytes]) -> None:
+        self.entry, self.landing = entry, landing
+        self.name, self.value_limit = entry.name, entry.value_limit
+
+    def _write(self, pairs: Mapping[bytes, bytes]) -> None:
+        headers = {key for key in pairs if key.endswith(b".0")}
+        if len(headers) < 2:
+            return self.entry.put_all(pairs)
+        self.entry.put_all({key: pairs[key] for key in headers & self.landing})
+        raise InjectedFailure
+
+    def get(self, key: bytes) -> bytes:
+        return self.entry.get(key)
+
+    def exists(self, key: bytes) -> bool:
+        return self.entry.exists(key)
+
+    def delete_all(self, keys: Iterable[bytes]) -> None:
+        self.entry.delete_all(keys)
+
+
+@pytest.mark.seed("V158", "V160", "V167")
+@pytest.mark.parametrize("is_same_process", [True, False], ids=["same process", "new process"])
+@pytest.mark.parametrize("landed", [(), (3,), (4,), (5,), (3, 4), (3, 5), (4, 5), (3, 4, 5)], ids=str)
+def test_whichever_headers_landed(tmp_path: Path, landed: tuple[int, ...], is_same_process: bool) -> None:
+    """What follows one that is missing is gone; what is before it can be read, until it is withdrawn."""
+    def open_it() -> DataStore:
+        return DirectoryDataStore(tmp_path, LIMIT)
+
+    made = chain([1, 2])
+    checkpoints(open_it).save(made)
+    stored = StoredCheckpoints(Torn(open_it().create("app/op"), {b"%d.0" % number for number in landed}))
+    with pytest.raises(InjectedFailure):
+        stored.save(chain([3, 4, 5], made[-1].finish()))
+    again = stored if is_same_process else checkpoints(open_it)
+    assert again.retire(0) == 0  # opens
+    whole = [number for place, number in enumerate((3, 4, 5)) if set(range(3, number + 1)) <= set(landed)]
+    for number in (3, 4, 5):
+        assert again.entry.exists(b"%d.0" % number) == (number in whole)
+    assert all(values(again.load(number)) == content(number) for number in (1, 2, *whole))
+    again.withdraw(2)
+    assert values(again.load(2)) == content(2)
+    again.save(chain([6], made[-1].finish()))
+    assert checkpoints(open_it).retire(6) == 2
+    left = {path.name.partition(".")[0] for path in next(tmp_path.iterdir()).iterdir()}
+    assert left - {"head", ""} <= {"1", "2", "6"}
+    assert values(checkpoints(open_it).load(6)) == content(6)
+
+
+@pytest.mark.seed("V160")
+def test_a_chain_with_a_missing_link_is_cut_where_what_counts_is_there_and_else_left(tmp_path: Path) -> None:
+    entry = DirectoryDataStore(tmp_path, LIMIT).create("app/op")
+    StoredCheckpoints(entry).save(chain([1, 2, 3, 4]))
+    entry.delete(b"3.0")
+    with pytest.raises(CheckpointUnreadable):
+        StoredCheckpoints(entry).withdraw(3)
+    assert values(StoredCheckpoints(entry).load(4)) == content(4)
+    again = StoredCheckpoints(entry)
+    again.withdraw(2)
+    assert not entry.exists(b"4.0")
+    assert values(again.load(2)) == content(2)
+    again.withdraw(1)
+    assert values(StoredCheckpoints(entry).load(1)) == content(1)
+
+
+@pytest.mark.seed("H26")
+def test_an_owner_of_an_older_epoch_writes_nothing(opened: Opener) -> None:
+    """It was stopped while another took the region over, and wakes."""
+    old = StoredCheckpoints(opened().create("app/op"), epoch=1)
+    made = chain([1, 2])
+    old.save(made)
+    new = StoredCheckpoints(opened().create("app/op"), epoch=2)
+    new.withdraw(2)
+    for use in (lambda: old.save(chain([3], made[-1].finish())), lambda: old.withdraw(1), lambda: old.retire(2),
+                lambda: StoredCheckpoints(opened().create("app/op"), epoch=1).withdraw(1)):  # fmt: skip
+        with pytest.raises(Fenced):
+            use()
+    new.save(chain([4], made[-1].finish()))
+    again = StoredCheckpoints(opened().create("app/op"), epoch=3)
+    assert {number: values(again.load(number)) for number in (1, 2, 4)} == {n: content(n) for n in (1, 2, 4)}
+    again.withdraw(1)
+    assert not any(again.entry.exists(b"%d.0" % number) for number in (2, 3, 4))
+
+
+def test_what_is_saved_twice_is_there_once(opened: Opener) -> None:
+    stored = checkpoints(opened)
+    made = chain([1, 2])
+    stored.save(made)
+    stored.save(made)
+    stored.save([*made, *(more := chain([3], made[-1].finish()))])
+    assert checkpoints(opened).retire(3) == 2
+    assert values(checkpoints(opened).load(3)) == content(3)
+    with pytest.raises(CheckpointUnreadable):
+        stored.save([written(2, ["another"]), *more])
 
 
 KILLED = """

@@ -203,6 +203,7 @@ def test_an_epoch_only_rises(owned: Registry, epoch: int) -> None:
 WRITES: dict[str, Callable[[Registry], Any]] = {
     "mark_committed": lambda registry: registry.mark_committed(REGION, 1, [(1, 1)]),
     "mark_committed, none": lambda registry: registry.mark_committed(REGION, 1, []),
+    "take_pending": lambda registry: registry.take_pending(REGION, 1, 2, sequence_id=5),
     "mark_skipped": lambda registry: registry.mark_skipped(REGION, 1, 1, 1, "why"),
     "mark": lambda registry: registry.mark(REGION, 1, [1], TriggerStatus.REFUSED, "why"),
     "requeue_above": lambda registry: registry.requeue_above(REGION, 1, 0),
@@ -391,6 +392,32 @@ def test_two_processes_never_get_the_same_ids(registry: Registry, url: str) -> N
     registry.set_epoch(REGION, 1)
     firsts = [int(first) for output in race(TAKE, url) for first in output.split()]
     assert sorted(firsts) == list(range(1, 161, 2))
+
+
+TAKE_FILES = """
+import sys
+from resources.registry import Registry
+registry = Registry(sys.argv[1])
+sys.stdin.readline()
+while taken := registry.take_pending("app/start", 1, 7, sequence_id=3):
+    print(*(trigger.order_index for trigger in taken))
+"""
+
+
+@pytest.mark.seed("V46", "R1")
+def test_two_processes_never_take_the_same_inputs(owned: Registry, url: str) -> None:
+    owned.add_triggers(REGION, [found(number) for number in range(4, 301)])
+    taken = [int(place) for output in race(TAKE_FILES, url) for place in output.split()]
+    assert sorted(taken) == list(range(1, 301))
+    assert owned.pending_count(REGION) == 0
+    assert {trigger.sequence_id for trigger in owned.by_order(REGION, [1, 150, 300])} == {3}
+
+
+@pytest.mark.seed("V46")
+def test_inputs_are_taken_in_order_within_bounds(owned: Registry) -> None:
+    assert [trigger.order_index for trigger in owned.take_pending(REGION, 1, 5, 25, sequence_id=1)] == [1, 2]
+    assert [trigger.order_index for trigger in owned.take_pending(REGION, 1, 5, 1, sequence_id=2)] == [3]
+    assert owned.take_pending(REGION, 1, 5, sequence_id=3) == []
 
 
 STUCK = """

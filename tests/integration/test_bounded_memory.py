@@ -11,7 +11,7 @@ import pytest
 from harness import LONG_AGO
 
 from jobs.protocol.rows import CheckpointRow
-from jobs.runtime import run as runs
+from jobs.runtime import housekeeping
 from orchestration.assembly import Workplace, open_application, region_run
 from orchestration.discovery import scan_region
 from resources import checkpoint_table
@@ -32,7 +32,7 @@ def held(workplace: Workplace) -> dict[str, int]:
 def short_tiers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Maintenance after every five groups, which compacts what there is."""
     original = checkpoint_table.CheckpointTable.compact
-    monkeypatch.setattr(runs, "EVERY_GROUPS", 5)
+    monkeypatch.setattr(housekeeping, "EVERY_GROUPS", 5)
     monkeypatch.setattr(checkpoint_table.CheckpointTable, "compact", lambda self: original(self, files_at_least=5))
     return
 

@@ -13,20 +13,24 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from harness import multiset, rows
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import DrainTimeout, Fenced, Halted, Interrupted, OperatorFailed
+from jobs.errors import DrainTimeout, Fenced, Halted, Interrupted, OperatorFailed, StoreUnavailable
+from jobs.failpoints import FailPoint, InjectedFailure, arm
 from jobs.operators.aggregate import Aggregate
 from jobs.protocol.transitions import State
 from jobs.runtime import bounded
 from jobs.runtime.group import GroupWork
 from jobs.runtime.run import RegionRun
+from jobs.runtime.states import RegionStates
 from jobs.state.keyed import KeyedState
 from orchestration.assembly import Opened, Workplace, open_application, region_run
 from orchestration.discovery import scan_region
+from orchestration.operations import resume
 from orchestration.status import statuses
 
 pytestmark = pytest.mark.spark
@@ -45,6 +49,7 @@ class Journal:
     waits: dict[tuple[str, int], threading.Event] = field(default_factory=dict)
     raises: dict[tuple[str, int], Exception] = field(default_factory=dict)
     late: list[tuple[str, int]] = field(default_factory=list)
+    freezing: Callable[[int], None] = lambda at: None
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def note(self, what: str, name: str, at: int) -> None:
@@ -77,6 +82,7 @@ def watched(operator: Aggregate, journal: Journal, *, is_non_blocking: bool) -> 
 
         def prepare(self, at: int, files: Any, changes: Any) -> Any:
             journal.note("prepared", operator.name, at)
+            journal.freezing(at)
             return super().prepare(at, files, changes)
 
         def checkpoint(self, frozen: Any, staging: Any, session: Any) -> Any:
@@ -93,8 +99,33 @@ def watched(operator: Aggregate, journal: Journal, *, is_non_blocking: bool) -> 
     return Watched(**{column.name: getattr(operator, column.name) for column in fields(operator)})
 
 
-def opened(inbox: Path, journal: Journal, kinds: Mapping[str, bool], **region: Any) -> Opened:
-    """Return an application that counts words once a kind, each count in a table of its name."""
+class Numbered(dm.StateHandler):
+    """Numbers the lines."""
+
+    n = 0
+
+    def process(self, rows: pa.Table, context: Any) -> pa.Table:
+        first, self.n = self.n, self.n + rows.num_rows
+        return pa.table({"n": pa.array(range(first, self.n), pa.int64())})
+
+    def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
+        checkpoint.write(self.n)
+
+    def reset(self, checkpoint: dm.Checkpoint) -> None:
+        self.n = checkpoint.read(int)
+
+    def reset_to_initial_state(self) -> None:
+        self.n = 0
+
+
+def opened(
+    inbox: Path, journal: Journal, kinds: Mapping[str, bool], *, is_numbered: bool = False, **region: Any
+) -> Opened:
+    """Return an application that counts words once a kind, each count in a table of its name.
+
+    Args:
+        is_numbered: an operator in Python numbers the lines.
+    """
     with dm.application("pending") as declared:
 
         @dm.consistent(trigger="operator-driven", **region)
@@ -110,6 +141,8 @@ def opened(inbox: Path, journal: Journal, kinds: Mapping[str, bool], **region: A
             counted = dm.aggregate(words, keys=["word"], values={"n": dm.count()}, name=name)
             dm.sink(counted, dm.DeltaUpsert(f"{name}_now", keys=["word"]))
             dm.sink(counted, dm.DeltaAppend(f"{name}_all"))
+        if is_numbered:
+            dm.sink(dm.operator(Numbered, output="n bigint", name="numbers", inputs=[lines]), dm.DeltaAppend("numbers"))
     application = dm.build_application(declared)
 
     def seen(operator: Any) -> Any:
@@ -410,6 +443,40 @@ def test_the_drain_timer_runs_on_while_pending_and_what_is_late_is_never_committ
     assert tables(workplace, "counts") == golden("counts")
 
 
+@pytest.mark.seed("V36", "N15", "V167")
+def test_a_group_that_hangs_while_it_is_frozen_takes_nothing_of_the_next_one(
+    workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given up and split; it wakes when the next one is drained, and what that one checkpoints is its own."""
+    workplace.settings = workplace.settings.model_copy(update={"state_store": str(inbox.parent / "states")})
+    freeze, go = RegionStates.freeze, threading.Event()
+
+    def told(states: RegionStates, staged: Any) -> Any:
+        try:
+            return freeze(states, staged)
+        finally:
+            journal.note("left", "freeze", staged.group.last_id)
+
+    def freezing(at: int) -> None:
+        if at == 2:
+            assert go.wait(PATIENCE)
+        elif not go.is_set():
+            go.set()
+            journal.await_line("left", "freeze", 2)
+
+    monkeypatch.setattr(RegionStates, "freeze", told)
+    journal.freezing = freezing
+    application = opened(inbox, journal, {"counts": True}, is_numbered=True, drain_timeout=8.0)
+    driven = finished(workplace, application, max_group=2)
+    assert driven.error is None
+    assert ("left", "freeze", 2) in journal.lines
+    assert 2 not in workplace.history(REGION).states
+    write("9.txt", "a\n")
+    assert finished(workplace, application, max_group=2).error is None, "what was stored is what is read"
+    found = [row["n"] for row in rows(workplace, REGION, "numbers", ids=False)]
+    assert sorted(found) == list(range(len(TEXTS) + 1))
+
+
 def test_an_interruption_while_pending_finishes_what_can_commit(
     workplace: Workplace, inbox: Path, journal: Journal
 ) -> None:
@@ -459,6 +526,36 @@ def test_a_request_to_halt_waits_for_what_is_pending(workplace: Workplace, inbox
     assert history.halt is not None
     assert 1 <= len(history.states) <= 2
     assert tables(workplace, "counts") == golden("counts", len(history.states))
+
+
+@pytest.mark.seed("E18", "V167")
+def test_a_request_to_halt_outlives_what_fails_beside_it(
+    workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken back when the halt is committed, by the run or else by `resume`."""
+    def fails(*_: Any) -> None:
+        raise StoreUnavailable("no answer", remedy="wait")
+
+    application = opened(inbox, journal, {"counts": True})
+    assert finished(workplace, application).error is None
+    workplace.registry.request_halt(REGION, "enough")
+    arm(f"{FailPoint.NOTE_BEFORE.value}:raise")
+    try:
+        failed = finished(workplace, application)
+    finally:
+        arm("")
+    assert isinstance(failed.error, InjectedFailure)
+    assert workplace.history(REGION).halt is None
+    with monkeypatch.context() as patch:
+        patch.setattr(type(workplace.registry), "clear_halt_request", fails)
+        assert isinstance(finished(workplace, application).error, Halted)
+    history = workplace.history(REGION)
+    assert history.halt is not None
+    assert history.halt.detail["reason"] == "enough"
+    resume(workplace, REGION, "mended")
+    write("9.txt", "a\n")
+    assert finished(workplace, application).error is None
+    assert len(workplace.history(REGION).states) == len(TEXTS) + 1
 
 
 def test_a_consumer_that_leaves_drops_what_is_staged(workplace: Workplace, inbox: Path, journal: Journal) -> None:

@@ -15,6 +15,7 @@ import pytest
 from harness import LONG_AGO, run_once
 
 from jobs.protocol.manifest import TableRole
+from jobs.runtime import housekeeping
 from jobs.runtime.collecting import clear, clock_fault, discard, find_garbage
 from jobs.state import keyed
 from orchestration import garbage
@@ -236,9 +237,7 @@ def test_a_region_at_work_is_left_to_its_owner(
 def test_a_run_collects_by_itself(
     workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jobs.runtime import run as running
-
-    monkeypatch.setattr(running, "EVERY_GROUPS", 1)
+    monkeypatch.setattr(housekeeping, "EVERY_GROUPS", 1)
     run_once(workplace, application, region=REGION, max_triggers=1)
     orphans = leave_orphans(workplace)
     run_once(workplace, application, region=REGION)

@@ -253,6 +253,35 @@ def test_a_permit_that_is_not_given_back_bounds_the_wait() -> None:
     assert gate.stop(SOON)
 
 
+@pytest.mark.seed("V105", "V131")
+def test_who_began_before_a_reset_leaves_the_gate_as_it_is() -> None:
+    gate = PermitGate()
+    before = gate.life
+    assert gate.stop(SOON, for_reset=True)
+    gate.resume(life=before)
+    assert not gate.is_open, "the reset goes on"
+    gate.resume(after_reset=True)
+    assert not gate.stop(SOON, life=before)
+    assert gate.is_open
+    assert gate.stop(SOON, life=gate.life)
+    gate.resume(life=gate.life)
+    assert gate.is_open
+
+
+@pytest.mark.seed("V105", "V131")
+def test_who_waits_for_permits_when_a_reset_begins_is_told() -> None:
+    gate, holder, waiter = PermitGate(), Actor(), Actor()
+    holder.ask(gate.acquire)
+    found: list[bool] = []
+    life = gate.life
+    waiter.tell(lambda: found.append(gate.stop(SOON, life=life)))
+    wait_for(lambda: not gate.is_open)
+    assert not gate.stop(0.05, for_reset=True)
+    holder.ask(gate.release)
+    wait_for(lambda: bool(found))
+    assert found == [False]
+
+
 def test_the_end_of_a_run_wakes_who_waits() -> None:
     gate = PermitGate()
     gate.stop(SOON)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -18,6 +20,9 @@ from jobs.runtime.region_context import RegionContext
 from jobs.state.callbacks import StateHandler, callbacks_missing
 from jobs.state.checkpoints import Checkpoint
 from jobs.state.cow import CowDict
+from jobs.state.data_stores import DataStoreEntry
+from jobs.state.stored_checkpoints import StoredCheckpoints
+from resources.data_stores import DirectoryDataStore
 
 SCHEMA = pa.schema([("n", pa.int64())])
 NOTHING = SCHEMA.empty_table()
@@ -29,13 +34,13 @@ def table(*numbers: int) -> pa.Table:
 
 
 def hosted(
-    make: Callable[[], StateHandler], *, timeout: float = SOON, starts: bool = False
+    make: Callable[[], StateHandler], *, timeout: float = SOON, stored: StoredCheckpoints | None = None
 ) -> tuple[HandlerHost, Any]:
     context = RegionContext(
-        region="app/start", index=3, is_start_of_region=starts, is_end_of_region=False, is_trigger_operator=False,
+        region="app/start", index=3, is_start_of_region=False, is_end_of_region=False, is_trigger_operator=False,
         drain_timeout=timeout, reset_timeout=timeout, consistent_ports=(True,), operator="op",
     )  # fmt: skip
-    host = HandlerHost(entry="app/op", make=make, context=context, schema=SCHEMA)
+    host = HandlerHost(entry="app/op", make=make, context=context, schema=SCHEMA, stored=stored)
     host.reset({})
     return host, host.handler
 
@@ -43,7 +48,7 @@ def hosted(
 def step(host: HandlerHost, rows: dict[int, pa.Table]) -> tuple[list[tuple[int, int]], dict[int, bytes]]:
     """Process ids; return (id, n) of the output and the rows of the state's table, all of them."""
     output, changes = host.step(range(min(rows), max(rows) + 1), rows, NOTHING)
-    late = host.take()()
+    late = host.take(host.life)()
     return (
         list(zip(output["_sequence_id"].to_pylist(), output["n"].to_pylist(), strict=True)),
         chunks(pa.concat_tables([changes, late])),
@@ -113,10 +118,10 @@ class NonBlocking(Recorder):
 
 
 def test_the_order_of_a_blocking_handler() -> None:
-    """N13: rows, drain, checkpoint at each id; N20: only starts learn that the region has it."""
+    """N13: rows, drain, checkpoint at each id; N20: only starts learn that the region has it, and this is none."""
     host, handler = hosted(Recorder)
     step(host, {1: table(7), 2: NOTHING, 3: table(8, 9)})
-    host.completed(3)
+    host.completed()
     host.retire(1)
     assert handler.calls == [
         ("process", 1), "drain", ("checkpoint", 1),
@@ -126,20 +131,12 @@ def test_the_order_of_a_blocking_handler() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.seed("N20", "E19")
-def test_a_start_learns_that_the_region_is_checkpointed() -> None:
-    host, handler = hosted(Recorder, starts=True)
-    step(host, {1: table(7)})
-    host.completed(1)
-    assert handler.calls[-1] == ("region checkpointed", 1)
-
-
 @pytest.mark.seed("N14", "N15", "N16", "N22")
 def test_a_non_blocking_handler_goes_on_while_its_checkpoint_is_written() -> None:
     host, handler = hosted(NonBlocking)
     handler.go.clear()
     output, changes = host.step([1], {1: table(1, 2)}, NOTHING)
-    finish = host.take()
+    finish = host.take(host.life)
     assert (output.num_rows, changes.num_rows) == (2, 0)
     second: list[Any] = []
     group = threading.Thread(target=lambda: second.append(host.step([2], {2: table(3)}, NOTHING)))
@@ -151,7 +148,7 @@ def test_a_non_blocking_handler_goes_on_while_its_checkpoint_is_written() -> Non
     first = chunks(finish())
     group.join(SOON)
     assert handler.calls.index(("checkpoint", 1)) < handler.calls.index(("prepare", 2))
-    chunks(host.take()())
+    chunks(host.take(host.life)())
     host.reset(first)
     assert handler.n == 2, "what was frozen, whatever came since"
 
@@ -170,8 +167,8 @@ def test_the_order_of_a_mixed_region() -> None:
     assert other.context.gate.is_open
     second.go.set()
     for host in (blocking, other):
-        host.take()()
-        host.completed(1)
+        host.take(host.life)()
+        host.completed()
     assert second.calls[-1] == ("checkpoint", 1)
 
 
@@ -381,6 +378,96 @@ def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_a
     assert len(state) == 5, "every chunk is written anew"
     host.reset(state)
     assert handler.n == 1
+
+
+class Slow(DataStoreEntry):
+    """Its chunks wait for `go`, in the thread that is named."""
+
+    def __init__(self, entry: DataStoreEntry) -> None:
+        self.entry, self.name, self.value_limit = entry, entry.name, entry.value_limit
+        self.held, self.go = threading.Event(), threading.Event()
+
+    def _write(self, pairs: Mapping[bytes, bytes]) -> None:
+        if threading.current_thread().name == "given up" and any(key.endswith(b".1") for key in pairs):
+            self.held.set()
+            assert self.go.wait(SOON)
+        self.entry.put_all(pairs)
+
+    def get(self, key: bytes) -> bytes:
+        return self.entry.get(key)
+
+    def exists(self, key: bytes) -> bool:
+        return self.entry.exists(key)
+
+    def delete_all(self, keys: Iterable[bytes]) -> None:
+        self.entry.delete_all(keys)
+
+
+@pytest.mark.seed("V163", "V167")
+@pytest.mark.parametrize("is_begun", [True, False], ids=["is being stored", "is not stored yet"])
+def test_a_group_that_was_given_up_stores_nothing_behind_a_reset(tmp_path: Path, is_begun: bool) -> None:
+    entry = Slow(DirectoryDataStore(tmp_path).create("app/op"))
+    host, handler = hosted(Recorder, stored=StoredCheckpoints(entry))
+    _, first = step(host, {1: table(1)})
+    host.step([2], {2: table(2)}, NOTHING)
+    finish, ended = host.take(host.life), []
+
+    def given_up() -> None:
+        try:
+            finish()
+        except Interrupted as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=given_up, name="given up")
+    if is_begun:
+        thread.start()
+        assert entry.held.wait(SOON)
+    reset = threading.Thread(target=host.reset, args=(first,))
+    reset.start()
+    wait_for(lambda: host.life == 2)
+    if is_begun:
+        assert handler.calls[-1] != ("reset", 1), "it waits until nobody writes"
+    entry.go.set()
+    reset.join(SOON)
+    if not is_begun:
+        thread.start()
+    thread.join(SOON)
+    assert len(ended) == (not is_begun)
+    assert handler.n == 1
+    for number in (3, 4, 5):
+        step(host, {number: table(number)})
+    host.retire(3)
+    again = StoredCheckpoints(entry.entry)
+    assert [again.load(number).read() for number in (3, 4, 5)] == [2, 3, 4]
+    assert not any(entry.exists(b"%d.%d" % (number, chunk)) for number in (1, 2) for chunk in (0, 1))
+
+
+@pytest.mark.seed("V163")
+def test_storing_that_does_not_end_ends_the_reset(tmp_path: Path) -> None:
+    entry = Slow(DirectoryDataStore(tmp_path).create("app/op"))
+    host, _ = hosted(Recorder, timeout=0.2, stored=StoredCheckpoints(entry))
+    host.step([1], {1: table(1)}, NOTHING)
+    thread = threading.Thread(target=host.take(host.life), name="given up")
+    thread.start()
+    assert entry.held.wait(SOON)
+    with pytest.raises(ResetTimeout):
+        host.reset({})
+    entry.go.set()
+    thread.join(SOON)
+    host.reset({})
+    assert not entry.exists(b"1.0")
+
+
+def test_who_was_given_up_takes_no_checkpoints_of_the_next_life() -> None:
+    """An attempt that hangs while its states are frozen wakes when the next group is drained."""
+    host, _ = hosted(Recorder)
+    host.step([1], {1: table(1)}, NOTHING)
+    late = partial(host.take, host.life)
+    host.reset({})
+    host.step([2], {2: table(2, 3)}, NOTHING)
+    with pytest.raises(Interrupted):
+        late()
+    assert [writer.sequence_id for writer in host._drained[host.life].finished] == [2]
 
 
 @pytest.mark.seed("N6", "V58")

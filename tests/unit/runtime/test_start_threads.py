@@ -1,0 +1,140 @@
+"""The thread of a start beside cuts and resets, without a region (V105, V134, E21)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.runtime.push_buffers import PUSHED_AT, PushBuffer
+from jobs.runtime.region_context import RegionContext
+from jobs.runtime.start_hosting import StartHost
+from jobs.state.checkpoints import Checkpoint, CheckpointWriter
+from jobs.state.single_checkpoints import packed
+from jobs.state.start_handlers import StartHandler
+
+SOON = 20.0
+Hosted = Callable[[Callable[[], StartHandler], pa.Schema], StartHost]
+
+
+@pytest.fixture
+def hosted(tmp_path: Path) -> Iterator[Hosted]:
+    made: list[StartHost] = []
+
+    def make(handler: Callable[[], StartHandler], schema: pa.Schema) -> StartHost:
+        context = RegionContext(
+            region="app/start", index=0, is_start_of_region=True, is_end_of_region=False, is_trigger_operator=True,
+            drain_timeout=SOON, reset_timeout=SOON, operator="start",
+        )  # fmt: skip
+        buffer = PushBuffer(tmp_path / "buffer", rows=1000, seconds=600.0)
+        made.append(StartHost(make=handler, context=context, schema=schema, buffer=buffer, rows=1000, seconds=600.0))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.close()
+
+
+def cut_rows(host: StartHost) -> list[dict[str, Any]]:
+    """Return what is cut, in order."""
+    paths = [host.buffer.segment(number) for number, _ in host.buffer.sealed(0)]
+    found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != PUSHED_AT} for row in found]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < until
+        threading.Event().wait(0.005)
+
+
+class Three(StartHandler):
+    """Submits three numbers, then closes its connection, which takes until `go`."""
+
+    def __init__(self) -> None:
+        self.n, self.calls = 0, 0
+        self.submitted, self.go = threading.Event(), threading.Event()
+
+    def run(self, context: Any) -> None:
+        self.calls += 1
+        with context.permit(), self.lock:
+            if self.n < 3:
+                context.submit(pa.table({"n": list(range(self.n, 3))}))
+                self.n = 3
+        self.submitted.set()
+        assert self.go.wait(SOON)
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        checkpoint.write(self.n)
+
+    def reset(self, checkpoint: Checkpoint) -> None:
+        self.n = checkpoint.read(int)
+
+    def reset_to_initial_state(self) -> None:
+        self.n = 0
+
+
+@pytest.mark.seed("V105", "V134")
+def test_a_reset_while_run_is_returning_has_it_called_again(hosted: Hosted) -> None:
+    """What it had submitted is gone with the reset, and it would be asked for by nobody."""
+    host = hosted(Three, pa.schema([("n", pa.int64())]))
+    handler = host.handler
+    assert isinstance(handler, Three)
+    host.reset()
+    assert handler.submitted.wait(SOON)
+    host.reset()
+    handler.go.set()
+    wait_for(lambda: len(cut_rows(host)) == 3)
+    assert cut_rows(host) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert (handler.calls, host.failure) == (2, None)
+    wait_for(lambda: host._own is None)
+    host.reset()
+    wait_for(lambda: handler.calls == 3 and host._own is None)
+    assert len(cut_rows(host)) == 3, "it goes on from its newest cut"
+
+
+@pytest.mark.seed("V105", "H26")
+def test_a_cut_that_another_owner_made_first_counts_and_run_is_called_again(hosted: Hosted) -> None:
+    """An owner that was stopped, and has woken: what it has not seen of this one's is made again."""
+    host = hosted(Three, pa.schema([("n", pa.int64())]))
+    handler = host.handler
+    assert isinstance(handler, Three)
+    host.reset()
+    assert handler.submitted.wait(SOON)
+    writer = CheckpointWriter(sequence_id=1)
+    writer.write(1)
+    writer.finish()
+    assert host.buffer.seal_with(1, [{"n": 0}], packed(writer))
+    handler.go.set()
+    wait_for(lambda: len(cut_rows(host)) == 3)
+    assert cut_rows(host) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert (handler.calls, host.failure) == (2, None)
+
+
+class Mapped(StartHandler):
+    """Submits one row with maps in it."""
+
+    table = pa.table({
+        "tags": pa.array([[("a", 1), ("b", None)]], pa.map_(pa.string(), pa.int64())),
+        "deep": pa.array([[{"in": [("c", "d")]}]], pa.list_(pa.struct([("in", pa.map_(pa.string(), pa.string()))]))),
+    })  # fmt: skip
+
+    def run(self, context: Any) -> None:
+        with context.permit(), self.lock:
+            context.submit(self.table)
+
+
+@pytest.mark.seed("V146")
+def test_a_map_is_stored_as_an_object(hosted: Hosted) -> None:
+    """So does Spark read a column of type map from JSON; a list of pairs it takes for null."""
+    host = hosted(Mapped, Mapped.table.schema)
+    host.reset()
+    wait_for(lambda: len(cut_rows(host)) == 1)
+    assert cut_rows(host) == [{"tags": {"a": 1, "b": None}, "deep": [{"in": {"c": "d"}}]}]
