@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.arrow_frames import frame_of
 from jobs.errors import NotRowWise, OperatorFailed
-from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator
+from jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Operator
 from jobs.lazy import F
 from jobs.operators.directory_scan import CORRUPT, DirectorySource
 from jobs.operators.functor import Functor
@@ -335,9 +335,8 @@ class _Judge:
         )
 
     def _compare(self, operator: Operator, output: str, sides: Mapping[int, pa.Table]) -> None:
-        own = (POSITION,) if isinstance(operator, ParallelMap) else ()  # it numbers the rows of a group anew
-        together, apart = _multiset(sides[_TOGETHER], own), _multiset(sides[_APART], own)
-        if together == apart or apart != _multiset(_computed(operator, self._apart(operator, output)), own):
+        together, apart = _multiset(sides[_TOGETHER]), _multiset(sides[_APART])
+        if together == apart or apart != _multiset(_computed(operator, self._apart(operator, output))):
             return
         only_together, only_apart = together - apart, apart - together
         sample = next(iter(only_together or only_apart))
@@ -370,8 +369,8 @@ def _side(rows: pa.Table, side: int) -> pa.Table:
     return rows.filter(pc.equal(rows[_SIDE], side)).drop_columns([_SIDE])
 
 
-def _multiset(rows: pa.Table, aside: Sequence[str] = ()) -> Counter[str]:
-    names = sorted(set(rows.column_names) - set(aside))
+def _multiset(rows: pa.Table) -> Counter[str]:
+    names = sorted(rows.column_names)
     return Counter(repr({name: _comparable(row[name]) for name in names}) for row in rows.to_pylist())
 
 

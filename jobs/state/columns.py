@@ -58,7 +58,7 @@ def column_of(values: Sequence[Any], kind: pa.DataType, *, naive_is_utc: bool = 
     """Return plain values as a column.
 
     Args:
-        naive_is_utc: a time without a zone, or a date, is taken for one of UTC.
+        naive_is_utc: a time without a zone is taken for one of UTC, where the column has a zone.
 
     Raises:
         ValueError: which value does not fit, or what would become of it.
@@ -93,8 +93,8 @@ def differs(given: Any, found: Any, kind: pa.DataType, *, naive_is_utc: bool = F
         return parts is None or any(differs(*part, naive_is_utc=naive_is_utc) for part in parts)
     if pa.types.is_floating(kind) and (kind != pa.float64() or math.isnan(found)):
         return math.isnan(given) is not math.isnan(found)
-    if naive_is_utc and isinstance(found, dt.datetime) and isinstance(given, dt.date):
-        given = _of_utc(given)
+    if naive_is_utc and isinstance(given, dt.datetime) and given.tzinfo is None:
+        given = given.replace(tzinfo=getattr(found, "tzinfo", None))
     return bool(given != found)
 
 
@@ -104,9 +104,8 @@ def _parts(given: Any, found: Any, kind: pa.DataType) -> list[tuple[Any, Any, pa
 
     if pa.types.is_struct(kind):
         kinds = {kind.field(index).name: kind.field(index).type for index in range(kind.num_fields)}
-        if not isinstance(given, Mapping) or set(given) - set(kinds):
-            return None
-        return [(given.get(name), found[name], of) for name, of in kinds.items()]
+        fields = dict(given)  # of pairs, too: so `plain` gives a mapping
+        return None if set(fields) - set(kinds) else [(fields.get(name), found[name], of) for name, of in kinds.items()]
     if not isinstance(given, list | tuple | Mapping):
         return None
     items = list(given.items()) if isinstance(given, Mapping) else list(given)
@@ -116,9 +115,3 @@ def _parts(given: Any, found: Any, kind: pa.DataType) -> list[tuple[Any, Any, pa
         return [(item, other, kind.value_type) for item, other in zip(items, found, strict=True)]
     keys = [(item[0], other[0], kind.key_type) for item, other in zip(items, found, strict=True)]
     return keys + [(item[1], other[1], kind.item_type) for item, other in zip(items, found, strict=True)]
-
-
-def _of_utc(moment: dt.date) -> dt.datetime:
-    if not isinstance(moment, dt.datetime):
-        return dt.datetime(moment.year, moment.month, moment.day, tzinfo=dt.UTC)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
