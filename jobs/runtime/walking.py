@@ -42,7 +42,8 @@ _NOT_DETERMINISTIC = re.compile(
     re.IGNORECASE,
 )
 _ID = re.compile(r"(?:^|, )_sequence_id#\d+L?(?=,|$)")
-_SAME_ID = re.compile(r"_sequence_id#\d+L? <?=>? _sequence_id#\d+L?")
+_SAME_ID = re.compile(r"_sequence_id#(\d+)L? (?:<=>|=) _sequence_id#(?!\1L?\b)\d+L?")
+_AND = " AND "
 _PICKED = re.compile(r"Project \[(\w+#\d+L?( AS \w+#\d+L?)?(, (?=\w)|(?=\])))*\]")
 _BRANCH = re.compile(r"^((?:[ :]  )*)(?:[:+]- )?")
 _STREAM_LEFT = frozenset({"Inner", "LeftOuter", "LeftSemi", "LeftAnti", "Cross"})
@@ -158,8 +159,33 @@ def _join_is_row_wise(node: _Node) -> bool:
     kind, _, condition = node.text.removeprefix("Join ").partition(",")
     left, right = (child.is_stream for child in node.children)
     if left and right:
-        return bool(_SAME_ID.search(condition)) and " OR " not in condition
+        return any(_SAME_ID.fullmatch(each) for each in _conjuncts(condition.strip()))
     return kind.strip() in (_STREAM_LEFT if left else _STREAM_RIGHT)
+
+
+def _conjuncts(condition: str) -> Iterator[str]:
+    """Yield what all has to hold where a condition does, without the parentheses around each."""
+    inside, depth, ends = _outermost(condition), 0, []
+    for place, character in enumerate(inside):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0 and inside.startswith(_AND, place):
+            ends.append(place)
+    if not ends and inside == condition:
+        yield condition
+        return
+    for start, end in zip([0, *(end + len(_AND) for end in ends)], [*ends, len(inside)], strict=True):
+        yield from _conjuncts(inside[start:end])
+
+
+def _outermost(text: str) -> str:
+    """Return what is inside the parenthesis that a text is, perhaps with a hint behind it; else the text."""
+    depth = 0
+    for place, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0:
+            ends = place == len(text) - 1 or text.startswith(", ", place + 1)
+            return text[1:place] if place and ends else text
+    return text
 
 
 def _brackets(text: str) -> list[str]:

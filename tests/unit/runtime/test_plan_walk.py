@@ -35,6 +35,9 @@ def judged(plan: str, **options: tuple[str, ...]) -> Verdict:
         f"Union false, false\n:- {STREAM}\n+- {STREAM}",
         f"Join LeftOuter, (user#2 = user#9)\n:- {STREAM}\n+- LogicalRDD [user#9], false",
         f"Join Inner, (_sequence_id#1L = _sequence_id#7L)\n:- {STREAM}\n+- LogicalRDD [_sequence_id#7L], false",
+        f"Join Inner, (_sequence_id#1L <=> _sequence_id#7L)\n:- {STREAM}\n+- LogicalRDD [_sequence_id#7L], false",
+        f"Join Inner, ((user#2 = u#8) AND (NOT (n#3 = m#9) AND (_sequence_id#1L = _sequence_id#7L)))\n:- {STREAM}\n"
+        "+- LogicalRDD [_sequence_id#7L, u#8, m#9], false",
         f"Join LeftOuter, (user#2 = user#9)\n:- {STREAM}\n+- Aggregate [user#9], [user#9]\n   +- LogicalRDD [user#9]",
     ],
 )
@@ -64,6 +67,28 @@ def test_what_may_mix_triggers_forces_groups_of_one_and_says_why(plan: str, reas
     verdict = judged(plan)
     assert not verdict.vectorises
     assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "(_sequence_id#1L <= _sequence_id#7L)",
+        "(_sequence_id#1L >= _sequence_id#7L)",
+        "NOT (_sequence_id#1L = _sequence_id#7L)",
+        "((user#2 = u#8) AND NOT (_sequence_id#1L = _sequence_id#7L))",
+        "((user#2 = u#8) OR (_sequence_id#1L = _sequence_id#7L))",
+        "(((user#2 = u#8) OR (_sequence_id#1L = _sequence_id#7L)) AND (user#2 = u#8))",
+        "coalesce((_sequence_id#1L = _sequence_id#7L), true)",
+        "((_sequence_id#1L = _sequence_id#7L) <=> false)",
+        "(_sequence_id#1L = _sequence_id#1L)",
+        "(_sequence_id#1L = (_sequence_id#7L + cast(1 as bigint)))",
+    ],
+)
+def test_a_join_on_anything_but_equal_ids_mixes_triggers(condition: str) -> None:
+    """The order of ids, or their difference, is no equality; nor is one that need not hold."""
+    verdict = judged(f"Join Inner, {condition}\n:- {STREAM}\n+- LogicalRDD [_sequence_id#7L, u#8], false")
+    assert not verdict.vectorises
+    assert "mixes triggers" in verdict.reason
 
 
 def test_a_result_without_the_id_forces_groups_of_one() -> None:
