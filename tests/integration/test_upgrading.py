@@ -258,6 +258,33 @@ def test_a_window_may_slide_over_fewer_rows_and_not_over_more(workplace: Workpla
     assert not planned(workplace, declare_window(inbox, 2)).is_compatible
 
 
+def declare_within(inbox: Path, ids: int) -> Opened:
+    with dm.application("growing") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint", settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(dm.deduplicate(lines, keys=["k"], within=ids, name="firsts"), dm.DeltaAppend("seen"))
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+
+
+@pytest.mark.seed("V154")
+def test_what_a_shorter_while_needs_no_more_leaves_the_state(workplace: Workplace, inbox: Path) -> None:
+    """Its time was over before the first trigger that the new code sees: it leaves with that one, and not never."""
+    write(inbox, "a,1\n", "b,1\n")
+    run_once(workplace, declare_within(inbox, 9))
+    shorter = declare_within(inbox, 0)
+    assert planned(workplace, shorter).is_compatible
+    write(inbox, "c,1\n", "d,1\n")
+    run_once(workplace, shorter)
+    changes = workplace.store(REGION).table("state/growing/firsts").read().to_pylist()
+    gone = sorted((row["k"], row["_sequence_id"]) for row in changes if row["_gone"])
+    assert gone == [("a", 3), ("b", 3), ("c", 4)]
+
+
 APP = """\
 import drainmark as dm
 
