@@ -43,6 +43,15 @@ class Vectorises(StrEnum):
     NO = "no"
 
 
+class Places(StrEnum):
+    """Has each row of an id a position of its own in what an operator puts out?"""
+
+    OWN = "own"  # it gives each one
+    KEPT = "kept"  # rows keep theirs, and none comes twice
+    CHECKED = "checked"  # as the analysed plan says
+    SHARED = "shared"  # rows may share one, or have none
+
+
 class Guarantee(StrEnum):
     """What a sink promises."""
 
@@ -177,6 +186,7 @@ class Operator(ABC):
     sees_control_by_id: ClassVar[bool] = False
     configurations: ClassVar[tuple[str, ...]] = ("default",)
     single_because: ClassVar[str] = "sees one trigger at a time"
+    places: ClassVar[Places] = Places.SHARED
 
     name: str
     inputs: tuple[Input, ...] = ()

@@ -16,6 +16,7 @@ from jobs.graph.declarations import Stream, StreamLike, caller, declare, locatio
 from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction
 from jobs.lazy import F
 from jobs.state.keyed_rows import key_codes
+from jobs.state.placed import ranked
 from jobs.state.typed import check_state, keeper_of, reader_of, struct_of
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ class Custom(Operator):
         )
 
     def step(self, frames: GroupFrames) -> Result:
-        rows = frames.input(self.inputs[0])
-        types = {field.name: field.dataType for field in rows.schema.fields}
+        types = {field.name: field.dataType for field in frames.input(self.inputs[0]).schema.fields}
         shape = _Shape.of(self, types)
+        rows = ranked(frames, self, self.inputs[0], self.keys)
         before = frames.kept(self, "", shape.kept, changed=rows)
         arguments = dict.fromkeys(self.function.params, frames.params)
         call = _Call(operator=self.name, function=self.function, arguments=arguments, keys=self.keys,

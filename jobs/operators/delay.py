@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result, Retention
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention
 from jobs.lazy import F
 from jobs.state import clock
 from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted
@@ -35,6 +35,7 @@ class Delay(Operator):
     kind: ClassVar[str] = "delay"
     summary: ClassVar[str] = "rows held back for some triggers, or a while of event time"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.OWN
     configurations: ClassVar[tuple[str, ...]] = ("ids", "duration")
 
     ids: int | None = None

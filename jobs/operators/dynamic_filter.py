@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jobs.errors import Violation
 from jobs.graph.annotations import Control
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Result
+from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result
 from jobs.lazy import F
 from jobs.state.placed import quoted, require_columns, same
 
@@ -32,6 +32,7 @@ class DynamicFilter(Operator):
     kind: ClassVar[str] = "dynamic-filter"
     summary: ClassVar[str] = "rows whose key a control stream has named"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
     sees_control_by_id: ClassVar[bool] = True
     configurations: ClassVar[tuple[str, ...]] = ("add", "add and remove")
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, UserFunction
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, Places, UserFunction
 from jobs.state.columns import column_of, plain
+from jobs.state.placed import ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +42,7 @@ class ParallelMap(Operator):
     kind: ClassVar[str] = "parallel map"
     summary: ClassVar[str] = "a slow function over rows in threads of the driver process, order kept"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.OWN
 
     function: UserFunction
     output: str
@@ -64,10 +66,10 @@ class ParallelMap(Operator):
         return StructType([*StructType.fromDDL(self.output).fields, *StructType.fromDDL(_TAGS).fields])
 
     def apply(self, frames: GroupFrames) -> DataFrame:
-        frame = frames.input(self.inputs[0])
         if not frames.is_run:
             return frames.local(None, self.made)
-        return frames.local(self.mapped(frames.collect(self, frame), frames.params), self.made)
+        rows = frames.collect(self, ranked(frames, self, self.inputs[0]))
+        return frames.local(self.mapped(rows, frames.params), self.made)
 
     def mapped(self, rows: pa.Table, params: Any) -> pa.Table:
         """Call the function on each row, under a permit each, and join what it gave in the rows' order.

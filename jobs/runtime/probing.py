@@ -33,6 +33,7 @@ from jobs.runtime.ports import Outside
 from jobs.runtime.probing_handlers import few_rows, handled
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
 from jobs.runtime.taking import Taking, empty_rows
+from jobs.state.placed import ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -292,7 +293,7 @@ class _Judge:
 
     def _handled(self, operator: Handled) -> DataFrame:
         frames = self._frames(operator, _FIRST, _SECOND)
-        rows = _computed(operator, frames.input(operator.inputs[0]))
+        rows = _computed(operator, ranked(frames, operator, operator.inputs[0]))
         output = handled(
             operator, self.blueprint, rows, range(_FIRST, _SECOND + 1), lambda call: frames.guard(operator, call)
         )

@@ -10,7 +10,7 @@ import contextlib
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _ROW_WISE = frozenset(
         "OneRowRelation",
     }
 )
+_ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "LocalRelation", "LogicalRDD"})
+_NEW_TAG = re.compile(r" AS _(?:sequence_id|position)#")
 _NOT_DETERMINISTIC = re.compile(
     r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|"
     r"input_file_name|current_timestamp|current_date|current_time|localtimestamp|now)\(",
@@ -56,11 +58,23 @@ class Verdict:
 
     Attributes:
         only_picks: it picks and renames columns and does nothing else, so it may as well be done twice.
+        keeps_places: it makes at most one row of each, with the row's own sequence id and position.
     """
 
     vectorises: bool
     reason: str = ""
     only_picks: bool = False
+    keeps_places: bool = False
+
+    def with_other(self, other: Verdict) -> Verdict:
+        """Return the verdict on a function of several outputs: one that mixes triggers is enough."""
+        if not self.vectorises:
+            return self
+        return replace(
+            other,
+            only_picks=self.only_picks and other.only_picks,
+            keeps_places=self.keeps_places and other.keeps_places,
+        )
 
 
 @dataclass(slots=True)
@@ -96,7 +110,8 @@ def verdict_of(frame: DataFrame) -> Verdict:
             return Verdict(False, reason)
     if "_sequence_id" not in frame.columns:
         return Verdict(False, "its result lacks _sequence_id (dm.select keeps it)")
-    return Verdict(True, only_picks=all(_only_picks(node) for node in nodes))
+    keeps_places = "_position" in frame.columns and all(_keeps_places(node) for node in nodes)
+    return Verdict(True, only_picks=all(_only_picks(node) for node in nodes), keeps_places=keeps_places)
 
 
 def analysed_plan(frame: DataFrame) -> str:
@@ -153,6 +168,10 @@ def _only_picks(node: _Node) -> bool:
     if node.name == "Project":
         return _PICKED.fullmatch(node.text) is not None
     return not node.children
+
+
+def _keeps_places(node: _Node) -> bool:
+    return node.name in _ROW_BY_ROW and len(node.children) <= 1 and not _NEW_TAG.search(node.text)
 
 
 def _join_is_row_wise(node: _Node) -> bool:

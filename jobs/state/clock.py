@@ -67,9 +67,11 @@ def of_events(
         ids.crossJoin(_start(frames, operator, part))
         .selectExpr(ID, "_start", f"greatest(_start, max(_newest) over (order by {ID})) as {NOW}")
         .selectExpr(
-            ID, f"coalesce(lag({NOW}) over (order by {ID}), _start) as {BEFORE}", NOW,
+            ID,
+            f"coalesce(lag({NOW}) over (order by {ID}), _start) as {BEFORE}",
+            NOW,
             f"lag({ID}) over (order by {ID}) is null as {BEGINS}",
-        )  # fmt: skip
+        )
     )
     return clock, _changes(clock)
 
