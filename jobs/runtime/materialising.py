@@ -75,8 +75,8 @@ class Materialiser:
     def counted(self, frame: DataFrame, corrupt: str | None) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:
         """Materialise a parsed input and count its rows in the same pass.
 
-        Rows are numbered from 0 in each file, or block of one, that Spark reads: it numbers those of a task, whose files
-        depend on the group.
+        Rows are numbered from 0 in each file, or block of one: Spark numbers those of a task, whose files depend on the
+        group.
 
         Returns:
             the frame, perhaps without the corrupt-record column where no row uses it; and id -> (rows, rows that do
@@ -97,9 +97,9 @@ class Materialiser:
             rows, wrong = counts.get(block[SEQUENCE_ID], (0, 0))
             counts[block[SEQUENCE_ID]] = (rows + block["rows"], wrong + block["bad"])
         starts = [(block[SEQUENCE_ID], block["block"], block["start"]) for block in blocks if block["start"]]
-        return self._from_zero(kept, starts) if starts else kept, counts
+        return self._begun_at_zero(kept, starts) if starts else kept, counts
 
-    def _from_zero(self, rows: DataFrame, starts: Sequence[tuple[int, int, int]]) -> DataFrame:
+    def _begun_at_zero(self, rows: DataFrame, starts: Sequence[tuple[int, int, int]]) -> DataFrame:
         """Return rows numbered from 0 in each block of a file.
 
         Args:

@@ -184,7 +184,8 @@ def _join_is_row_wise(node: _Node) -> bool:
 
 def _conjuncts(condition: str) -> Iterator[str]:
     """Yield what all has to hold where a condition does, without the parentheses around each."""
-    inside, depth, ends = _outermost(condition), 0, []
+    inside, depth = _outermost(condition), 0
+    ends: list[int] = []
     for place, character in enumerate(inside):
         depth += {"(": 1, ")": -1}.get(character, 0)
         if depth == 0 and inside.startswith(_AND, place):

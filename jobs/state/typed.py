@@ -127,7 +127,7 @@ def reader_of(state_class: type) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def keeper_of(
-    restore: Callable[[Mapping[str, Any]], Any], kinds: Mapping[str, pa.DataType]
+    restore: Callable[[dict[str, Any]], Any], kinds: Mapping[str, pa.DataType]
 ) -> Callable[[Any], tuple[dict[str, Any], Any]]:
     """Return what gives a state's columns, and the state that they will make: what a later run would go on from.
 
@@ -141,7 +141,8 @@ def keeper_of(
     holders = [(name, holder_of(kind), kind) for name, kind in kinds.items()]
 
     def keep(state: Any) -> tuple[dict[str, Any], Any]:
-        row, held = to_row(state), {}
+        row = to_row(state)
+        held: dict[str, Any] = {}
         for name, hold, _ in holders:
             try:
                 held[name] = hold(row.get(name))

@@ -17,7 +17,8 @@ def read(*rows: tuple[int, int, int]) -> pa.Table:
 
 
 def test_rows_are_numbered_from_0_in_each_block_of_a_file() -> None:
-    found = _from_zero(read((2, 0, 5), (1, 0, 3), (1, 0, 4), (2, 0, 6), (1, 128, 0), (1, 128, 1), (3, 0, 9))).to_pylist()
+    table = read((2, 0, 5), (1, 0, 3), (1, 0, 4), (2, 0, 6), (1, 128, 0), (1, 128, 1), (3, 0, 9))
+    found = _from_zero(table).to_pylist()
     assert [row["x"] for row in found] == [*range(7)], "their order is not touched"
     places = [(row[SEQUENCE_ID], row[POSITION]["block"], row[POSITION]["row"]) for row in found]
     assert places == [(2, 0, 0), (1, 0, 0), (1, 0, 1), (2, 0, 1), (1, 128, 0), (1, 128, 1), (3, 0, 0)]
