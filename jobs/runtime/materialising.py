@@ -92,12 +92,12 @@ class Materialiser:
         blocks = kept.groupBy(SEQUENCE_ID, F.col(f"{POSITION}.block").alias("block")).agg(
             F.count(F.lit(1)).alias("rows"), bad.alias("bad"), F.min(f"{POSITION}.row").alias("start")
         ).collect()  # fmt: skip
-        counts: dict[int, tuple[int, int]] = {}
+        summed: dict[int, tuple[int, int]] = {}
         for block in blocks:
-            rows, wrong = counts.get(block[SEQUENCE_ID], (0, 0))
-            counts[block[SEQUENCE_ID]] = (rows + block["rows"], wrong + block["bad"])
+            rows, wrong = summed.get(block[SEQUENCE_ID], (0, 0))
+            summed[block[SEQUENCE_ID]] = (rows + block["rows"], wrong + block["bad"])
         starts = [(block[SEQUENCE_ID], block["block"], block["start"]) for block in blocks if block["start"]]
-        return self._begun_at_zero(kept, starts) if starts else kept, counts
+        return self._begun_at_zero(kept, starts) if starts else kept, summed
 
     def _begun_at_zero(self, rows: DataFrame, starts: Sequence[tuple[int, int, int]]) -> DataFrame:
         """Return rows numbered from 0 in each block of a file.
