@@ -43,6 +43,15 @@ class Vectorises(StrEnum):
     NO = "no"
 
 
+class Places(StrEnum):
+    """Has each row of an id a position of its own in what an operator puts out?"""
+
+    OWN = "own"  # it gives each one
+    KEPT = "kept"  # rows keep theirs, and none comes twice
+    CHECKED = "checked"  # as the analysed plan says
+    SHARED = "shared"  # rows may share one, or have none
+
+
 class Guarantee(StrEnum):
     """What a sink promises."""
 
@@ -177,6 +186,7 @@ class Operator(ABC):
     sees_control_by_id: ClassVar[bool] = False
     configurations: ClassVar[tuple[str, ...]] = ("default",)
     single_because: ClassVar[str] = "sees one trigger at a time"
+    places: ClassVar[Places] = Places.SHARED
 
     name: str
     inputs: tuple[Input, ...] = ()
@@ -293,13 +303,36 @@ def _meaning(function: Any, seen: set[str]) -> Any:
     seen.add(function.__qualname__)
     named = []
     around = _around(function, code)
-    for name in sorted({*code.co_names, *around}):
+    for name in sorted({*_names_in(code), *around}):
         value = around[name] if name in around else function.__globals__.get(name)
-        if isinstance(value, str | int | float | bytes | tuple | frozenset):
-            named.append((name, repr(value)))
+        constant = _constant(value) if value is not None else None
+        if constant is not None:
+            named.append((name, constant))
         elif inspect.isfunction(value) and value.__module__ == function.__module__ and value.__qualname__ not in seen:
             named.append((name, _meaning(value, seen)))
     return _tree(function, code), named
+
+
+def _names_in(code: Any) -> set[str]:
+    """Return what a function calls by name, and the functions defined inside it do."""
+    return {*code.co_names}.union(*(_names_in(const) for const in code.co_consts if inspect.iscode(const)))
+
+
+def _constant(value: Any) -> str | None:
+    """Return a text of a value that is the same in every process, None where it has none: a set has no order, and an
+    object may be known by its address alone."""
+    if value is None or isinstance(value, str | int | float | complex | bytes) or value is ...:
+        return repr(value)
+    if isinstance(value, tuple | list | set | frozenset):
+        items = [_constant(item) for item in value]
+    elif isinstance(value, dict):
+        items = [_constant(item) for item in value.items()]
+    else:
+        return None
+    told = [item for item in items if item is not None]
+    if len(told) < len(items):
+        return None
+    return f"{type(value).__name__}({', '.join(sorted(told) if isinstance(value, set | frozenset) else told)})"
 
 
 def _around(function: Any, code: Any) -> dict[str, Any]:
@@ -315,8 +348,14 @@ def _tree(function: Any, code: Any) -> str:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
-        return repr((code.co_code, code.co_consts))
+        return repr(_bytecode(code))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.decorator_list = []
     return ast.dump(tree)
+
+
+def _bytecode(code: Any) -> Any:
+    """Return what a function does whose source is no statement, as that of a lambda in the middle of a call."""
+    consts = [_bytecode(const) if inspect.iscode(const) else _constant(const) for const in code.co_consts]
+    return code.co_code, code.co_names, consts

@@ -100,7 +100,8 @@ class Aggregate(KeyedValues):
         not by their ids: ids in a plan make Spark compile it anew for every group.
         """
         made = frames.once_a_run(self.name, lambda: _Columns.of(self))
-        partials = self._with_window(frames.input(self.inputs[0])).groupBy(*made.grouping).agg(*made.partials)
+        rows = self.placed_where_order_counts(frames, frames.input(self.inputs[0]))
+        partials = self._with_window(rows).groupBy(*made.grouping).agg(*made.partials)
         partials, before = frames.state(self, partials)
         history = partials.withColumn(_IS_NEW, made.new)
         if before is not None:

@@ -16,8 +16,9 @@ from jobs.graph.declarations import Stream, StreamLike, caller, declare, locatio
 from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction
 from jobs.lazy import F
 from jobs.state.keyed_rows import key_codes
+from jobs.state.placed import ranked
 from jobs.state.tagged_rows import place_ranks, untagged
-from jobs.state.typed import check_state, reader_of, struct_of, to_row
+from jobs.state.typed import check_state, keeper_of, reader_of, struct_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,9 +77,9 @@ class Custom(Operator):
         )
 
     def step(self, frames: GroupFrames) -> Result:
-        rows = frames.input(self.inputs[0])
-        types = {field.name: field.dataType for field in rows.schema.fields}
+        types = {field.name: field.dataType for field in frames.input(self.inputs[0]).schema.fields}
         shape = _Shape.of(self, types)
+        rows = ranked(frames, self, self.inputs[0], self.keys)
         before = frames.kept(self, "", shape.kept, changed=rows)
         arguments = dict.fromkeys(self.function.params, frames.params)
         call = _Call(operator=self.name, function=self.function, arguments=arguments, keys=self.keys,
@@ -107,10 +108,12 @@ class _Shape:
 
     Attributes:
         output: the author's columns.
+        keys: their names.
         kept: keys, the state's fields, `GONE`, `_sequence_id`.
         made: of both, `out.…` and `kept.…`, a row being one or the other.
     """
 
+    keys: tuple[str, ...]
     output: StructType
     kept: StructType
     made: StructType
@@ -128,7 +131,7 @@ class _Shape:
         parts = [StructField(f"{label}.{field.name}", field.dataType)
                  for label, part in (("out", output), ("kept", kept)) for field in part.fields]  # fmt: skip
         tags = [StructField(_WHAT, ByteType()), StructField(SEQUENCE_ID, LongType()), StructField(_PLACE, LongType())]
-        return cls(output=output, kept=kept, made=StructType([*tags, *parts]))
+        return cls(keys=operator.keys, output=output, kept=kept, made=StructType([*tags, *parts]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,21 +147,21 @@ class _Call:
     shape: _Shape
 
     def __call__(self, rows: pa.Table, before: pa.Table) -> pa.Table:
-        made = _Made(self.operator, self.shape)
+        made = _Made(self.operator, self.shape, self.restore)
         if rows.num_rows:
             for key, state, batches in _by_key(rows, before, self.keys):
                 self._run(key, self.restore(state) if state is not None else None, batches, made)
         return made.table()
 
     def _run(self, key: dict[str, Any], state: Any, batches: Sequence[tuple[int, pa.Table]], made: _Made) -> None:
-        """Go through the ids of a key."""
+        """Go through the ids of a key; each finds the state as its columns give it back, whatever the grouping."""
         for number, batch in batches:
             had = state is not None
             state, out = self._called(state, batch)
             if out is not None and len(out):
                 made.add_output(number, out)
             if state is not None or had:
-                made.add_state(number, key, state)
+                state = made.add_state(number, key, state)
 
     def _called(self, state: Any, batch: pa.Table) -> tuple[Any, Any]:
         given = batch if self.batch == "arrow" else batch.to_pandas()
@@ -174,13 +177,18 @@ class _Call:
 class _Made:
     """What a worker has made so far; put together once, since each array costs some microseconds."""
 
-    def __init__(self, operator: str, shape: _Shape) -> None:
+    def __init__(self, operator: str, shape: _Shape, restore: Callable[[dict[str, Any]], Any]) -> None:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._operator = operator
         self._schema: pa.Schema = to_arrow_schema(shape.made, timezone="UTC")
         self._output = pa.schema([(name, self._schema.field(f"out.{name}").type) for name in shape.output.names])
+        tags = (*shape.keys, GONE, SEQUENCE_ID)
+        self._keep = keeper_of(
+            restore,
+            {name: self._schema.field(f"kept.{name}").type for name in shape.kept.names if name not in tags},
+        )
         self._outputs: list[pa.Table] = []
         self._output_ids: list[int] = []
         self._states: list[dict[str, Any]] = []
@@ -205,10 +213,18 @@ class _Made:
         self._outputs.append(table.replace_schema_metadata())
         self._output_ids.append(number)
 
-    def add_state(self, number: int, key: dict[str, Any], state: Any) -> None:
-        """Take a key's state after an id, None if it is forgotten."""
-        kept = to_row(state) if state is not None else {}
+    def add_state(self, number: int, key: dict[str, Any], state: Any) -> Any:
+        """Take a key's state after an id, None if it is forgotten; return it as its columns give it back.
+
+        Raises:
+            ValueError: that is another state; it names the field.
+        """
+        try:
+            kept, restored = self._keep(state) if state is not None else ({}, None)
+        except ValueError as error:
+            raise ValueError(f"operator {self._operator!r}: {error}") from error
         self._states.append({**key, **kept, GONE: state is None, SEQUENCE_ID: number})
+        return restored
 
     def table(self) -> pa.Table:
         """Return all of it: a row is one of the output or a state."""
@@ -313,7 +329,9 @@ def custom(
     Args:
         keys: key columns, null being a key; without any there is one state, and one worker does all the work.
         output: DDL of the rows it returns, as a DataFrame with these columns; None for no rows.
-        state: a dataclass; new fields need defaults.
+        state: a dataclass; new fields need defaults. A field is a column: the function finds at each id what the
+            columns gave back, and a value that its column would change (1.5 in an int, a time without a zone) is
+            refused.
         name: the operator's name, and the state's identity; the function's name by default.
         inputs: the stream, instead of the second parameter's name.
         batch: `"arrow"` for `pyarrow.Table` in and out: exact types (pandas turns integers with nulls into floats).

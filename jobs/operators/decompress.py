@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import SEQUENCE_ID, TAGS, Operator, Result
+from jobs.graph.operator import SEQUENCE_ID, TAGS, Operator, Places, Result
 from jobs.lazy import F
 from jobs.state.placed import PLACE, payload_of, placed, require_columns
 
@@ -30,6 +30,7 @@ class Decompress(Operator):
     kind: ClassVar[str] = "decompress"
     summary: ClassVar[str] = "a column of gzip, bz2 or zstd, each value a whole stream"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("gzip", "bz2", "zstd", "null")
 
     column: str

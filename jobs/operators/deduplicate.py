@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, Retention
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention
 from jobs.lazy import F
 from jobs.state import clock
 from jobs.state.placed import FROM, IS_NEW, PLACE, payload_of, placed, quoted, same
@@ -34,6 +34,7 @@ class Deduplicate(Operator):
     kind: ClassVar[str] = "deduplicate"
     summary: ClassVar[str] = "the first row of each key, for ever or for a while"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("forever", "within ids", "within duration")
 
     keys: tuple[str, ...]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention
 from jobs.lazy import F
 from jobs.state import clock
 from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted
@@ -27,11 +27,15 @@ _AT_ONCE = -(2**63) + 1
 
 @dataclass(frozen=True, kw_only=True)
 class Delay(Operator):
-    """State: the rows that are held, and a clock. A row that is released carries the id at which it leaves."""
+    """State: the rows that are held, and a clock. A row that is released carries the id at which it leaves.
+
+    A row is due at a time of the clock that was there when it came, so neither part can go on by another clock.
+    """
 
     kind: ClassVar[str] = "delay"
     summary: ClassVar[str] = "rows held back for some triggers, or a while of event time"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.OWN
     configurations: ClassVar[tuple[str, ...]] = ("ids", "duration")
 
     ids: int | None = None
@@ -40,7 +44,9 @@ class Delay(Operator):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(part="held", keys=HELD), clock.clock_state())
+        kept_for = Retention(of="triggers" if self.duration is None else f"microseconds of `{self.event_time}`")
+        parts = (KeptState(part="held", keys=HELD), clock.clock_state())
+        return tuple(replace(part, retention=kept_for) for part in parts)
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "ids": self.ids, "duration": str(self.duration), "by": self.event_time}

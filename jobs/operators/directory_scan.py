@@ -26,7 +26,11 @@ CORRUPT = "_corrupt_record"
 """Where Spark's parsers put the text of a row that does not fit the schema; never visible to the author."""
 
 _ADDRESS = "_drainmark_address"
-_POSITION = f"struct(_metadata.file_block_start as block, monotonically_increasing_id() as row) as {POSITION}"
+_IN_TASK = 0x1FFFFFFFF
+"""What of `monotonically_increasing_id` numbers the rows of a task; a block of a file is read by one."""
+_POSITION = (
+    f"struct(_metadata.file_block_start as block, monotonically_increasing_id() & {_IN_TASK}L as row) as {POSITION}"
+)
 _FORMATS = ("text", "csv", "json", "parquet", "binary")
 _WITHOUT_SCHEMA = ("text", "binary")
 _BINARY_COLUMNS = "content binary, length bigint"

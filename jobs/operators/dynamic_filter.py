@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jobs.errors import Violation
 from jobs.graph.annotations import Control
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator
+from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result
 from jobs.lazy import F
 from jobs.state.placed import quoted, require_columns, same
 
@@ -32,6 +32,7 @@ class DynamicFilter(Operator):
     kind: ClassVar[str] = "dynamic-filter"
     summary: ClassVar[str] = "rows whose key a control stream has named"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
     sees_control_by_id: ClassVar[bool] = True
     configurations: ClassVar[tuple[str, ...]] = ("add", "add and remove")
 
@@ -48,22 +49,26 @@ class DynamicFilter(Operator):
         if not self.keys:
             yield self.wrong("DYNAMIC_FILTER_KEYS", "it has no columns to go by", 'give on=["user"]')
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def step(self, frames: GroupFrames) -> Result:
         port = self.inputs[0]
         rows = frames.input(port)
         require_columns(self, port, rows, self.keys)
         known = frames.kept(self, _PART, rows.selectExpr(*quoted(self.keys)).schema)
-        if any(port.stream not in frames.streams for port in self.inputs[1:]):  # a loop: the group has one id
-            return rows.alias("rows").join(known.alias("known"), on=self._same("known"), how="left_semi")
-        return self._by_id(frames, rows, known)
+        if self._closes_loop(frames):  # the group has one id
+            return Result(rows.alias("rows").join(known.alias("known"), on=self._same("known"), how="left_semi"))
+        events = frames.once(self, self._events(frames))  # what acts and what is kept are the same rows
+        return Result(self._by_id(frames, rows, known, events), {_PART: events})
 
-    def _by_id(self, frames: GroupFrames, rows: DataFrame, known: DataFrame) -> DataFrame:
+    def _closes_loop(self, frames: GroupFrames) -> bool:
+        """Does a control stream come of the operator's own output? It is not there yet, then; in `absorb` it is."""
+        streams = [port.stream for port in self.inputs[1:]]
+        return frames.once_a_run((self.name, "loop"), lambda: any(name not in frames.streams for name in streams))
+
+    def _by_id(self, frames: GroupFrames, rows: DataFrame, known: DataFrame, events: DataFrame) -> DataFrame:
         """Return the rows whose key is let through at their own id, from the spans of ids in which each key is."""
         keys = quoted(self.keys)
-        events = (
-            self._events(frames)
-            .selectExpr(*keys, SEQUENCE_ID, f"{GONE} as _gone_now")
-            .unionByName(known.selectExpr(*keys, f"0L as {SEQUENCE_ID}", "false as _gone_now"))
+        events = events.selectExpr(*keys, SEQUENCE_ID, f"{GONE} as _gone_now").unionByName(
+            known.selectExpr(*keys, f"0L as {SEQUENCE_ID}", "false as _gone_now")
         )
         until = f"lead({SEQUENCE_ID}) over (partition by {', '.join(keys)} order by {SEQUENCE_ID}) as _until"
         spans = frames.gathered(self, events).selectExpr(*keys, f"{SEQUENCE_ID} as _since", "_gone_now", until)
@@ -76,7 +81,8 @@ class DynamicFilter(Operator):
         return F.expr(same(self.keys, "rows", known))
 
     def absorb(self, frames: GroupFrames) -> Mapping[str, DataFrame]:
-        return {_PART: self._events(frames)}
+        """Return the changes where a loop is closed; else `step` has returned them."""
+        return {_PART: self._events(frames)} if self._closes_loop(frames) else {}
 
     def _events(self, frames: GroupFrames) -> DataFrame:
         """Return what the control ports bring: a row a key and id; what is added and removed at one id is removed."""

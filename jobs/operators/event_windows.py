@@ -51,7 +51,7 @@ class EventWindows(WatermarkedValues):
         rows = frames.input(self.inputs[0])
         if frames.reads(self, LATE):  # then it is read twice
             rows = frames.once(self, rows)
-        partials = frames.once(self, self._partials(rows))
+        partials = frames.once(self, self._partials(self.placed_where_order_counts(frames, rows)))
         watermark = Watermark.of(self, frames, partials, F.col(_NEWEST), self.lateness)
         columns = [*self.key_columns(), WINDOW_START, ROWS, *self.state_names()]
         like = partials.select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID)

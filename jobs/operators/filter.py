@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import Operator, UserFunction
+from jobs.graph.operator import Operator, Places, UserFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,6 +24,7 @@ class Filter(Operator):
     kind: ClassVar[str] = "filter"
     summary: ClassVar[str] = "rows for which a condition holds"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
 
     function: UserFunction
 

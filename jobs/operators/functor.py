@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import TAGS, Operator, UserFunction, Vectorises
+from jobs.graph.operator import TAGS, Operator, Places, UserFunction, Vectorises
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,6 +24,7 @@ class Functor(Operator):
     kind: ClassVar[str] = "functor"
     summary: ClassVar[str] = "row-wise function"
     vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
+    places: ClassVar[Places] = Places.CHECKED
 
     function: UserFunction
     vectorised: bool = False

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result
 from jobs.state.callbacks import StateHandler, callbacks_missing
 from jobs.state.checkpoints import Checkpoint
 from jobs.state.chunk_rows import CHUNK, ENTRY, VALUE
 from jobs.state.freezing import Copied, CowDict, SerialisedCopy
+from jobs.state.placed import ranked
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,6 +42,7 @@ class Handled(Operator):
     kind: ClassVar[str] = "handler"
     summary: ClassVar[str] = "a state handler in Python, called id by id in the driver process"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.OWN
 
     handler_class: type[StateHandler]
     output: str
@@ -73,7 +75,7 @@ class Handled(Operator):
         from pyspark.sql.types import StructType
 
         made, changed = self.made, StructType.fromDDL(_CHANGES)
-        rows = frames.input(self.inputs[0])
+        rows = ranked(frames, self, self.inputs[0])
         if self.name not in frames.hosts:
             return Result(frames.local(None, made), {"": frames.local(None, changed)})
         output, changes = frames.hosted(self, rows)

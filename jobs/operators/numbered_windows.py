@@ -49,7 +49,7 @@ class NumberedWindows(KeyedValues):
 
     def step(self, frames: GroupFrames) -> Result:
         keys, states = self.key_columns(), self.state_names()
-        rows = frames.once(self, self._measured(self.placed(frames.input(self.inputs[0]))))
+        rows = frames.once(self, self._measured(self.placed(frames)))
         empty = rows.where("false").withColumn(WINDOW_NUMBER, F.lit(0).cast("bigint"))
         columns = [*keys, WINDOW_NUMBER, ROWS, BEGAN, ENDED, *states, SEQUENCE_ID]
         like = self._partials(empty).select(*columns)

@@ -10,11 +10,15 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, UserFunction
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, Places, UserFunction
+from jobs.state.columns import column_of, plain
+from jobs.state.placed import ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +42,7 @@ class ParallelMap(Operator):
     kind: ClassVar[str] = "parallel map"
     summary: ClassVar[str] = "a slow function over rows in threads of the driver process, order kept"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.OWN
 
     function: UserFunction
     output: str
@@ -61,16 +66,17 @@ class ParallelMap(Operator):
         return StructType([*StructType.fromDDL(self.output).fields, *StructType.fromDDL(_TAGS).fields])
 
     def apply(self, frames: GroupFrames) -> DataFrame:
-        frame = frames.input(self.inputs[0])
         if not frames.is_run:
             return frames.local(None, self.made)
-        return frames.local(self.mapped(frames.collect(self, frame), frames.params), self.made)
+        rows = frames.collect(self, ranked(frames, self, self.inputs[0]))
+        return frames.local(self.mapped(rows, frames.params), self.made)
 
     def mapped(self, rows: pa.Table, params: Any) -> pa.Table:
         """Call the function on each row, under a permit each, and join what it gave in the rows' order.
 
         Returns:
-            the output's columns and the tags; when it returns no permit is held, so that a state may be cut (V131).
+            the output's columns and the tags, the rows of an id numbered from 0; when it returns no permit is held, so
+            that a state may be cut (V131).
         """
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -91,8 +97,22 @@ class ParallelMap(Operator):
         with ThreadPoolExecutor(self.threads, thread_name_prefix="parallel-map") as pool:
             made = [row for several in pool.map(call, in_order(rows).to_pylist()) for row in several]
         gate.stop(0.0)
-        placed = [{**row, POSITION: {"block": 0, "row": place}} for place, row in enumerate(made)]
-        return pa.Table.from_pylist(placed, schema=schema)
+        places = [place for _, of_id in groupby(made, itemgetter(SEQUENCE_ID)) for place, _ in enumerate(of_id)]
+        block = pa.array([0] * len(made), pa.int64())
+        position = pa.StructArray.from_arrays([block, pa.array(places, pa.int64())], ["block", "row"])
+        columns = [position if column.name == POSITION else self._column(column, made) for column in schema]
+        return pa.table(columns, schema=schema)
+
+    def _column(self, column: pa.Field, rows: Sequence[Row]) -> pa.Array:
+        """Return a column of the rows.
+
+        Raises:
+            ValueError: it would change a value: a part of a number would be cut off, for example.
+        """
+        try:
+            return column_of([plain(row[column.name]) for row in rows], column.type, naive_is_utc=True)
+        except ValueError as error:
+            raise ValueError(f"operator {self.name!r}, column {column.name!r}: {error}") from error
 
     def _rows(self, made: Row | Iterable[Row] | None) -> Iterable[Row]:
         """Return the rows that a call gave.
@@ -129,7 +149,8 @@ def parallel_map(
     file. The function must be safe for threads, and keep nothing from row to row: `dm.operator` is for state.
 
     Args:
-        output: DDL of the rows it returns: one as a dict, several as a list of them, or None.
+        output: DDL of the rows it returns: one as a dict, several as a list of them, or None. A value that its column
+            would change, 1.5 in a bigint, is refused; a time without a zone is one of UTC.
         threads: that call it at a time.
         name: the operator's name; the function's by default.
         inputs: the stream, instead of the parameter's name.

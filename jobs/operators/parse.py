@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Result
+from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Places, Result
 from jobs.state.placed import PLACE, payload_of, placed, quoted, require_columns
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Parse(Operator):
     kind: ClassVar[str] = "parse"
     summary: ClassVar[str] = "columns out of a text: CSV, JSON, lines, key=value"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("csv", "json", "key_value", "line", "null")
 
     column: str
@@ -151,6 +152,7 @@ class Format(Operator):
     kind: ClassVar[str] = "format"
     summary: ClassVar[str] = "a text out of columns: CSV, JSON, key=value"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("csv", "json", "key_value")
 
     form: str

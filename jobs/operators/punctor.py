@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result
 from jobs.state.placed import PLACE, payload_of, placed, quoted
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Punctor(Operator):
     kind: ClassVar[str] = "punctor"
     summary: ClassVar[str] = "marks the rows at which a condition becomes true"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("rise", "rise by key", "every")
 
     condition_sql: str

@@ -52,7 +52,7 @@ class SessionWindows(WatermarkedValues):
         judged = watermark.judge(rows)
         is_late = moment.isNull() | F.coalesce(moment + micros(self.bounds.gap) <= F.col(BEFORE), F.lit(False))
         late = judged.where(is_late).drop(BEFORE)
-        new = self._put_together(self.placed(judged.where(~is_late)))
+        new = self._put_together(self.placed(frames, judged.where(~is_late)))
         columns = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.state_names()]
         like = new.select(
             *self.key_columns(),

@@ -58,7 +58,7 @@ class SlidingAggregate(Aggregate):
 
     def apply(self, frames: GroupFrames) -> DataFrame:
         """Return the new rows of a group, no more than the window of each key and id needs."""
-        rows, before = frames.state(self, self.newest(frames.input(self.inputs[0])))
+        rows, before = frames.state(self, self.newest(self.placed(frames)))
         history = rows.withColumn(_IS_NEW, F.lit(True))
         if before is not None:
             history = frames.gathered(self, before.withColumn(_IS_NEW, F.lit(False)).unionByName(history))

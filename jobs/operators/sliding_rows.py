@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Result
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Places, Result
 from jobs.lazy import F
 from jobs.operators.windowed import KeyedValues
 from jobs.operators.windows import Rows
@@ -31,6 +31,7 @@ class SlidingRows(KeyedValues):
 
     kind: ClassVar[str] = "sliding aggregate of every row"
     summary: ClassVar[str] = "for every row the values over the last rows of its key"
+    places: ClassVar[Places] = Places.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("row",)
 
     @property
@@ -43,7 +44,7 @@ class SlidingRows(KeyedValues):
         return (KeptState(keys=self.keys, depth=self.rows, retention=self.retention),)
 
     def step(self, frames: GroupFrames) -> Result:
-        rows = self.placed(frames.input(self.inputs[0]))
+        rows = self.placed(frames)
         keys, asked = self.key_columns(), [f"`{name}`" for name in self.emission.columns]
         arguments = [f"`{name}`" for name in argument_columns(self.values.values(), rows.columns, self.keys)]
         read = [f"`{name}`" for name in dict.fromkeys(name.strip("`") for name in (*arguments, *asked))]

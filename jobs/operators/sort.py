@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, Places
 from jobs.state.placed import order_of, payload_of, quoted, require_columns
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Sort(Operator):
     kind: ClassVar[str] = "sort"
     summary: ClassVar[str] = "another order of the rows of each id"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.OWN
 
     by: tuple[str, ...]
     window: str = "id"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from jobs.errors import Violation
 from jobs.graph.annotations import Trigger
-from jobs.graph.operator import Operator, UserFunction, Vectorises
+from jobs.graph.operator import Operator, Places, UserFunction, Vectorises
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -233,6 +233,7 @@ class Source(Operator):
     is_source: ClassVar[bool] = True
     may_start: ClassVar[bool] = True
     vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
+    places: ClassVar[Places] = Places.CHECKED
     keeps_tags: ClassVar[bool] = False
 
     function: UserFunction

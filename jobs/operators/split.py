@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import Operator, Result
+from jobs.graph.operator import Operator, Places, Result
 
 if TYPE_CHECKING:
     from jobs.runtime.frames import GroupFrames
@@ -25,6 +25,7 @@ class Split(Operator):
     kind: ClassVar[str] = "split"
     summary: ClassVar[str] = "rows to the first, or to every, output whose condition holds"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
     configurations: ClassVar[tuple[str, ...]] = ("first", "every")
 
     conditions: Mapping[str, str]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import Operator
+from jobs.graph.operator import Operator, Places
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,6 +26,7 @@ class Throttle(Operator):
     kind: ClassVar[str] = "throttle"
     summary: ClassVar[str] = "bounds how fast a run goes through its input"
     keeps_tags: ClassVar[bool] = True
+    places: ClassVar[Places] = Places.KEPT
 
     rows_per_second: float
 

@@ -51,7 +51,7 @@ class TrailingWindows(KeyedValues):
         return self.window
 
     def step(self, frames: GroupFrames) -> Result:
-        rows = self.placed(frames.input(self.inputs[0]))
+        rows = self.placed(frames)
         arguments = argument_columns(self.values.values(), rows.columns, self.keys)
         read = dict.fromkeys((*arguments, *self.emission.columns))
         measured = rows.select(

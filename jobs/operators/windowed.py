@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Operator, Retention
+from jobs.graph.operator import GONE, POSITION, TAGS, Operator, Retention
 from jobs.lazy import F
 from jobs.operators.windows import (
     EVERY_CHANGE,
@@ -16,6 +16,7 @@ from jobs.operators.windows import (
     WINDOW_START,
     Delta,
     Emission,
+    Emit,
     EventTime,
     Marked,
     Rows,
@@ -24,11 +25,14 @@ from jobs.operators.windows import (
     refusals,
     retention_of,
 )
-from jobs.state.aggregations import Aggregation, finished_column, state_columns
+from jobs.state.aggregations import Aggregation, Part, finished_column, state_columns
+from jobs.state.placed import ranked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
+
+    from jobs.runtime.frames import GroupFrames
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,15 +128,22 @@ class KeyedValues(Operator):
     def finished_values(self) -> list[Column]:
         return [self.finished(value).alias(value) for value in self.values]
 
-    def placed(self, rows: DataFrame) -> DataFrame:
-        """Return rows that have a place in the order of their id: what an aggregate emits has none."""
-        if POSITION in rows.columns:
-            return rows
-        from pyspark.sql import Window as Over
+    def placed(self, frames: GroupFrames, rows: DataFrame | None = None) -> DataFrame:
+        """Return the input's rows, or what was made of them one by one, in one order within each id and key."""
+        every_row = self.emission.emit == Emit.ROW  # its rows keep their place among all of the id
+        return ranked(frames, self, self.inputs[0], () if every_row else self.keys, rows)
 
-        content = F.to_json(F.struct(*(f"`{name}`" for name in rows.columns)))
-        number = F.row_number().over(Over.partitionBy(SEQUENCE_ID).orderBy(content)).cast("bigint")
-        return rows.withColumn(POSITION, F.struct(F.lit(0).cast("bigint").alias("block"), number.alias("row")))
+    def placed_where_order_counts(self, frames: GroupFrames, rows: DataFrame) -> DataFrame:
+        """Return rows of the input, `placed` where a value goes by their order, as `first` and `last` do."""
+
+        def counts() -> bool:
+            return any(_reads_position(part) for value in self.values.values() for part in value.parts.values())
+
+        return self.placed(frames, rows) if frames.once_a_run((self.name, "order counts"), counts) else rows
+
+
+def _reads_position(part: Part) -> bool:
+    return POSITION in str(part.partial())
 
 
 def types_of(schema: StructType) -> dict[str, str]:

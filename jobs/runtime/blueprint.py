@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DeclarationError, SchemaMismatch, Violation
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Result, Retention, Vectorises
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, Vectorises
 from jobs.graph.params import Params
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.handled import Handled
@@ -50,6 +50,7 @@ class Blueprint:
         written_by: operator name -> name of the table that it stages.
         kept: (operator name, part) -> name of the table of a state that it keeps beside its output.
         code: what the claim keeps of the code.
+        own_places: see `GroupFrames`.
         made: see `GroupFrames.once_a_run`.
     """
 
@@ -61,6 +62,7 @@ class Blueprint:
     written_by: Mapping[str, str]
     kept: Mapping[tuple[str, str], str] = field(default_factory=dict)
     code: Code = NO_CODE
+    own_places: frozenset[str] = frozenset()
     made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -121,9 +123,8 @@ def analyse(
         for output in operator.outputs or ("",):
             result = results[output]
             if operator.vectorisation() is Vectorises.CHECKED:
-                known = verdicts.get(operator.name)
-                if known is None or known.vectorises:  # one output that mixes triggers is enough
-                    verdicts[operator.name] = verdict_of(result)
+                known, found = verdicts.get(operator.name), verdict_of(result)
+                verdicts[operator.name] = found if known is None else known.with_other(found)
             tagged = frames.tagged(operator, result)
             _check_types(application, operator, tagged)
             stream = f"{operator.name}[{output}]" if output else operator.name
@@ -147,7 +148,25 @@ def analyse(
         written_by=written_by,
         kept=kept,
         code=Code(operators=region.fingerprints, states=states or {}, dropped=frozenset(dropped)),
+        own_places=_own_places(region, verdicts),
     )
+
+
+def _own_places(region: RegionPlan, verdicts: Mapping[str, Verdict]) -> frozenset[str]:
+    """Return the streams of which no two rows of an id share a position, as far as declarations and plans tell."""
+    found: set[str] = set()
+    for operator in region.run_order:
+        ports = [port.stream for port in operator.inputs if not port.control]
+        known = verdicts.get(operator.name)
+        is_own = {
+            Places.OWN: True,
+            Places.KEPT: len(ports) == 1 and found.issuperset(ports),
+            Places.CHECKED: len(ports) <= 1 and found.issuperset(ports) and known is not None and known.keeps_places,
+            Places.SHARED: False,
+        }[operator.places]
+        if is_own:
+            found |= {f"{operator.name}[{output}]" if output else operator.name for output in operator.outputs}
+    return frozenset(found)
 
 
 def _examine_foreign(tables: Sequence[RegionTable], outside: Outside) -> None:

@@ -50,6 +50,8 @@ class GroupFrames:
         made: see `once_a_run`.
         in_files: names of operators whose state is too large for one partition.
         readers: how many connections read an output of an operator, by name and output.
+        own_places: streams of which no two rows of an id share a position; others are numbered anew by what goes by
+            the order of rows (`placed.ranked`).
     """
 
     session: SparkSession
@@ -71,6 +73,7 @@ class GroupFrames:
     made: dict[Any, Any] = field(default_factory=dict)
     in_files: Collection[str] = ()
     readers: Callable[[str, str], int] = lambda operator, output: 1
+    own_places: Collection[str] = ()
 
     def reads(self, operator: Operator, output: str) -> bool:
         """Does anybody read an output of an operator? What nobody reads need not be computed."""

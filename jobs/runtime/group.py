@@ -150,6 +150,7 @@ class GroupWork:
             made=self.blueprint.made,
             in_files=self._in_files(),
             readers=region.consumers,
+            own_places=self.blueprint.own_places,
         )
         for operator in region.run_order:
             self._await_inputs(operator, frames)

@@ -6,12 +6,12 @@ persisted. Either way the rows that operators downstream see are the rows that w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jobs.arrow_frames import frame_of
-from jobs.graph.operator import SEQUENCE_ID
+from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.lazy import F
 
 if TYPE_CHECKING:
@@ -75,24 +75,69 @@ class Materialiser:
     def counted(self, frame: DataFrame, corrupt: str | None) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:
         """Materialise a parsed input and count its rows in the same pass.
 
+        Rows are numbered from 0 in each file, or block of one: Spark numbers those of a task, whose files depend on the
+        group.
+
         Returns:
             the frame, perhaps without the corrupt-record column where no row uses it; and id -> (rows, rows that do
             not fit the schema), ids without rows missing.
         """
         if self.small:
-            table = frame.toArrow()
+            table = _from_zero(frame.toArrow())
             counts = _count_arrow(table, corrupt)
             is_clean = corrupt is not None and not any(bad for _, bad in counts.values())
             return self.local(table.drop_columns([corrupt]) if is_clean else table, frame), counts
         kept = self.once(frame)
         bad = F.count(F.col(corrupt)) if corrupt else F.lit(0).cast("bigint")
-        rows = kept.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias("rows"), bad.alias("bad")).collect()
-        return kept, {row[SEQUENCE_ID]: (row["rows"], row["bad"]) for row in rows}
+        blocks = kept.groupBy(SEQUENCE_ID, F.col(f"{POSITION}.block").alias("block")).agg(
+            F.count(F.lit(1)).alias("rows"), bad.alias("bad"), F.min(f"{POSITION}.row").alias("start")
+        ).collect()  # fmt: skip
+        summed: dict[int, tuple[int, int]] = {}
+        for block in blocks:
+            rows, wrong = summed.get(block[SEQUENCE_ID], (0, 0))
+            summed[block[SEQUENCE_ID]] = (rows + block["rows"], wrong + block["bad"])
+        starts = [(block[SEQUENCE_ID], block["block"], block["start"]) for block in blocks if block["start"]]
+        return self._begun_at_zero(kept, starts) if starts else kept, summed
+
+    def _begun_at_zero(self, rows: DataFrame, starts: Sequence[tuple[int, int, int]]) -> DataFrame:
+        """Return rows numbered from 0 in each block of a file.
+
+        Args:
+            starts: sequence id, block, and the number of its first row, where that is not 0.
+        """
+        import pyarrow as pa
+
+        ids, blocks, first = (pa.array(values, pa.int64()) for values in zip(*starts, strict=True))
+        begun = frame_of(self.session, pa.table({"_of_id": ids, "_of_block": blocks, "_start": first}))
+        same = F.expr(f"{SEQUENCE_ID} = _of_id and {POSITION}.block = _of_block")
+        number = f"{POSITION}.row - coalesce(_start, 0L)"
+        place = f"struct({POSITION}.block as block, {number} as row) as {POSITION}"
+        return rows.join(F.broadcast(begun), on=same, how="left").selectExpr(
+            *(place if name == POSITION else f"`{name.replace('`', '``')}`" for name in rows.columns)
+        )
 
     def release(self) -> None:
         for frame in self.held:
             frame.unpersist()
         self.held.clear()
+
+
+def _from_zero(table: Any) -> Any:
+    """Return rows numbered from 0 in each block of a file."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not table.num_rows:
+        return table
+    position, ids = table[POSITION].combine_chunks(), table[SEQUENCE_ID].to_numpy()
+    block, row = (position.field(name).to_numpy() for name in ("block", "row"))
+    order = np.lexsort((row, block, ids))
+    is_first = np.append(True, (np.diff(ids[order]) != 0) | (np.diff(block[order]) != 0))
+    starts = np.empty_like(row)
+    starts[order] = row[order][is_first][np.cumsum(is_first) - 1]
+    place = pa.StructArray.from_arrays([pa.array(block), pa.array(row - starts)], ["block", "row"])
+    index = table.column_names.index(POSITION)
+    return table.set_column(index, pa.field(POSITION, place.type), place)
 
 
 def _count_arrow(table: Any, corrupt: str | None) -> dict[int, tuple[int, int]]:

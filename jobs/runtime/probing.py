@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.arrow_frames import frame_of
 from jobs.errors import NotRowWise, OperatorFailed
-from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator
+from jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Operator
 from jobs.lazy import F
 from jobs.operators.directory_scan import CORRUPT, DirectorySource
 from jobs.operators.functor import Functor
@@ -33,6 +33,7 @@ from jobs.runtime.ports import Outside
 from jobs.runtime.probing_handlers import few_rows, handled
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
 from jobs.runtime.taking import Taking, empty_rows
+from jobs.state.placed import ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -292,7 +293,7 @@ class _Judge:
 
     def _handled(self, operator: Handled) -> DataFrame:
         frames = self._frames(operator, _FIRST, _SECOND)
-        rows = _computed(operator, frames.input(operator.inputs[0]))
+        rows = _computed(operator, ranked(frames, operator, operator.inputs[0]))
         output = handled(
             operator, self.blueprint, rows, range(_FIRST, _SECOND + 1), lambda call: frames.guard(operator, call)
         )
@@ -335,9 +336,8 @@ class _Judge:
         )
 
     def _compare(self, operator: Operator, output: str, sides: Mapping[int, pa.Table]) -> None:
-        own = (POSITION,) if isinstance(operator, ParallelMap) else ()  # it numbers the rows of a group anew
-        together, apart = _multiset(sides[_TOGETHER], own), _multiset(sides[_APART], own)
-        if together == apart or apart != _multiset(_computed(operator, self._apart(operator, output)), own):
+        together, apart = _multiset(sides[_TOGETHER]), _multiset(sides[_APART])
+        if together == apart or apart != _multiset(_computed(operator, self._apart(operator, output))):
             return
         only_together, only_apart = together - apart, apart - together
         sample = next(iter(only_together or only_apart))
@@ -370,8 +370,8 @@ def _side(rows: pa.Table, side: int) -> pa.Table:
     return rows.filter(pc.equal(rows[_SIDE], side)).drop_columns([_SIDE])
 
 
-def _multiset(rows: pa.Table, aside: Sequence[str] = ()) -> Counter[str]:
-    names = sorted(set(rows.column_names) - set(aside))
+def _multiset(rows: pa.Table) -> Counter[str]:
+    names = sorted(rows.column_names)
     return Counter(repr({name: _comparable(row[name]) for name in names}) for row in rows.to_pylist())
 
 

@@ -10,7 +10,7 @@ import contextlib
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,13 +36,16 @@ _ROW_WISE = frozenset(
         "OneRowRelation",
     }
 )
+_ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "LocalRelation", "LogicalRDD"})
+_NEW_TAG = re.compile(r" AS _(?:sequence_id|position)#")
 _NOT_DETERMINISTIC = re.compile(
     r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|"
     r"input_file_name|current_timestamp|current_date|current_time|localtimestamp|now)\(",
     re.IGNORECASE,
 )
 _ID = re.compile(r"(?:^|, )_sequence_id#\d+L?(?=,|$)")
-_SAME_ID = re.compile(r"_sequence_id#\d+L? <?=>? _sequence_id#\d+L?")
+_SAME_ID = re.compile(r"_sequence_id#(\d+)L? (?:<=>|=) _sequence_id#(?!\1L?\b)\d+L?")
+_AND = " AND "
 _PICKED = re.compile(r"Project \[(\w+#\d+L?( AS \w+#\d+L?)?(, (?=\w)|(?=\])))*\]")
 _BRANCH = re.compile(r"^((?:[ :]  )*)(?:[:+]- )?")
 _STREAM_LEFT = frozenset({"Inner", "LeftOuter", "LeftSemi", "LeftAnti", "Cross"})
@@ -55,11 +58,23 @@ class Verdict:
 
     Attributes:
         only_picks: it picks and renames columns and does nothing else, so it may as well be done twice.
+        keeps_places: it makes at most one row of each, with the row's own sequence id and position.
     """
 
     vectorises: bool
     reason: str = ""
     only_picks: bool = False
+    keeps_places: bool = False
+
+    def with_other(self, other: Verdict) -> Verdict:
+        """Return the verdict on a function of several outputs: one that mixes triggers is enough."""
+        if not self.vectorises:
+            return self
+        return replace(
+            other,
+            only_picks=self.only_picks and other.only_picks,
+            keeps_places=self.keeps_places and other.keeps_places,
+        )
 
 
 @dataclass(slots=True)
@@ -95,7 +110,8 @@ def verdict_of(frame: DataFrame) -> Verdict:
             return Verdict(False, reason)
     if "_sequence_id" not in frame.columns:
         return Verdict(False, "its result lacks _sequence_id (dm.select keeps it)")
-    return Verdict(True, only_picks=all(_only_picks(node) for node in nodes))
+    keeps_places = "_position" in frame.columns and all(_keeps_places(node) for node in nodes)
+    return Verdict(True, only_picks=all(_only_picks(node) for node in nodes), keeps_places=keeps_places)
 
 
 def analysed_plan(frame: DataFrame) -> str:
@@ -154,12 +170,42 @@ def _only_picks(node: _Node) -> bool:
     return not node.children
 
 
+def _keeps_places(node: _Node) -> bool:
+    return node.name in _ROW_BY_ROW and len(node.children) <= 1 and not _NEW_TAG.search(node.text)
+
+
 def _join_is_row_wise(node: _Node) -> bool:
     kind, _, condition = node.text.removeprefix("Join ").partition(",")
     left, right = (child.is_stream for child in node.children)
     if left and right:
-        return bool(_SAME_ID.search(condition)) and " OR " not in condition
+        return any(_SAME_ID.fullmatch(each) for each in _conjuncts(condition.strip()))
     return kind.strip() in (_STREAM_LEFT if left else _STREAM_RIGHT)
+
+
+def _conjuncts(condition: str) -> Iterator[str]:
+    """Yield what all has to hold where a condition does, without the parentheses around each."""
+    inside, depth = _outermost(condition), 0
+    ends: list[int] = []
+    for place, character in enumerate(inside):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0 and inside.startswith(_AND, place):
+            ends.append(place)
+    if not ends and inside == condition:
+        yield condition
+        return
+    for start, end in zip([0, *(end + len(_AND) for end in ends)], [*ends, len(inside)], strict=True):
+        yield from _conjuncts(inside[start:end])
+
+
+def _outermost(text: str) -> str:
+    """Return what is inside the parenthesis that a text is, perhaps with a hint behind it; else the text."""
+    depth = 0
+    for place, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0:
+            ends = place == len(text) - 1 or text.startswith(", ", place + 1)
+            return text[1:place] if place and ends else text
+    return text
 
 
 def _brackets(text: str) -> list[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NOW = "_now"
 BEFORE = "_before"
 ID = "_id"
+BEGINS = "_begins_group"
 
 
 def clock_state(part: str = "clock") -> KeptState:
@@ -35,13 +36,15 @@ def of_triggers(frames: GroupFrames, operator: Operator, part: str = "clock") ->
     """Return the number of triggers so far at each id, and the state's changes.
 
     Returns:
-        `_id`, `_before` (0 at first) and `_now`, bigint; and the changes of the part.
+        `_id`, `_before` (0 at first) and `_now`, bigint; `_begins_group`, true at the first id; and the changes of the
+        part.
     """
     start = _start(frames, operator, part)
     ids = frames.ids().selectExpr(ID, f"cast(row_number() over (order by {ID}) as bigint) as _step")
     clock = ids.crossJoin(start).selectExpr(
-        ID, f"coalesce(_start, 0L) + _step - 1 as {BEFORE}", f"coalesce(_start, 0L) + _step as {NOW}"
-    )
+        ID, f"coalesce(_start, 0L) + _step - 1 as {BEFORE}", f"coalesce(_start, 0L) + _step as {NOW}",
+        f"_step = 1 as {BEGINS}",
+    )  # fmt: skip
     return clock, _changes(clock)
 
 
@@ -55,7 +58,7 @@ def of_events(
         micros: SQL of a row's event time in microseconds.
 
     Returns:
-        `_id`, `_before` and `_now`, bigint, null as long as there is no event time; and the changes of the part.
+        as `of_triggers`, the times being null as long as there is no event time.
     """
     newest = rows.selectExpr(SEQUENCE_ID, f"{micros} as _micros").groupBy(SEQUENCE_ID).agg({"_micros": "max"})
     newest = newest.toDF("_newest_id", "_newest")
@@ -63,7 +66,12 @@ def of_events(
     clock = (
         ids.crossJoin(_start(frames, operator, part))
         .selectExpr(ID, "_start", f"greatest(_start, max(_newest) over (order by {ID})) as {NOW}")
-        .selectExpr(ID, f"coalesce(lag({NOW}) over (order by {ID}), _start) as {BEFORE}", NOW)
+        .selectExpr(
+            ID,
+            f"coalesce(lag({NOW}) over (order by {ID}), _start) as {BEFORE}",
+            NOW,
+            f"lag({ID}) over (order by {ID}) is null as {BEGINS}",
+        )
     )
     return clock, _changes(clock)
 
@@ -88,7 +96,11 @@ def _changes(clock: DataFrame) -> DataFrame:
 def reaches(due: str) -> str:
     """Return the SQL condition that an id of the clock is the first, from the row's own on, at which a time is reached.
 
+    A row from before the group whose time was reached already, since the code asks for less of the past than that which
+    kept it, leaves at the group's first id.
+
     Args:
         due: the time, a bigint of the row; `_from` is the row's own id.
     """
-    return f"{NOW} >= {due} and {ID} >= _from and ({ID} = _from or {BEFORE} is null or {BEFORE} < {due})"
+    is_first = f"{ID} = _from or {BEFORE} is null or {BEFORE} < {due} or ({BEGINS} and _from < {ID})"
+    return f"{NOW} >= {due} and {ID} >= _from and ({is_first})"

@@ -24,6 +24,7 @@ HELD = (FROM, PLACE)
 
 IS_NEW = "_is_new"
 LEAVES = "_leaves"
+_WITHOUT_ORDER = ("map<", "variant", "interval")
 POSITION_TYPE = "struct<block: bigint, row: bigint>"
 
 
@@ -48,7 +49,7 @@ def order_of(frames: GroupFrames, operator: Operator, port: Input, frame: DataFr
     def made() -> list[str]:
         names = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in TAGS}
         ties = [
-            f"to_json(struct(`{name}`))" if "map<" in kind or "variant" in kind else f"`{name}`"
+            f"to_json(struct(`{name}`))" if any(odd in kind for odd in _WITHOUT_ORDER) else f"`{name}`"
             for name, kind in names.items()
         ]
         return [*([POSITION] if POSITION in frame.columns else []), *ties]
@@ -85,6 +86,28 @@ def placed(
     order = ", ".join(order_of(frames, operator, port, rows))
     ranked = f"cast(row_number() over (partition by {of} order by {order}) as bigint) as {PLACE}"
     return frames.once(operator, frames.gathered(operator, rows).selectExpr("*", ranked, *extra))
+
+
+def ranked(
+    frames: GroupFrames, operator: Operator, port: Input, keys: Sequence[str] = (), rows: DataFrame | None = None
+) -> DataFrame:
+    """Return a port's rows with positions that put the rows of an id, or of an id and key, into one order.
+
+    Rows that share a position, as `explode` and joins leave them, and rows without one, as an aggregate gives them, go
+    by what they hold, and are numbered anew: left to Spark, their order would depend on the grouping. Rows that come
+    as a source has read them are not touched, which costs nothing.
+
+    Args:
+        rows: what was made of the port's rows one by one; those rows by default.
+    """
+    rows = frames.input(port) if rows is None else rows
+    if port.stream in frames.own_places:
+        return rows
+    of = ", ".join([SEQUENCE_ID, *quoted(keys)])
+    order = ", ".join(order_of(frames, operator, port, rows))
+    number = f"cast(row_number() over (partition by {of} order by {order}) as bigint)"
+    others = quoted([name for name in rows.columns if name != POSITION])
+    return frames.gathered(operator, rows).selectExpr(*others, f"struct(0L as block, {number} as row) as {POSITION}")
 
 
 def held_changes(rows: DataFrame, keys: Sequence[str], payload: Sequence[str]) -> DataFrame:

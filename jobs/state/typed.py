@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import UsageError
+from jobs.state.columns import differs, holder_of, plain
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 _SIMPLE = {
@@ -101,8 +103,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return [(key, _plain(item)) for key, item in value.items()]
-    return value.item() if hasattr(value, "item") and not isinstance(value, bytes) else value  # numpy's scalars
+        return [(_plain(key), _plain(item)) for key, item in value.items()]
+    return plain(value)
 
 
 def reader_of(state_class: type) -> Callable[[Mapping[str, Any]], Any]:
@@ -124,6 +126,39 @@ def reader_of(state_class: type) -> Callable[[Mapping[str, Any]], Any]:
     return read
 
 
+def keeper_of(
+    restore: Callable[[dict[str, Any]], Any], kinds: Mapping[str, pa.DataType]
+) -> Callable[[Any], tuple[dict[str, Any], Any]]:
+    """Return what gives a state's columns, and the state that they will make: what a later run would go on from.
+
+    It raises ValueError, which names the field, where that is another state: in a group of one trigger a field would
+    have its column's value at the next one, and in a larger group its own.
+
+    Args:
+        restore: of `reader_of`.
+        kinds: the columns' types by field.
+    """
+    holders = [(name, holder_of(kind), kind) for name, kind in kinds.items()]
+
+    def keep(state: Any) -> tuple[dict[str, Any], Any]:
+        row = to_row(state)
+        held: dict[str, Any] = {}
+        for name, hold, _ in holders:
+            try:
+                held[name] = hold(row.get(name))
+            except ValueError as error:
+                raise ValueError(f"the state's field {name!r}: {error}") from error
+        restored = restore(held)
+        for name, _, kind in holders:
+            if held[name] is None or isinstance(held[name], list | dict):
+                again = _plain(getattr(restored, name))
+                if differs(held[name], again, kind):
+                    raise ValueError(f"the state's field {name!r}: {row[name]!r} comes back as {again!r}")
+        return held, restored
+
+    return keep
+
+
 def _reader(hint: Any) -> Callable[[Any], Any]:
     """Return what makes a field's value of what its column holds."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -133,8 +168,8 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
         item = _reader(arguments[0])
         return lambda value: None if value is None else origin(map(item, value))
     if origin is dict:
-        item = _reader(arguments[1])
-        return lambda value: None if value is None else {key: item(one) for key, one in _pairs(value)}
+        key, item = map(_reader, arguments)
+        return lambda value: None if value is None else {key(each): item(one) for each, one in _pairs(value)}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         read = reader_of(hint)
         return lambda value: None if value is None else read(value)

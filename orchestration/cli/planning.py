@@ -49,10 +49,18 @@ def plan(
     else:
         _show(found, app)
         if names:
-            said = "begin anew with the next id" if is_done else "were not dropped: repeat it with --yes"
-            output.say(f"states of {', '.join(names)} {said}")
+            output.say(f"states of {', '.join(names)} {_outcome(found, is_done=is_done)}")
     if not found.is_compatible:
         raise typer.Exit(1)
+
+
+def _outcome(found: UpgradePlan, *, is_done: bool) -> str:
+    """Say what became of the states that were to be dropped."""
+    if is_done:
+        return "begin anew with the next id"
+    if not found.is_compatible:
+        return "were not dropped: settle first what cannot go on above"
+    return "were not dropped: repeat it with --yes"
 
 
 def _show(found: UpgradePlan, app: str) -> None:

@@ -259,7 +259,7 @@ def test_what_follows_a_handler_is_judged_on_the_rows_that_it_gives(bench: Bench
 
 
 def test_a_parallel_map_is_called_with_a_few_rows_of_each_file(workplace: Workplace, tmp_path: Path) -> None:
-    """It may be slow, or cost money. The places of its rows are those of a group, and no reason to blame it."""
+    """It may be slow, or cost money. The places of its rows are those of their file, together and apart."""
     bench = Bench(workplace, tmp_path)
     bench.files(*("".join(f"a,{n}\n" for n in range(500)) for _ in range(2)))
     calls: list[int] = []

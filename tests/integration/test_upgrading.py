@@ -19,6 +19,7 @@ from jobs.graph.params import Params
 from jobs.regions.plan import compile_application
 from orchestration.assembly import Opened, Workplace, region_run
 from orchestration.cli.main import invoke
+from orchestration.cli.planning import _outcome
 from orchestration.operations import Target, plan_reset, reset
 from orchestration.testing.processing import drive
 from orchestration.upgrading import UpgradePlan, drop_states, plan_upgrade
@@ -36,7 +37,8 @@ def inbox(tmp_path: Path) -> Path:
 
 
 def declare(
-    inbox: Path, *values: str, keys: Sequence[str] = ("k",), sink: str = "append", factor: int = 1, extra: bool = False
+    inbox: Path, *values: str, keys: Sequence[str] = ("k",), sink: str = "append", factor: int = 1, extra: bool = False,
+    more_extra: bool = False,
 ) -> Opened:
     """Totals of a column by key, behind a function; `values` are more of them."""
     with dm.application("growing") as declared:
@@ -58,7 +60,8 @@ def declare(
         elif sink == "shared":
             dm.sink(totals, dm.DeltaUpsert("shown", ["k"]))
         if extra:
-            dm.aggregate(shaped, keys=["k"], values={"count": dm.count()}, name="extra")
+            counts = {"count": dm.count(), **({"most": dm.max("n")} if more_extra else {})}
+            dm.aggregate(shaped, keys=["k"], values=counts, name="extra")
     plan = compile_application(dm.build_application(declared))
     return Opened(reference="growing", plan=plan, params=Params(), overrides={})
 
@@ -255,6 +258,33 @@ def test_a_window_may_slide_over_fewer_rows_and_not_over_more(workplace: Workpla
     assert not planned(workplace, declare_window(inbox, 2)).is_compatible
 
 
+def declare_within(inbox: Path, ids: int) -> Opened:
+    with dm.application("growing") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint", settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(dm.deduplicate(lines, keys=["k"], within=ids, name="firsts"), dm.DeltaAppend("seen"))
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+
+
+@pytest.mark.seed("V154")
+def test_what_a_shorter_while_needs_no_more_leaves_the_state(workplace: Workplace, inbox: Path) -> None:
+    """Its time was over before the first trigger that the new code sees: it leaves with that one, and not never."""
+    write(inbox, "a,1\n", "b,1\n")
+    run_once(workplace, declare_within(inbox, 9))
+    shorter = declare_within(inbox, 0)
+    assert planned(workplace, shorter).is_compatible
+    write(inbox, "c,1\n", "d,1\n")
+    run_once(workplace, shorter)
+    changes = workplace.store(REGION).table("state/growing/firsts").read().to_pylist()
+    gone = sorted((row["k"], row["_sequence_id"]) for row in changes if row["_gone"])
+    assert gone == [("a", 3), ("b", 3), ("c", 4)]
+
+
 APP = """\
 import drainmark as dm
 
@@ -267,6 +297,21 @@ totals = dm.aggregate(lines, keys=["k"], values={"total": dm.sum("n")}, name="to
 seen = dm.functor(lambda totals: dm.select(totals, "k", "total"), name="seen", inputs=[totals])
 dm.sink(seen, dm.DeltaAppend("seen"))
 """
+
+
+def test_a_drop_that_does_not_make_the_plan_compatible_is_not_to_be_repeated(
+    workplace: Workplace, inbox: Path
+) -> None:
+    """Another state, whose table cannot go on either, has to be settled first."""
+    write(inbox, "a,1\n")
+    run_once(workplace, declare(inbox, extra=True))
+    other = declare(inbox, "most", extra=True, more_extra=True)
+    found = planned(workplace, other, "totals")
+    assert not found.is_compatible
+    said = _outcome(found, is_done=False)
+    assert "--yes" not in said
+    assert "above" in said
+    assert "--yes" in _outcome(planned(workplace, other, "totals", "extra"), is_done=False)
 
 
 @pytest.mark.slow
@@ -288,7 +333,9 @@ def test_the_verb_shows_and_drops(tmp_path: Path, capsys: Any, monkeypatch: pyte
     assert "plan app.py --drop-state totals" in capsys.readouterr().out
     assert invoke(["run", "app.py"]) == 1
     assert "--drop-state totals" in capsys.readouterr().err
+    capsys.readouterr()
     assert invoke(["plan", "app.py", "--drop-state", "totals"]) == 0
+    assert "repeat it with --yes" in capsys.readouterr().out
     assert invoke(["plan", "app.py"]) == 1
     assert invoke(["run", "app.py", "--drop-state", "totals", "--json"]) == 0
     assert invoke(["plan", "app.py", "--drop-state", "nothing"]) == 2

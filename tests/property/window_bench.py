@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,9 +36,12 @@ class Found:
 class Bench:
     """One configuration, of the library's own operator."""
 
-    def __init__(self, session: Any, case: Case, *, is_local: bool = False) -> None:
-        """`is_local`: what may be gone through in this process is."""
-        self.session, self.case, self.is_local = session, case, is_local
+    def __init__(
+        self, session: Any, case: Case, *, is_local: bool = False, tied: random.Random | None = None
+    ) -> None:
+        """`is_local`: what may be gone through in this process is; `tied`: four rows share each position, and come in
+        any order."""
+        self.session, self.case, self.is_local, self.tied = session, case, is_local, tied
         self.operator = case.operator()
         self.states: dict[str, pa.Table] = {}
         self.changes: dict[str, list[pa.Table]] = defaultdict(list)
@@ -69,6 +73,9 @@ class Bench:
             for number, rows in enumerate(files)
             for place, row in enumerate(rows)
         ]
+        if self.tied is not None:
+            tagged = [{**row, POSITION: {"block": 0, "row": row[POSITION]["block"]}} for row in tagged]
+            self.tied.shuffle(tagged)
         schema = f"{SCHEMA}, {SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>"
         materialiser = Materialiser(session=self.session, small=True)
         frames = GroupFrames(
@@ -76,6 +83,7 @@ class Bench:
             scanned_frames={}, read_state=self._before, read_lookup=lambda operator: None,
             read_statement=lambda name: "", read_kept=self._kept, small=True, is_run=self.is_local,
             materialise=lambda operator, frame: materialiser.once(frame),
+            own_places=() if self.tied is not None else ("events",),
             streams={"events": self.session.createDataFrame(tagged[::-1], schema)},
         )  # fmt: skip
         result = self.operator.step(frames)

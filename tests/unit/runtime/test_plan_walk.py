@@ -35,6 +35,9 @@ def judged(plan: str, **options: tuple[str, ...]) -> Verdict:
         f"Union false, false\n:- {STREAM}\n+- {STREAM}",
         f"Join LeftOuter, (user#2 = user#9)\n:- {STREAM}\n+- LogicalRDD [user#9], false",
         f"Join Inner, (_sequence_id#1L = _sequence_id#7L)\n:- {STREAM}\n+- LogicalRDD [_sequence_id#7L], false",
+        f"Join Inner, (_sequence_id#1L <=> _sequence_id#7L)\n:- {STREAM}\n+- LogicalRDD [_sequence_id#7L], false",
+        f"Join Inner, ((user#2 = u#8) AND (NOT (n#3 = m#9) AND (_sequence_id#1L = _sequence_id#7L)))\n:- {STREAM}\n"
+        "+- LogicalRDD [_sequence_id#7L, u#8, m#9], false",
         f"Join LeftOuter, (user#2 = user#9)\n:- {STREAM}\n+- Aggregate [user#9], [user#9]\n   +- LogicalRDD [user#9]",
     ],
 )
@@ -64,6 +67,59 @@ def test_what_may_mix_triggers_forces_groups_of_one_and_says_why(plan: str, reas
     verdict = judged(plan)
     assert not verdict.vectorises
     assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "(_sequence_id#1L <= _sequence_id#7L)",
+        "(_sequence_id#1L >= _sequence_id#7L)",
+        "NOT (_sequence_id#1L = _sequence_id#7L)",
+        "((user#2 = u#8) AND NOT (_sequence_id#1L = _sequence_id#7L))",
+        "((user#2 = u#8) OR (_sequence_id#1L = _sequence_id#7L))",
+        "(((user#2 = u#8) OR (_sequence_id#1L = _sequence_id#7L)) AND (user#2 = u#8))",
+        "coalesce((_sequence_id#1L = _sequence_id#7L), true)",
+        "((_sequence_id#1L = _sequence_id#7L) <=> false)",
+        "(_sequence_id#1L = _sequence_id#1L)",
+        "(_sequence_id#1L = (_sequence_id#7L + cast(1 as bigint)))",
+    ],
+)
+def test_a_join_on_anything_but_equal_ids_mixes_triggers(condition: str) -> None:
+    """The order of ids, or their difference, is no equality; nor is one that need not hold."""
+    verdict = judged(f"Join Inner, {condition}\n:- {STREAM}\n+- LogicalRDD [_sequence_id#7L, u#8], false")
+    assert not verdict.vectorises
+    assert "mixes triggers" in verdict.reason
+
+
+PLACED = "LogicalRDD [_sequence_id#1L, _position#2, user#3], false"
+
+
+@pytest.mark.parametrize(
+    ("plan", "keeps"),
+    [
+        (f"Project [_sequence_id#1L, _position#2, upper(user#3) AS u#4]\n+- Filter (user#3 > 2)\n   +- {PLACED}", True),
+        (f"Project [_sequence_id#1L, _position#2, e#4]\n+- Generate explode(few#5), [e#4]\n   +- {PLACED}", False),
+        (f"Project [_sequence_id#1L, struct(block, 0) AS _position#5]\n+- {PLACED}", False),
+        (f"Project [_position#2, cast(1 as bigint) AS _sequence_id#5L]\n+- {PLACED}", False),
+        (f"Union false, false\n:- {PLACED}\n+- {PLACED}", False),
+        (f"Join LeftOuter, (user#3 = user#9)\n:- {PLACED}\n+- LogicalRDD [user#9], false", False),
+    ],
+)  # fmt: skip
+def test_rows_keep_their_places_where_none_comes_twice(plan: str, keeps: bool) -> None:
+    verdict = judged(plan, columns=("_sequence_id", "_position", "user"))
+    assert verdict.vectorises
+    assert verdict.keeps_places is keeps
+    assert not judged(plan).keeps_places, "there is no position"
+
+
+def test_a_function_of_several_outputs_is_judged_by_all_of_them() -> None:
+    keeps, mixes = judged(PLACED, columns=("_sequence_id", "_position")), judged(f"Sort [user#3 ASC]\n+- {PLACED}")
+    explodes = judged(f"Generate explode(array(1)), false, [e#4]\n+- {PLACED}")
+    assert keeps.with_other(keeps) == keeps
+    assert not keeps.with_other(explodes).keeps_places
+    assert not explodes.with_other(keeps).keeps_places
+    assert not keeps.with_other(mixes).vectorises
+    assert mixes.with_other(keeps) is mixes
 
 
 def test_a_result_without_the_id_forces_groups_of_one() -> None:

@@ -1,0 +1,136 @@
+"""Rows that share a position, or have none, are in the same order whatever the grouping (design.md §3.6, H14, E8)."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from harness import run_once
+from triggers import add_file, home, opened, tables
+from window_bench import Bench
+from window_cases import CASES, Case, content
+
+import drainmark as dm
+from drainmark import F
+from jobs.graph.operator import POSITION
+from orchestration.assembly import region_run
+from resources.spark import SparkEngine
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+FILES = 6
+TIED = [case for cases in CASES.values() for case in cases if case.name in (
+    "tumbling_rows_closed", "tumbling_until_closed", "tumbling_delta_closed_keyless", "tumbling_time_change", "session",
+    "sliding_rows_change", "sliding_rows_row", "sliding_delta_row", "sliding_time_change_keyless",
+)]  # fmt: skip
+
+
+def plain(found: Any) -> list[str]:
+    return [repr(sorted(str({**row, POSITION: None}) for row in found[number])) for number in range(FILES)]
+
+
+@pytest.mark.parametrize("case", TIED, ids=lambda case: case.name)
+def test_a_window_does_not_depend_on_how_rows_that_share_a_position_come(engine: SparkEngine, case: Case) -> None:
+    """Alone or in a group, in any order: each in a run of its own, from shuffled rows."""
+    files = [content(number) for number in range(FILES)]
+    runs = [
+        Bench(engine.session, case, tied=random.Random(seed)).run(files, parts)
+        for seed, parts in enumerate(([FILES], [2, 1, FILES - 3]))
+    ]
+    assert plain(runs[0].emitted) == plain(runs[1].emitted)
+    assert any(runs[0].emitted.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Last:
+    n: int | None = None
+
+
+@dataclasses.dataclass
+class Numbered(dm.StateHandler):
+    n: int = 0
+
+    def process(self, rows: pa.Table, context: Any) -> pa.Table:
+        first, self.n = self.n, self.n + rows.num_rows
+        return pa.table({"user": rows["user"], "m": rows["m"], "place": pa.array(range(first, self.n), pa.int64())})
+
+
+def declare(events: Any) -> None:
+    """Rows twice in one place, and those of an aggregate, which have none; then whatever goes by the order of rows."""
+    twice = dm.functor(
+        lambda events: dm.select(events, "user", "n").selectExpr(
+            "_sequence_id", "_position", "user", "explode(array(n, -n)) as m"
+        ), name="twice", inputs=[events],
+    )  # fmt: skip
+    rows = dm.aggregate(events, keys=["user"], values={"m": dm.count()}, name="rows")
+    shown = dm.functor(lambda rows: dm.select(rows, "user", "m"), name="shown", inputs=[rows])
+    both = dm.union(twice, shown, name="both")
+
+    def last(state: Any, both: pd.DataFrame) -> Any:
+        m = both["m"].iloc[-1]
+        return Last(n=None if pd.isna(m) else int(m)), pd.DataFrame({
+            "user": both["user"].iloc[:1], "before": [state.n if state else -9], "first": [both["m"].iloc[0]],
+        })  # fmt: skip
+
+    def as_it_is(both: Any) -> Any:
+        return {"user": both["user"], "m": both["m"]}
+
+    found = {
+        "custom": dm.custom(last, keys=["user"], state=Last, output="user string, before bigint, first bigint",
+                            inputs=[both], name="last"),
+        "handler": dm.operator(Numbered, output="user string, m bigint, place bigint", name="numbered", inputs=[both]),
+        "mapped": dm.functor(
+            lambda mapped: dm.select(mapped, "user", "m", F.col("_position.row").alias("place")), name="placed",
+            inputs=[dm.parallel_map(as_it_is, output="user string, m bigint", name="mapped", inputs=[both])],
+        ),
+        "ends": dm.aggregate(both, keys=["user"], values={"first": dm.first("m"), "last": dm.last("m")}, name="ends"),
+        "sums": dm.aggregate(
+            both, keys=[], values={"m": dm.sum("m"), "last": dm.last("user")}, window=dm.sliding(rows=3), name="sums"
+        ),
+    }  # fmt: skip
+    for name, stream in found.items():
+        dm.sink(stream, dm.DeltaAppend(name))
+
+
+def test_what_goes_by_the_order_of_rows_takes_rows_that_share_a_place_or_have_none(
+    tmp_path: Path, engine: SparkEngine
+) -> None:
+    for number in range(FILES):
+        add_file(tmp_path / "inbox", number)
+    application = opened("tied", tmp_path / "inbox", declare)
+    names = [f"lake/{name}" for name in ("custom", "handler", "mapped", "ends", "sums")]
+    found = []
+    for size, small in ((1, 8 << 20), (FILES, 0)):
+        with home(tmp_path / f"home{size}", engine, small_group_bytes=small) as place:
+            reports = run_once(place, application, max_group=size)
+            assert max(report.triggers for report in reports) == size
+            found.append(tables(place, "tied/events", names))
+    for name in names:
+        assert found[0][name] == found[1][name], name
+        assert found[0][name], name
+
+
+def test_only_streams_whose_rows_may_share_a_place_are_numbered_anew(tmp_path: Path, engine: SparkEngine) -> None:
+    """Those that come from a source, row by row, are told by their plans, and cost no further pass."""
+
+    def mixed(events: Any) -> None:
+        few = dm.functor(
+            lambda events: events.where("n > 1").withColumn("m", F.col("n") * 2), name="few", inputs=[events]
+        )
+        some = dm.filter(lambda few: F.col("m") > 2, name="some", inputs=[few])
+        dm.sort(some, by=["m"], name="sorted")
+        dm.functor(lambda few: few.selectExpr("*", "explode(array(1, 2)) as e"), name="exploded", inputs=[few])
+        dm.functor(lambda few: few.selectExpr("_sequence_id", "m", "struct(0L as block, 0L as row) as _position"),
+                   name="moved", inputs=[few])  # fmt: skip
+        dm.union(some, few, name="both")
+
+    add_file(tmp_path / "inbox", 1)
+    application = opened("places", tmp_path / "inbox", mixed)
+    with home(tmp_path / "home", engine) as place:
+        blueprint = region_run(place, application, application.region()).blueprint
+    assert blueprint.own_places == {"events", "few", "some", "sorted"}

@@ -1,0 +1,64 @@
+"""Fingerprints of functions: the same in every process for the same code, and others for other code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = """\
+from jobs.graph.operator import UserFunction
+
+LEVELS = {levels}
+
+def helper(x):
+    return x + {step}
+
+def seen(found):
+    return [{called}(x) for x in found if x in LEVELS]
+
+pair = [
+    UserFunction(
+        streams=(),
+        **{{"function": lambda f: [{called}(x) for x in f.{column} if x in {{"a", "b", "c"}} and x in LEVELS]}}
+    ),
+    UserFunction(streams=(), function=seen),
+]
+print(*(one.source_digest() for one in pair))
+"""
+AS_IT_WAS = {"levels": '{"low", "high", "middle"}', "step": "1", "called": "helper", "column": "n"}
+
+
+def digests(folder: Path, seed: int = 0, **other: str) -> list[str]:
+    """In a process of its own, whose sets have an order of their own."""
+    (folder / "code.py").write_text(SOURCE.format(**{**AS_IT_WAS, **other}))
+    root = Path(__file__).parents[3]
+    environment = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "code.py"], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_every_process_gives_the_same(tmp_path: Path) -> None:
+    assert digests(tmp_path, 1) == digests(tmp_path, 2) == digests(tmp_path, 3)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"levels": '{"low", "high"}'}, {"levels": '["low", "high"]'}, {"levels": '{"low": 1, "high": [2]}'},
+        {"step": "2"}, {"called": "abs"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_code_and_other_constants_give_others(tmp_path: Path, other: dict[str, str]) -> None:
+    """Also of what a comprehension inside the function names."""
+    before, after = digests(tmp_path), digests(tmp_path, **other)
+    assert all(one != two for one, two in zip(before, after, strict=True))
+
+
+def test_another_name_in_a_lambda_gives_another(tmp_path: Path) -> None:
+    assert digests(tmp_path)[0] != digests(tmp_path, column="m")[0]
