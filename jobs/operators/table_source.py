@@ -154,7 +154,7 @@ def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
 
 def _written(actions: list[dict[str, Any]]) -> float:
     """Return when a version was written, in seconds since 1970; 0 where it does not say so."""
-    info = next((entry["commitInfo"] for entry in actions if "commitInfo" in entry), {})
+    info: dict[str, Any] = next((entry["commitInfo"] for entry in actions if "commitInfo" in entry), {})
     return float(info.get("timestamp") or 0) / 1000
 
 
