@@ -17,7 +17,8 @@ VOCABULARY = {
     "format": 4,
     "kinds": "claim halt published refused resume rewind skip state",
     "roles": "append changes copy overwrite upsert",
-    "RegionTable": "adopted columns evolves external history keys name operator options role schema_json",
+    "RegionTable": "adopted columns evolves external history keys name operator options retention role"
+    " schema_json",
     "Manifest": "feeds files images lookups replaced sent upserts",
     "FeedTaken": "bad error files rows",
     "Sent": "error rows",
