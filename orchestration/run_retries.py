@@ -53,9 +53,13 @@ def run_tags(region: RegionPlan) -> dict[str, str]:
     }
 
 
-def tag_process(run_id: str) -> dict[str, str]:
-    """Return the tag that says which process executes a run; the run id tells it from a tag copied by a retry."""
-    pid = os.getpid()
+def tag_process(run_id: str, pid: int | None = None) -> dict[str, str]:
+    """Return the tag that says which process executes a run; the run id tells it from a tag copied by a retry.
+
+    Args:
+        pid: of a process of this host, by default this one.
+    """
+    pid = pid or os.getpid()
     return {PROCESS_TAG: f"{run_id} {socket.gethostname()} {pid} {process_started(pid)}"}
 
 
@@ -112,7 +116,7 @@ class RegionRuns:
         if owner is not None and owner.run_id == run.run_id:
             return None if owner.is_alive else _last_seen(owner)
         age = time.time() - (record.start_time or record.create_timestamp.timestamp())
-        process = _process_of(run.tags, run.run_id)
+        process = process_of(run.tags, run.run_id)
         if process is None:
             is_ours = run.job_name == dagster_name(self.region.name)
             return f"no sign of life for {age:.0f} s after its start" if is_ours and age > SILENT_SECONDS else None
@@ -133,7 +137,8 @@ class RegionRuns:
         return any(asset.key in selected for asset in table_assets(self.region))
 
 
-def _process_of(tags: Mapping[str, str], run_id: str) -> tuple[str, int, str] | None:
+def process_of(tags: Mapping[str, str], run_id: str) -> tuple[str, int, str] | None:
+    """Return the host, pid and start of the process that executes a run; None where no tag of that very run tells."""
     parts = tags.get(PROCESS_TAG, "").split(" ")
     if len(parts) != 4 or parts[0] != run_id:
         return None

@@ -46,6 +46,9 @@ LONG_SECONDS = 30.0
 WATCH_SECONDS = 18.5
 """How long a tick watches a folder: the next one starts twenty seconds after it, with time to tell the daemon."""
 
+_ACTIVE_SECONDS = 2.0
+"""Between two questions to Dagster which runs are at work: an answer costs a run that starts some of its speed."""
+
 _WATCHERS = threading.BoundedSemaphore(3)
 """Of the code server's threads, six at least, so many may be held by ticks that watch."""
 
@@ -225,12 +228,15 @@ class RegionTicks:
             return False
         try:
             watch = FolderWatch(workplace=self.workplace, region=self.region)
-            until = time.monotonic() + WATCH_SECONDS
-            while time.monotonic() < until:
+            until, active_at, seen = time.monotonic() + WATCH_SECONDS, float("-inf"), 0
+            while (now := time.monotonic()) < until:
                 # What `look` counts may be a changed file that `on_change` ignores: nothing for a run.
                 pending = self.workplace.registry.pending_count(self.region.name)
-                if pending and pending > len(runs.active()):
-                    return True
+                if pending and (pending != seen or now - active_at > _ACTIVE_SECONDS):
+                    if pending > len(runs.active()):
+                        return True
+                    active_at = now
+                seen = pending
                 time.sleep(LOOK_SECONDS)
                 watch.look()
             return False

@@ -81,10 +81,10 @@ class SlidingAggregate(Aggregate):
         """
         from pyspark.sql import Window
 
-        arguments = [name for name in history.columns if name.startswith(_ARGUMENT)]
-        rows = history.select(
-            *self._key_columns(), SEQUENCE_ID, _IS_NEW, *(f"`{name}`" for name in arguments),
-            *(F.col(f"`{name}`").alias(name.removeprefix(_ARGUMENT)) for name in arguments),
+        arguments = [name.removeprefix(_ARGUMENT) for name in history.columns if name.startswith(_ARGUMENT)]
+        rows = history.select(  # an argument once: the whole window is shuffled and sorted
+            *self._key_columns(), SEQUENCE_ID, _IS_NEW,
+            *(F.col(f"`{_ARGUMENT}{name}`").alias(name) for name in arguments),
             F.struct(SEQUENCE_ID, POSITION).alias(POSITION),  # what `first` and `last` go by: the order of all rows
         )  # fmt: skip
         by_key = Window.partitionBy(*self._key_columns())
@@ -99,7 +99,7 @@ class SlidingAggregate(Aggregate):
         computed = rows.select(
             *self._key_columns(),
             *(F.when(is_last, value).alias(name) for name, value in values.items()),
-            *(f"`{name}`" for name in arguments),
+            *(F.col(f"`{name}`").alias(f"{_ARGUMENT}{name}") for name in arguments),
             F.col(f"{POSITION}.{POSITION}").alias(POSITION), is_last.alias(_HAS_VALUES), SEQUENCE_ID, _IS_NEW,
         )  # fmt: skip
         return computed.where(_IS_NEW).drop(_IS_NEW)
