@@ -204,7 +204,9 @@ class Holds:
     inside: Any
 
 
-@pytest.mark.parametrize("value", [bytearray(b"x"), Mutable(), Holds([1]), (Mutable(),)], ids=repr)
+@pytest.mark.parametrize(
+    "value", [bytearray(b"x"), Mutable(), Holds([1]), (Mutable(),)], ids=("bytearray", "own", "inside", "tuple")
+)
 def test_what_changes_unseen_is_not_taken(value: Any) -> None:
     with pytest.raises(TypeError):
         CowDict({"a": value})

@@ -72,7 +72,9 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(
-    ("rule", "arguments"), [(rule, one) for rule, several in REFUSED.items() for one in several], ids=str
+    ("rule", "arguments"),
+    [(rule, one) for rule, several in REFUSED.items() for one in several],
+    ids=lambda one: one if isinstance(one, str) else "-".join(one),
 )
 def test_what_makes_no_sense_is_refused_by_its_rule_alone(rule: str, arguments: dict[str, Any]) -> None:
     violations = refused(**arguments)

@@ -113,7 +113,9 @@ def test_handles_are_for_one_direction() -> None:
             wrong()
 
 
-@pytest.mark.parametrize("value", [object(), {1: object()}, [bytearray, 1], pa.array([1])], ids=str)
+@pytest.mark.parametrize(
+    "value", [object(), {1: object()}, [bytearray, 1], pa.array([1])], ids=("object", "inside", "class", "array")
+)
 def test_other_types_are_refused(value: Any) -> None:
     with pytest.raises(TypeError):
         CheckpointWriter(sequence_id=1).write(value)
