@@ -12,7 +12,6 @@ import pytest
 
 import drainmark as dm
 from jobs.failpoints import FailPoint
-from orchestration.testing import matrix
 from orchestration.testing.running import Result
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("V92", "V94", "V166")]
@@ -55,4 +54,6 @@ def test_a_loop_survives_failures_before_and_after_its_commit(run_app: Callable[
 @pytest.mark.timeout(1800)
 def test_a_loop_survives_sigkill_at_every_step() -> None:
     (proof,) = dm.testing.assert_exactly_once(APP, orders(4), groupings=("all",), actions=["kill"])
-    assert {point for point in FailPoint if matrix.is_of_group(point)} <= {cell.point for cell in proof.failures}
+    steps = ("assign", "process", "drain", "checkpoint", "publish")
+    passed = {point for point in FailPoint if point.value.startswith(steps)}
+    assert passed <= {cell.point for cell in proof.failures}
