@@ -246,7 +246,14 @@ def check_random(case: Case, drawn: tuple[list[list[Row]], list[int]], engine: S
         assert plain(bench.state_at(number)) == plain(ones.state_at(number)), (case.name, number)
 
 
-@pytest.mark.parametrize("name", ["tumbling_delta_closed", "hopping_time_closed", "session"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("tumbling_delta_closed", marks=pytest.mark.slow),
+        pytest.param("hopping_time_closed", marks=pytest.mark.slow),
+        "session",
+    ],
+)
 @given(drawn=triggers())
 @settings(max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
 def test_random_rows_in_any_grouping(name: str, drawn: tuple[list[list[Row]], list[int]], engine: SparkEngine) -> None:

@@ -129,7 +129,7 @@ def test_a_client_woken_after_the_take_over_changes_nothing(scene: Scene, point:
 @pytest.mark.parametrize(
     "point",
     [
-        "rewind_table.before_commit:kill:2",
+        pytest.param("rewind_table.before_commit:kill:2", marks=pytest.mark.recovery),
         pytest.param("rewind_table.after_commit:kill:1", marks=pytest.mark.recovery),
         pytest.param("rewind_table.after_commit:kill:3", marks=pytest.mark.recovery),
     ],
