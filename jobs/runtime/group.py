@@ -298,7 +298,8 @@ class GroupWork:
         whole = state.is_read_whole(sum(self._taking.rows_in.values()))
         if not whole:  # its keys choose the rows of the state, so they may not be computed twice
             partials = self._blaming(operator, lambda: materialiser.once(partials))
-        return partials, state.before(self.outside.engine.session, partials, whole=whole)
+        before = state.before(self.outside.engine.session, partials, whole=whole)
+        return state.beside(partials), before
 
     def _kept_before(self, operator: Operator, part: str, changed: DataFrame | None) -> DataFrame | None:
         state = self.states[self.blueprint.kept[operator.name, part]]
