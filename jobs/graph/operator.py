@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Location, Violation
-from jobs.graph.annotations import Consistent
+from jobs.graph.annotations import Buffered, Consistent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,6 +71,7 @@ class Input:
         control: a control port: its tuples change state only (V20).
         autonomous: declared as fed from outside the region (V52).
         control_keys, control_schema: of a control port, as in `dm.Control`.
+        buffered: it reads through a channel with these bounds; None where it is fused with what feeds it.
     """
 
     upstream: str
@@ -80,6 +81,7 @@ class Input:
     autonomous: bool = False
     control_keys: tuple[str, ...] = ()
     control_schema: str | None = None
+    buffered: Buffered | None = None
 
     @property
     def stream(self) -> str:
