@@ -302,6 +302,7 @@ def region_run(
     from jobs.runtime.owner import Identity
     from jobs.runtime.run import Limits, RegionRun
     from jobs.runtime.runnable import require_runnable
+    from jobs.runtime.stages.run import StagedRun
 
     require_runnable(opened.plan, region)
     settings = workplace.settings
@@ -311,7 +312,8 @@ def region_run(
     if blueprint is None or blueprint.code.states != states:
         facts = (region, opened.application.name, opened.params, outside)
         blueprint = analyse(*facts, states=states, dropped=drop_states)
-    return RegionRun(
+    run_class = StagedRun if region.channels else RegionRun
+    return run_class(
         blueprint=blueprint,
         outside=outside,
         identity=Identity(

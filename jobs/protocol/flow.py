@@ -175,6 +175,9 @@ class Flow:
         for name, batches in self.channels.items():
             if name not in channels:
                 yield f"{len(batches)} batches are in flight in {name!r}, and the code has no such channel"
+        for name in stages:
+            if name not in self.operators:
+                yield f"stage {name!r} is new, and what it would read is partly done"
         stage_of = {operator: stage for stage, operators in stages.items() for operator in operators}
         for stage, operators in self.operators.items():
             for operator in operators:

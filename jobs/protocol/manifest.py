@@ -214,8 +214,8 @@ class Manifest:
         stages: by name of a stage, the id that it has done everything up to; empty where that is the committed id for
             all of them, and nothing is in flight.
         channels: what is in flight, as JSON (see `flow`).
-        spans: by name of a derived table that wants to know of every id, the first and the last that the row brings;
-            the group's own where it is not named.
+        spans: by name of a derived table that wants to know of every id, the runs of ids that the row brings, first and
+            last of each; the group's own where it is not named.
         restarts: by name of a stage, how often it began a batch again since the last row.
     """
 
@@ -228,7 +228,7 @@ class Manifest:
     sent: Mapping[str, Sent] = field(default_factory=dict)
     stages: Mapping[str, int] = field(default_factory=dict)
     channels: Mapping[str, Any] = field(default_factory=dict)
-    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class Manifest:
         if self.stages:
             value |= {"stages": dict(self.stages), "channels": dict(self.channels)}
         if self.spans:
-            value["spans"] = {name: list(span) for name, span in self.spans.items()}
+            value["spans"] = {name: [list(run) for run in runs] for name, runs in self.spans.items()}
         if self.restarts:
             value["restarts"] = dict(self.restarts)
         return value
@@ -265,7 +265,7 @@ class Manifest:
             sent={name: Sent(**sent) for name, sent in (value.get("sent") or {}).items()},
             stages=value.get("stages") or {},
             channels=value.get("channels") or {},
-            spans={name: (first, last) for name, (first, last) in (value.get("spans") or {}).items()},
+            spans={name: tuple((a, b) for a, b in runs) for name, runs in (value.get("spans") or {}).items()},
             restarts=value.get("restarts") or {},
         )
 

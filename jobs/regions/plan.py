@@ -101,6 +101,15 @@ class RegionPlan:
             remedy=nearest(name, [operator.name for operator in self.run_order]),
         )
 
+    @property
+    def first_start(self) -> Operator:
+        """Return the start that stands for the region where one operator is to be named."""
+        return self.starts[0]
+
+    def index_of(self, operator: Operator) -> int:
+        """Return the number of an operator, the same in every run of the same graph (E20)."""
+        return self.operators.index(operator)
+
     def stage(self, name: str) -> StagePlan:
         """Return a stage.
 

@@ -203,6 +203,7 @@ def test_what_is_in_flight_is_for_the_cut_that_put_it_there() -> None:
     assert len(list(flow.misfits(STAGES, ["start->middle", "start->end"]))) == 0  # nothing was in flight in the third
     assert len(list(flow.misfits(STAGES, ["start->middle"]))) == 1
     assert len(list(flow.misfits({"start": ["count"], "middle": ["parse"], "end": ["sink"]}, list(CHANNELS)))) == 1
+    assert len(list(flow.misfits({**STAGES, "fourth": []}, list(CHANNELS)))) == 1  # what it reads is partly done
     assert list(Flow().misfits({}, [])) == []
 
 
