@@ -69,7 +69,7 @@ def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
 def life_of(plan: RegionPlan, flow: Flow | None = None) -> Life:
     return Life(
         plan, epoch=1, spool=Spool(Nowhere(), Nowhere()), history=RegionHistory(flow=flow or Flow()),
-        group_of=lambda first, last: group(first, last),
+        group_of=group,
     )  # fmt: skip
 
 
