@@ -205,7 +205,8 @@ class Exchange:
 
         Args:
             upto: the last id of a group; what stages have done beyond is left to a later snapshot. `begun` by default;
-                with `complete`, or less, nothing is in flight that was not in the snapshot before.
+                with `complete`, or less, nothing is in flight that was not in the snapshot before, behind which no
+                snapshot goes back.
             due: names of the stages whose work may be part of it; the others, and what is behind them, stay where the
                 snapshot before has them, and what leads on from there is in flight (K6). All by default, where no stage
                 has a `checkpoint_interval`, and where what is kept for them takes more than channels may.
@@ -242,6 +243,7 @@ class Exchange:
         kept = sum(channel.kept_bytes for channel in self.channels.values())
         if due is None or not self._keeps or not self.budget.has_room(kept):
             due = self.stages
+        upto = max(upto, *self._recorded.values())  # what a snapshot has had is done with: it cannot be in flight again
         recorded: dict[str, int] = {}
         for name, stage in self.stages.items():
             before = self._recorded[name]

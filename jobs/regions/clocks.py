@@ -55,25 +55,28 @@ def clock_reads(operator: Operator, statement: Statement | None = None) -> tuple
         value = value.function if isinstance(value, UserFunction) else value
         if field.name == "statement" and isinstance(value, str):
             found.update(_in_sql(statement(value)) if statement is not None else ())
-        elif field.name not in _NO_SQL and not (operator.is_source and isinstance(value, type)):
-            found.update(_in_value(value, is_sql=not (operator.is_sink or operator.is_source)))
+        elif field.name not in _NO_SQL:
+            found.update(_in_value(value, operator))
     return tuple(sorted(found))
 
 
-def _in_value(value: Any, *, is_sql: bool) -> Iterator[str]:
-    """Yield what is read by a value of an operator: a function, a class, SQL, or several of them."""
+def _in_value(value: Any, operator: Operator) -> Iterator[str]:
+    """Yield what is read by a value of an operator: a function, a class, SQL, or several of them.
+
+    Texts of sources and sinks are names of places, and a source's class is a thread.
+    """
     if isinstance(value, FunctionType):
         yield from _in_function(value, set())
     elif isinstance(value, type):
-        yield from _in_class(value)
+        yield from () if operator.is_source else _in_class(value)
     elif isinstance(value, str):
-        yield from _in_sql(value) if is_sql else ()
+        yield from () if operator.is_sink or operator.is_source else _in_sql(value)
     elif isinstance(value, Mapping | tuple | list):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _in_value(item, is_sql=is_sql)
+            yield from _in_value(item, operator)
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
-            yield from _in_value(getattr(value, field.name), is_sql=is_sql)
+            yield from _in_value(getattr(value, field.name), operator)
 
 
 def _in_class(kind: type) -> Iterator[str]:

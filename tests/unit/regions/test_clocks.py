@@ -112,7 +112,7 @@ def whole() -> Application:
     with dm.application("app") as declarations:
 
         @dm.consistent(trigger="operator-driven")
-        @dm.source(dm.ThreadedStart(Threaded, schema="at double"))
+        @dm.source(dm.ThreadedStart(handler=Threaded, schema="at double"))
         def ticks(scanned: Any) -> Any:
             return scanned
 

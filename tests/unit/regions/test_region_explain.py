@@ -129,8 +129,8 @@ region app/lines
   ends        save
   operators
     lines  beacon   many triggers at once  start
-    words  functor  checked at first use               ← lines (buffered)
-    save   custom   many triggers at once  end         ← words (buffered)
+    words  functor  checked at first use          ← lines (buffered)
+    save   custom   many triggers at once  end    ← words (buffered)
   tables
     counts  exactly-once  by save
   alignment   aligned: a state is established when all stages are done with it, or after 2 s unaligned
