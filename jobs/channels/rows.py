@@ -157,7 +157,7 @@ class ArrowRows(Rows):
 
 
 class FrameRows(Rows):
-    """Rows that Spark keeps: a frame that is persisted, or whose plan gives the same rows each time.
+    """Rows that Spark keeps: a frame of `kept_frames.kept`, or one whose plan gives the same rows each time.
 
     Args:
         frame: of `count` rows, counted when it was computed.
