@@ -68,6 +68,15 @@ class StorePoint(StrEnum):
     PAIR_BEFORE = "pair.before_write"  # each of those that are written side by side
 
 
+class ChannelPoint(StrEnum):
+    """The steps of channels, which only regions of several stages pass (V107-V113, F27)."""
+
+    SPOOL_BEFORE = "spool.before"
+    SPOOL_WRITTEN = "spool.written"
+    HAND_OVER_BEFORE = "hand_over.before"  # what a stage made of a group is staged, and nobody has it yet
+    HAND_OVER_AFTER = "hand_over.after"
+
+
 class FilePoint(StrEnum):
     """The steps of single files beside the commits: put in place whole, and moved when they are done with."""
 
@@ -92,7 +101,7 @@ class _Armed:
     passings: int
 
 
-_KINDS: tuple[type[StrEnum], ...] = (StorePoint, FilePoint)
+_KINDS: tuple[type[StrEnum], ...] = (StorePoint, FilePoint, ChannelPoint)
 _armed: dict[str, list[_Armed]] = {}
 _lock = threading.Lock()
 

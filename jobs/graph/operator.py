@@ -168,7 +168,8 @@ class Operator(ABC):
     is not `supports_consistent` is refused outside of regions, too, empty if it is welcome there; `instead`: a remedy;
     `sees_control_by_id`: what its control ports bring within a group it tells apart by id, so that it vectorises where
     no loop is closed on it; `configurations`: the ways to declare it that differ in what they compute, each of which
-    has an oracle in the tests; `single_because`: why its groups hold one trigger, where they do.
+    has an oracle in the tests; `single_because`: why its groups hold one trigger, where they do; `because`: why a sink
+    can promise its guarantee.
     """
 
     kind: ClassVar[str]
@@ -183,6 +184,7 @@ class Operator(ABC):
     instead: ClassVar[str] = ""
     vectorises: ClassVar[Vectorises] = Vectorises.YES
     guarantee: ClassVar[Guarantee | None] = None
+    because: ClassVar[str] = ""
     keeps_tags: ClassVar[bool] = False
     non_blocking: ClassVar[bool] = True
     sees_control_by_id: ClassVar[bool] = False

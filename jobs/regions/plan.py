@@ -21,12 +21,13 @@ from jobs.regions.surroundings import feeds_of, following_parts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """A table below DRAINMARK_HOME/lake, who writes it, and what it promises."""
+    """A table below DRAINMARK_HOME/lake, who writes it, what it promises, on which condition, and why it can."""
 
     name: str
     operator: str
     guarantee: Guarantee | None
     condition: str | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +176,13 @@ class AutonomousPlan:
         """What its tables are promised: what a region replays comes again (V48), what a source sent does not (V46)."""
         return Guarantee.AT_LEAST_ONCE if self.reads else Guarantee.AT_MOST_ONCE
 
+    @property
+    def why(self) -> str:
+        """Why it is."""
+        if self.reads:
+            return f"{', '.join(self.reads)} sends again what it has not committed, and takes nothing back"
+        return "nothing sends again what is lost on the way"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationPlan:
@@ -266,7 +274,11 @@ def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tupl
         vectorisation=_vectorisation(graph, draft, feeds, run_order),
         tables=tuple(
             TablePlan(
-                name=table, operator=operator.name, guarantee=operator.guarantee, condition=operator.condition
+                name=table,
+                operator=operator.name,
+                guarantee=operator.guarantee,
+                condition=operator.condition,
+                why=operator.because,
             )
             for operator in operators
             for table in operator.tables
