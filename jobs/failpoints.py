@@ -41,6 +41,8 @@ class FailPoint(StrEnum):
     CHECKPOINT_PENDING_WRITTEN = "checkpoint_pending.written"
     CHECKPOINT_BEFORE = "checkpoint.before_commit"
     CHECKPOINT_AFTER = "checkpoint.after_commit"
+    PROGRESS_BEFORE = "progress.before_commit"
+    PROGRESS_AFTER = "progress.after_commit"
     PUBLISH_BEFORE = "publish.before_commit"
     PUBLISH_AFTER = "publish.after_commit"
     SEND_BEFORE = "send.before_commit"
@@ -86,6 +88,9 @@ class FilePoint(StrEnum):
 
 OF_AUTONOMOUS = tuple(point for point in FailPoint if point.value.startswith(("feed.", "send.")))
 """Points that only an application with autonomous operators passes."""
+
+OF_STAGES = (FailPoint.PROGRESS_BEFORE, FailPoint.PROGRESS_AFTER)
+"""Points that only a region of several stages passes, whose states are unaligned."""
 
 COMMITS = tuple(point for point in FailPoint if point.value.endswith("_commit"))
 """Points around a Delta commit; those after one can lose the reply."""
