@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError
-from jobs.graph.annotations import Autonomous, Control
+from jobs.graph.annotations import Autonomous, Buffered, Control
 from jobs.graph.application import application, build_application, load_application
 from jobs.graph.composites import composite
-from jobs.graph.declarations import Stream, autonomous, consistent
+from jobs.graph.declarations import Stream, autonomous, buffered, consistent
 from jobs.graph.params import Params
 from jobs.lazy import F
 from jobs.operators.aggregate import (
@@ -75,6 +75,7 @@ __all__ = [
     "Aggregation",
     "Autonomous",
     "Beacon",
+    "Buffered",
     "Checkpoint",
     "Control",
     "Copied",
@@ -103,6 +104,7 @@ __all__ = [
     "approx_distinct",
     "autonomous",
     "barrier",
+    "buffered",
     "build_application",
     "collect_set",
     "composite",

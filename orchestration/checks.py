@@ -103,6 +103,9 @@ def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory) -
         description = f"rows above the committed id {history.committed_id} in {', '.join(above)}"
     elif behind:
         description = f"{behind} committed groups are not published yet: the next run rolls them forward"
+    elif history.flow.channels:
+        count = len(history.flow.batches)
+        description = f"{count} batches are in flight: some tables are to catch up with {history.committed_id}"
     else:
         description = f"all {len(newest)} tables are at {history.committed_id}"
     return Judgement(

@@ -273,7 +273,7 @@ class GroupWork:
     def _quarantined(self) -> dict[str, StagedTable]:
         """Stage the rows that could not be read beside those that operators refused; no file where there are none."""
         refused = [future.result() for future in self._refused]
-        if not self._taking.sources and not refused:
+        if not self._taking.sources and not refused and not self._taking.aside.records:
             return {}
         name = quarantine_table(self.blueprint.region).name
         files = tuple(file for refusals in refused for file in refusals.files)

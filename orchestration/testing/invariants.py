@@ -12,7 +12,7 @@ from jobs.protocol.rows import CheckpointRow, RowKind
 if TYPE_CHECKING:
     from orchestration.assembly import Workplace
 
-_NUMBERED = {RowKind.STATE, RowKind.SKIP, RowKind.REWIND}
+_NUMBERED = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
 
 
 def reused_ids(rows: Sequence[CheckpointRow]) -> Iterator[str]:
