@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from orchestration.testing.files import Files
     from orchestration.testing.laws import assert_aggregation_laws
     from orchestration.testing.running import Result, run_app
+    from orchestration.testing.staying import Staying, staying
 
 __all__ = [
     "App",
     "Files",
     "Proof",
     "Result",
+    "Staying",
     "assert_aggregation_laws",
     "assert_exactly_once",
     "assert_grouping_free",
     "crash_on",
     "run_app",
+    "staying",
 ]
 
 _MODULES = {
@@ -37,11 +40,13 @@ _MODULES = {
     "Files": "files",
     "Proof": "exactly_once",
     "Result": "running",
+    "Staying": "staying",
     "assert_aggregation_laws": "laws",
     "assert_exactly_once": "exactly_once",
     "assert_grouping_free": "exactly_once",
     "crash_on": "crashing",
     "run_app": "running",
+    "staying": "staying",
 }
 
 
