@@ -82,7 +82,7 @@ class ManualThreads(Threads):
         while self._tasks and self._tasks[0][0] <= until:
             self._now = max(self._now, self._tasks[0][0])
             self.run()
-        self._now = until
+        self._now = max(self._now, until)  # a task may have slept longer
 
     def _put(self, lane: _ManualLane, task: Task, after: float) -> None:
         if not self._is_closed:
