@@ -13,6 +13,7 @@ FLINK_VENV := .bench-venv-flink
 STREAMZ := .bench-streamz
 INPUT ?=
 ARGS ?=
+WORKERS ?= 2
 
 .PHONY: help setup demo chaos dev test test-recovery test-postgres check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
 
@@ -46,8 +47,8 @@ chaos: $(STAMP) ## the demo killed at random ten times, then compared; ARGS="--k
 dev: $(STAMP) ## open Dagster's UI on this project
 	@$(BIN)/drainmark dev
 
-test: $(STAMP) ## the tests; ARGS="-k rewind" passes options to pytest
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP) ## the tests, in two processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-recovery: $(STAMP) ## what `make test` leaves out: the whole recovery matrix and the slow tests (long)
 	@$(BIN)/python -m pytest -m "recovery or slow" $(ARGS)
