@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestration.testing.files import Files
     from orchestration.testing.laws import assert_aggregation_laws
     from orchestration.testing.running import Result, run_app
-    from orchestration.testing.staying import Staying, staying
+    from orchestration.testing.long_runs import Staying, staying
 
 __all__ = [
     "App",
@@ -40,13 +40,13 @@ _MODULES = {
     "Files": "files",
     "Proof": "exactly_once",
     "Result": "running",
-    "Staying": "staying",
+    "Staying": "long_runs",
     "assert_aggregation_laws": "laws",
     "assert_exactly_once": "exactly_once",
     "assert_grouping_free": "exactly_once",
     "crash_on": "crashing",
     "run_app": "running",
-    "staying": "staying",
+    "staying": "long_runs",
 }
 
 
