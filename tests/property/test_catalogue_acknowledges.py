@@ -31,7 +31,7 @@ RunApp = Callable[..., Result]
 Declare = Callable[[Streams], Any]
 FILES = {f"{number:04d}.csv": content(number) for number in range(4)}
 LEVELS = [{"user": "ann", "level": 1}, {"user": "bob", "level": 2}]
-STATEMENT = "select _sequence_id, _position, user, n + 1 as n from {events}"
+STATEMENT = "select _sequence_id, _position, user, n + 1 as n from {rows}"
 ALL_OF_A_GROUP_AND_THE_FIRST_ALONE = ",".join(f"{FailPoint.PROCESS_STAGED.value}:raise:{nth}" for nth in (1, 2))
 """A group of several that fails is tried file by file; then the run ends, and the attempt counts."""
 
@@ -74,7 +74,8 @@ def per_user(s: Streams, name: str) -> Any:
 
 
 def functor(s: Streams) -> None:
-    append(dm.functor(lambda events: events.withColumn("twice", F.col("n") * 2), name="twice", inputs=[s.events]), "a")
+    append(dm.functor(lambda events: events.withColumn("twice", F.col("n") * 2), name="twice", inputs=[s.events]),
+           "twice_rows")  # fmt: skip
 
 
 def lookup(s: Streams) -> None:
@@ -121,7 +122,7 @@ REST: dict[str, Declare] = {
 
 ALONE: dict[str, Declare] = {
     "per-trigger": lambda s: append(
-        dm.per_trigger(lambda events: events.orderBy("n").limit(1), name="smallest", inputs=[s.events]), "smallest_rows"
+        dm.per_trigger(lambda events: events.orderBy("n", "x").limit(1), name="smallest", inputs=[s.events]), "smallest_rows"
     ),
 }
 """Groups of one are all that they allow."""
@@ -199,6 +200,7 @@ def test_nothing_is_acknowledged_before_it_is_committed(run_app: RunApp, tmp_pat
         result.run()
     arm("")
     assert injected(caught.value), caught.value
+    assert place.history(region).epoch == 1, "the attempt had begun"
     assert names_in(done) == []
     assert (result.status["committed_sequence_id"], result.status["pending_triggers"]) == (0, len(FILES))
     assert list(visible_too_early(place, region)) == []
