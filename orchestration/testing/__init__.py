@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from orchestration.testing.exactly_once import Proof, assert_exactly_once, assert_grouping_free
     from orchestration.testing.files import Files
     from orchestration.testing.laws import assert_aggregation_laws
-    from orchestration.testing.running import Result, run_app
     from orchestration.testing.long_runs import Staying, staying
+    from orchestration.testing.running import Result, run_app
 
 __all__ = [
     "App",

@@ -122,7 +122,8 @@ REST: dict[str, Declare] = {
 
 ALONE: dict[str, Declare] = {
     "per-trigger": lambda s: append(
-        dm.per_trigger(lambda rows: rows.orderBy("n", "x").limit(1), name="smallest", inputs=[s.events]), "smallest_rows"
+        dm.per_trigger(lambda rows: rows.orderBy("n", "x").limit(1), name="smallest", inputs=[s.events]),
+        "smallest_rows",
     ),
 }
 """Groups of one are all that they allow."""
