@@ -69,6 +69,7 @@ from jobs.operators.windows import session, sliding, tumbling
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    import jobs.counting as counting  # noqa: PLR0402
     import orchestration.testing as testing  # noqa: PLR0402 - mypy finds the other form only outside of a cycle
 
 __all__ = [
@@ -110,6 +111,7 @@ __all__ = [
     "composite",
     "consistent",
     "count",
+    "counting",
     "custom",
     "decompress",
     "deduplicate",
@@ -203,10 +205,13 @@ def push(
         place.registry.close()
 
 
+_PACKAGES = {"counting": "jobs.counting", "testing": "orchestration.testing"}
+
+
 def __getattr__(name: str) -> Any:
-    """Find the test kit, or what an operator file of the library exports and this facade does not name yet."""
-    if name == "testing":
-        return importlib.import_module("orchestration.testing")
+    """Find a package of the facade, or what an operator file of the library exports and this facade does not name."""
+    if name in _PACKAGES:
+        return importlib.import_module(_PACKAGES[name])
     from jobs.operators.catalogue import exports
 
     try:
