@@ -214,7 +214,7 @@ class KafkaSource(RowSlices):
             self._require_kept(topic)
         facts = {BEGIN: keyed(begin)} if after is None else {}
         size = number * self.message_bytes
-        return Slice(start=after, end=self._position(look, ends), size_bytes=size, facts=facts)
+        return Slice(start=after, end=_position(look, after, ends), size_bytes=size, facts=facts)
 
     def _fills(self, after: Position | None, look: TopicLook) -> bool:
         """Does an earlier look show enough for a whole slice?"""
@@ -250,10 +250,6 @@ class KafkaSource(RowSlices):
         if most is None:
             return ends
         return {partition: min(end, begin[partition] + most) for partition, end in ends.items()}
-
-    def _position(self, look: TopicLook, offsets: Offsets) -> Position:
-        epochs = {partition: look.epochs[partition] for partition in offsets if partition in look.epochs}
-        return {TOPIC: look.identity, OFFSETS: keyed(offsets), EPOCHS: keyed(epochs)}
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
         ranges = ranges_of(piece)
@@ -320,7 +316,8 @@ class KafkaSource(RowSlices):
         if not lost:
             return None
         facts = {LOST: lost, **({BEGIN: keyed(begin)} if after is None else {})}
-        return Slice(start=after, end=self._position(look, offsets), size_bytes=0, facts=facts)
+        known = None if is_another(after, look) else after
+        return Slice(start=after, end=_position(look, known, offsets), size_bytes=0, facts=facts)
 
     def _require_there(self, after: Position | None, begin: Offsets, look: TopicLook, reach: Reach) -> None:
         if is_another(after, look):
@@ -357,6 +354,13 @@ class KafkaSource(RowSlices):
 
     def _topic(self, reach: Reach) -> Topic:
         return reach.kafka(self.topic, servers=self.bootstrap_servers, cluster=self.cluster)
+
+
+def _position(look: TopicLook, after: Position | None, ends: Offsets) -> Position:
+    """Return where a slice ends; partitions that the code does not read any more stay where they are."""
+    offsets = {**offsets_of(after), **ends}
+    epochs = {partition: look.epochs[partition] for partition in ends if partition in look.epochs}
+    return {TOPIC: look.identity, OFFSETS: keyed(offsets), EPOCHS: keyed(epochs)}
 
 
 def _is_number(value: Any) -> bool:
