@@ -6,19 +6,19 @@ as a state. Slices that were cut behind the loss and are not committed are cut a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import UsageError
 from jobs.failpoints import SourcePoint, reach
 from jobs.operators.sources import Source
 from jobs.protocol.triggers import TriggerStatus, slices_of
-from jobs.runtime.slicing import cut_loss, positions
+from jobs.runtime.slicing import cut_loss
 from orchestration.assembly import Workplace, owning
 from orchestration.declared import load_region
 from orchestration.discovery import has_folder, is_periodic
 
 if TYPE_CHECKING:
-    from jobs.operators.sources import Position
     from jobs.protocol.triggers import Trigger
     from jobs.regions.plan import RegionPlan
 
@@ -47,8 +47,8 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         waiting = registry.pending(region, _MOST)
         newest = registry.newest(region)
         trigger = cut_loss(
-            [start for start in found[1].starts if isinstance(start, Source)], _standing(found[1], waiting, newest),
-            newest.identity if newest else None, workplace.reach(region),
+            [start for start in found[1].starts if isinstance(start, Source)],
+            newest.identity if newest else None, workplace.reach(region), waiting=_to_be_cut_anew(found[1], waiting),
         )  # fmt: skip
         if trigger is None:
             msg = f"nothing that region {region!r} is to read next is lost"
@@ -73,16 +73,16 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
     }
 
 
-def _standing(plan: RegionPlan, waiting: list[Trigger], newest: Trigger | None) -> dict[str, Position | None]:
-    """Return where the region stands behind what is committed.
+def _to_be_cut_anew(plan: RegionPlan, waiting: list[Trigger]) -> Mapping[str, Any] | None:
+    """Return the identity of the first trigger that waits, None where none does.
 
     Raises:
         UsageError: slices of several starts wait, which cannot be cut anew for one of them alone.
     """
     if not waiting:
-        return positions(newest.identity if newest else None)
+        return None
     if is_periodic(plan):
         first = waiting[0].uri
         msg = f"{len(waiting)} slices over all starts of {plan.name!r} wait"
         raise UsageError(msg, remedy=f"pass them first: drainmark skip {plan.name} --file '{first}' --reason '…'")
-    return {name: piece["from"] or None for name, piece in slices_of(waiting[0].identity).items()}
+    return waiting[0].identity

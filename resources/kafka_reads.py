@@ -84,7 +84,7 @@ class PartitionReads:
 
     def _taken(self, messages: Sequence[Any], wanted: OffsetRange) -> tuple[list[Any], bool]:
         """Return the records of a range among messages, and whether they are its last."""
-        taken = []
+        taken: list[Any] = []
         for message in messages:
             if message.partition() not in (wanted.partition, _ANY):
                 continue  # what was fetched of the range before

@@ -297,26 +297,31 @@ class KafkaSource(RowSlices):
 
     # --- what is lost ------------------------------------------------------------------------------------------------
 
-    def past_loss(self, after: Position | None, reach: Reach, source: str) -> Slice | None:
+    def past_loss(
+        self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
+    ) -> Slice | None:
         try:
             topic = self._topic(reach)
             look = topic.look()
         except TopicGone as error:
             remedy = "make it anew: then what it holds can be read"
             raise UsageError(f"there is no topic {self.topic}", remedy=remedy) from error
-        begin = self._begin(after, look, topic)
+        stood = after
+        if after is None and waiting is not None:  # the very first slice, which knows where it began
+            stood = {TOPIC: waiting.end[TOPIC], OFFSETS: waiting.facts.get(BEGIN, {})}
+        begin = self._begin(stood, look, topic)
         if begin is None:
             return None
-        if is_another(after, look):
+        if is_another(stood, look):
             offsets = {partition: look.first[partition] for partition in begin}
-            lost: list[list[int | None]] = [[each, offset, None] for each, offset in offsets_of(after).items()]
+            lost: list[list[int | None]] = [[each, offset, None] for each, offset in offsets_of(stood).items()]
         else:
             offsets = {each: max(look.first[each], min(begin[each], look.end[each])) for each in begin}
             lost = [list(each) for each in missing(begin, look)]
         if not lost:
             return None
         facts = {LOST: lost, **({BEGIN: keyed(begin)} if after is None else {})}
-        known = None if is_another(after, look) else after
+        known = None if is_another(stood, look) else after
         return Slice(start=after, end=_position(look, known, offsets), size_bytes=0, facts=facts)
 
     def _require_there(self, after: Position | None, begin: Offsets, look: TopicLook, reach: Reach) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.operators.text_columns import BAD, literal, struct_of, without_line_end
-from jobs.runtime.csv_lines import fault_of_record
+from jobs.runtime.csv_lines import Dialect, fault_of_record
 from jobs.runtime.inspecting import Expected
 from jobs.runtime.json_lines import fault_of, good_records
 from jobs.runtime.misfits import reason_for
@@ -132,7 +132,7 @@ def _are_good(values: Sequence[bytes | None], records: Records) -> bool:
         return True
     if records.format == "json":
         return records.strict and good_records(joined) == len(values)
-    quote = _expected(records).dialect.quote.encode()
+    quote = _dialect(records).quote.encode()
     is_plain = b"\r" not in joined and joined.count(b"\n") == len(values) - 1 and b"" not in values
     return is_plain and not (quote and quote in joined)
 
@@ -148,7 +148,7 @@ def _fault(value: bytes | None, records: Records) -> str | None:
         return None
     text = value.decode()
     if records.format == "csv":
-        return fault_of_record(text.removesuffix("\n").removesuffix("\r"), _expected(records).dialect)
+        return fault_of_record(text.removesuffix("\n").removesuffix("\r"), _dialect(records))
     return fault_of(text, strict=records.strict) if text.strip() else "is empty"
 
 
@@ -160,10 +160,17 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
+def _dialect(records: Records) -> Dialect:
+    return Dialect.of(_options(records))
+
+
+def _options(records: Records) -> dict[str, str]:
+    return {name.lower(): str(value) for name, value in records.options.items()}
+
+
 def _expected(records: Records) -> Expected:
     columns = tuple((column.name, column.dataType) for column in _schema(records).fields) if records.schema else None
-    options = {name.lower(): str(value) for name, value in records.options.items()}
-    return Expected(format=records.format, columns=columns, options=options, strict=records.strict)
+    return Expected(format=records.format, columns=columns, options=_options(records), strict=records.strict)
 
 
 def _schema(records: Records) -> StructType:

@@ -94,15 +94,27 @@ def cut_period(
 
 
 def cut_loss(
-    sources: Sequence[Source], before: Mapping[str, Position | None], newest: Mapping[str, Any] | None, reach: Reach
+    sources: Sequence[Source],
+    newest: Mapping[str, Any] | None,
+    reach: Reach,
+    *,
+    waiting: Mapping[str, Any] | None = None,
 ) -> NewTrigger | None:
     """Return a trigger without rows that goes on behind what starts have lost; None where none has (K1).
 
     Args:
-        before: where each start stands.
+        waiting: identity of the first trigger that is not committed; its slices, and all after it, are to be cut anew.
     """
     starts = [source for source in sources if isinstance(source, SlicedSource)]
-    found = {start.name: start.reads.past_loss(before.get(start.name), reach, start.name) for start in starts}
+    before = positions(newest)
+    if waiting is not None:
+        before = {name: piece["from"] or None for name, piece in slices_of(waiting).items()}
+    found = {
+        start.name: start.reads.past_loss(
+            before.get(start.name), reach, start.name, waiting=slice_of(waiting or {}, start.name)
+        )
+        for start in starts
+    }
     lost = {name: piece for name, piece in found.items() if piece is not None}
     if not lost:
         return None

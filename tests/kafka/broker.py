@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -136,6 +137,7 @@ class Broker:
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
+    @functools.cache  # noqa: B019 - one broker a run
     def admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 

@@ -255,7 +255,7 @@ def test_offsets_that_retention_took_are_named_before_and_while_they_are_read(
         source.next_slice(pieces[0].end, reach, TICK)
     assert caught.value.facts["lost"] == [(1, 4, 6)]
     assert "--accept-loss" in (caught.value.remedy or "")
-    loss = source.past_loss(pieces[0].end, reach, "s")
+    loss = source.past_loss(pieces[0].end, reach, "s", waiting=None)
     assert loss is not None
     assert loss.facts["lost"] == [[1, 4, 6]]
     assert loss.end["offsets"] == {"0": 4, "1": 6}
@@ -273,7 +273,7 @@ def test_a_topic_that_was_made_anew_is_another_one(reach: RegionReach, broker: B
     with pytest.raises(InputMissing, match="offset 3"):
         source.next_slice(piece.end, reach, TICK)
     with pytest.raises(UsageError):
-        source.past_loss(piece.end, reach, "s")
+        source.past_loss(piece.end, reach, "s", waiting=None)
     broker.topic(topic, 1)
     broker.send(topic, numbered(5, 10))
     for ask in (
@@ -283,7 +283,7 @@ def test_a_topic_that_was_made_anew_is_another_one(reach: RegionReach, broker: B
     ):
         with pytest.raises(InputMissing, match="made anew"):
             ask()
-    loss = source.past_loss(piece.end, reach, "s")
+    loss = source.past_loss(piece.end, reach, "s", waiting=None)
     assert loss is not None
     assert loss.facts["lost"] == [[0, 3, None]]
     assert values(source, reach, cut(source, reach, loss.end)) == [numbered(5, 10)]

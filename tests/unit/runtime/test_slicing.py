@@ -186,7 +186,9 @@ class Losing(Counter):
 
     first: int = 0
 
-    def past_loss(self, after: Position | None, reach: Reach, source: str) -> Slice | None:
+    def past_loss(
+        self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
+    ) -> Slice | None:
         begun = after["n"] if after else 0
         if begun >= self.first:
             return None
@@ -198,11 +200,17 @@ def test_a_loss_is_a_trigger_of_its_own_behind_which_slices_go_on(trigger: str) 
     starts = [source("a", Losing(has=30, first=12), trigger)]
     starts += [source("b", Counter(has=5), trigger)] if trigger == "periodic" else []
     before: dict[str, Position | None] = {"a": {"n": 4}, "b": {"n": 5}} if trigger == "periodic" else {"a": {"n": 4}}
-    loss = cut_loss(starts, before, {NUMBER: 6, LIMIT: 9}, REACH)
+    slices = {name: Slice(start=None, end=at or {}, size_bytes=1).to_json() for name, at in before.items()}
+    newest = {SLICES: slices, NUMBER: 6, LIMIT: 9}
+    loss = cut_loss(starts, newest, REACH)
     assert loss is not None
     assert slice_of(loss.identity, "a") == Slice(
         start={"n": 4}, end={"n": 12}, size_bytes=0, facts={"lost": [4, 12]}
     )
     assert positions(loss.identity) == {**before, "a": {"n": 12}}
     assert (loss.size_bytes, loss.identity.get(NUMBER)) == (0, 7 if trigger == "periodic" else None)
-    assert cut_loss(starts, positions(loss.identity), loss.identity, REACH) is None
+    assert cut_loss(starts, loss.identity, REACH) is None
+    again = cut_loss(starts, loss.identity, REACH, waiting={**newest, SLICES: {
+        name: Slice(start=at, end={"n": 99}, size_bytes=1).to_json() for name, at in before.items()}})  # fmt: skip
+    assert again is not None
+    assert slice_of(again.identity, "a") == slice_of(loss.identity, "a")
