@@ -36,10 +36,10 @@ def tagged_type(declared: StructType) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return a Spark type as Arrow has it."""
+    """Return a Spark type as Arrow has it; the session's zone is UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    found: pa.Schema = to_arrow_schema(schema)
+    found: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     return found
 
 
