@@ -56,6 +56,10 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         reach(SourcePoint.LOSS_BEFORE)
         registry.add_triggers(region, [trigger], after=newest.order_index if newest else 0)
         reach(SourcePoint.LOSS_NOTED)
+        last = registry.newest(region)
+        if last is None or last.identity_key != trigger.identity_key:  # what waits may not go without it
+            msg = f"a scan of {region!r} came in between, and nothing was changed"
+            raise UsageError(msg, remedy="repeat the command")
         replaced = [each.id for each in waiting if each.identity_key != trigger.identity_key]
         registry.mark(region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}")
         reach(SourcePoint.LOSS_PASSED)
