@@ -19,7 +19,7 @@ from orchestration.declared import load_region
 from orchestration.discovery import has_folder, is_periodic
 
 if TYPE_CHECKING:
-    from jobs.protocol.triggers import Trigger
+    from jobs.protocol.triggers import NewTrigger, Trigger
     from jobs.regions.plan import RegionPlan
 
 _MOST = 100_000
@@ -53,14 +53,10 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         if trigger is None:
             msg = f"nothing that region {region!r} is to read next is lost"
             raise UsageError(msg, remedy=f"drainmark resume {region}; a single slice is passed by drainmark skip")
-        reach(SourcePoint.LOSS_BEFORE)
-        registry.add_triggers(region, [trigger], after=newest.order_index if newest else 0)
-        reach(SourcePoint.LOSS_NOTED)
-        last = registry.newest(region)
-        if last is None or last.identity_key != trigger.identity_key:  # what waits may not go without it
-            msg = f"a scan of {region!r} came in between, and nothing was changed"
-            raise UsageError(msg, remedy="repeat the command")
-        replaced = [each.id for each in waiting if each.identity_key != trigger.identity_key]
+        noted = next((each.order_index for each in waiting if each.identity_key == trigger.identity_key), None)
+        if noted is None:  # else an attempt before this one was cut off, and what was cut behind it since is good
+            _note(workplace, region, trigger, newest.order_index if newest else 0)
+        replaced = [each.id for each in waiting if noted is None or each.order_index < noted]
         registry.mark(region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}")
         reach(SourcePoint.LOSS_PASSED)
         owner.resume(f"{reason} (accepted as lost: {trigger.uri})")
@@ -75,6 +71,21 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         "trigger": trigger.uri,
         "lost": lost,
     }
+
+
+def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) -> None:
+    """Add the trigger that stands for what is lost, behind all that waits: only then may that be given up.
+
+    Raises:
+        UsageError: a scan found something in between.
+    """
+    reach(SourcePoint.LOSS_BEFORE)
+    workplace.registry.add_triggers(region, [trigger], after=after)
+    last = workplace.registry.newest(region)
+    if last is None or last.identity_key != trigger.identity_key:
+        msg = f"a scan of {region!r} came in between, and nothing was changed"
+        raise UsageError(msg, remedy="repeat the command")
+    reach(SourcePoint.LOSS_NOTED)
 
 
 def _to_be_cut_anew(plan: RegionPlan, waiting: list[Trigger]) -> Mapping[str, Any] | None:
