@@ -96,7 +96,8 @@ def _to_be_cut_anew(plan: RegionPlan, waiting: list[Trigger]) -> Mapping[str, An
     """
     if not waiting:
         return None
-    if is_periodic(plan):
+    is_loss = any("lost" in piece for piece in slices_of(waiting[0].identity).values())
+    if is_periodic(plan) and not is_loss:  # one that an attempt before this one noted is cut anew alone
         first = waiting[0].uri
         msg = f"{len(waiting)} slices over all starts of {plan.name!r} wait"
         raise UsageError(msg, remedy=f"pass them first: drainmark skip {plan.name} --file '{first}' --reason '…'")
