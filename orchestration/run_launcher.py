@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster import DefaultRunLauncher
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, ManagedGrpcPythonEnvCodeLocationOrigin
 
 from orchestration.run_retries import process_of, tag_process
 from orchestration.spare_run import DEFINITIONS, Spare
@@ -130,10 +131,12 @@ def _is_ours(run: dg.DagsterRun) -> bool:
         return False
     repository = python.repository_origin
     location = remote.repository_origin.code_location_origin
-    is_child = hasattr(location, "loadable_target_origin")  # its server is one of a process of Dagster's
-    is_near = getattr(location, "socket", None) is not None or getattr(location, "host", None) in _LOOPBACK
+    if isinstance(location, GrpcServerCodeLocationOrigin):
+        is_near = location.socket is not None or location.host in _LOOPBACK
+    else:  # its server is a child of a process of Dagster's
+        is_near = isinstance(location, ManagedGrpcPythonEnvCodeLocationOrigin)
     is_alike = repository.executable_path == sys.executable and not repository.container_image
-    return (is_child or is_near) and is_alike and getattr(repository.code_pointer, "module", None) == DEFINITIONS
+    return is_near and is_alike and getattr(repository.code_pointer, "module", None) == DEFINITIONS
 
 
 _LOOPBACK = ("localhost", "127.0.0.1")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import canary
+import hypothesis
 import pytest
 from postgres import postgres_server, postgres_url
 
@@ -18,6 +19,9 @@ from resources.settings import Settings
 from resources.spark import SparkEngine
 
 __all__ = ["postgres_server", "postgres_url"]
+
+hypothesis.settings.register_profile("drainmark", deadline=None)  # other work on the machine is no failure
+hypothesis.settings.load_profile("drainmark")
 
 
 @pytest.fixture(scope="session")

@@ -74,7 +74,6 @@ class GroupWork:
     _sending: Sending | None = None
     _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
     _refused: list[Future[Refusals]] = field(default_factory=list)
-    _frames: GroupFrames | None = None
     _life: int = field(init=False)
     _attempt: int = field(init=False)
 
@@ -131,7 +130,7 @@ class GroupWork:
 
     def _compute(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> None:
         region = self.blueprint.region
-        frames = self._frames = GroupFrames(
+        frames = GroupFrames(
             session=self.outside.engine.session,
             params=self.blueprint.params,
             first_id=self.group.first_id,

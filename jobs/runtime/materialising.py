@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.arrow_frames import frame_of
 from jobs.graph.operator import POSITION, SEQUENCE_ID
+from jobs.kept_frames import kept
 from jobs.lazy import F
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ class Materialiser:
         """Return a frame of the same rows that is computed once."""
         if self.small:
             return self.local(frame.toArrow(), frame)
-        kept = frame.persist()
-        self.held.append(kept)
-        return kept
+        once = kept(frame)
+        self.held.append(once)
+        return once
 
     def parsed(self, parsed: Parsed, schema: StructType) -> DataFrame:
         """Return what was parsed in this process as a frame; reading it twice gives the same rows twice."""
@@ -87,9 +88,9 @@ class Materialiser:
             counts = _count_arrow(table, corrupt)
             is_clean = corrupt is not None and not any(bad for _, bad in counts.values())
             return self.local(table.drop_columns([corrupt]) if is_clean else table, frame), counts
-        kept = self.once(frame)
+        once = self.once(frame)
         bad = F.count(F.col(corrupt)) if corrupt else F.lit(0).cast("bigint")
-        blocks = kept.groupBy(SEQUENCE_ID, F.col(f"{POSITION}.block").alias("block")).agg(
+        blocks = once.groupBy(SEQUENCE_ID, F.col(f"{POSITION}.block").alias("block")).agg(
             F.count(F.lit(1)).alias("rows"), bad.alias("bad"), F.min(f"{POSITION}.row").alias("start")
         ).collect()  # fmt: skip
         summed: dict[int, tuple[int, int]] = {}
@@ -97,7 +98,7 @@ class Materialiser:
             rows, wrong = summed.get(block[SEQUENCE_ID], (0, 0))
             summed[block[SEQUENCE_ID]] = (rows + block["rows"], wrong + block["bad"])
         starts = [(block[SEQUENCE_ID], block["block"], block["start"]) for block in blocks if block["start"]]
-        return self._begun_at_zero(kept, starts) if starts else kept, summed
+        return self._begun_at_zero(once, starts) if starts else once, summed
 
     def _begun_at_zero(self, rows: DataFrame, starts: Sequence[tuple[int, int, int]]) -> DataFrame:
         """Return rows numbered from 0 in each block of a file.

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jobs.kept_frames import kept
 from jobs.protocol.manifest import StagedFile
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ class CachedRows:
         known = changes[: len(self.changes)] == self.changes and image == self.image and self.pieces
         if not known:
             self.release()
-            self.pieces = [_Piece(read(image, changes).persist(), _size(image) + _size(changes))]
+            self.pieces = [_Piece(kept(read(image, changes)), _size(image) + _size(changes))]
         elif new := changes[len(self.changes) :]:
-            self.pieces.append(_Piece(read((), new).persist(), _size(new)))
+            self.pieces.append(_Piece(kept(read((), new)), _size(new)))
         self.image, self.changes = image, changes
         if len(self.pieces) > _PIECES:
             self._join_last()
@@ -59,7 +60,7 @@ class CachedRows:
         while first > 0 and self.pieces[first - 1].size <= _sum(self.pieces[first:]):
             first -= 1
         last = self.pieces[first:]
-        whole = _union(piece.frame for piece in last).persist()
+        whole = kept(_union(piece.frame for piece in last))
         whole.count()
         _let_go(last)
         self.pieces[first:] = [_Piece(whole, _sum(last))]

@@ -59,6 +59,7 @@ FILL_ROWS = 240_000
 SCHEMA = "key bigint, x double, payload string, work int"
 LONG_AGO = 1_000_000_000
 MODES = ("blocking", "non-blocking")
+MOST_HASHES = 60
 T_975 = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306}
 
 
@@ -276,14 +277,20 @@ def _read(engine: SparkEngine, files: Sequence[Path], number: int) -> DataFrame:
 
 def calibrated(engine: SparkEngine, folder: Path, seconds: float) -> int:
     """Return how many hashes a functor computes for a period to take so many seconds with a window of 1 MB."""
-    took = {}
-    for work in (1, 1, 3):  # the first warms up
+    def period(work: int) -> float:
         load = Load(megabytes=1, work=work, periods=2)
         inbox = written(folder / "inbox", load)
-        took[work] = statistics.mean(without_region(engine, inbox, load))
+        took = statistics.mean(without_region(engine, inbox, load))
         shutil.rmtree(folder)
-    each = max((took[3] - took[1]) / 2, 1e-3)
-    return max(1, round(1 + (seconds - took[1]) / each))
+        return took
+
+    for work in (1, 1, 12):  # the JVM has compiled the functors by then
+        period(work)
+    least, estimate = period(1), 12
+    for _ in range(2):
+        each = max((period(estimate) - least) / (estimate - 1), 1e-3)
+        estimate = min(MOST_HASHES, max(2, round(1 + (seconds - least) / each)))
+    return estimate
 
 
 def main() -> None:

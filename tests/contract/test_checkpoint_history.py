@@ -67,6 +67,7 @@ def require_same(table: CheckpointTable, numbers: range) -> None:
 
 
 @pytest.mark.seed("H7", "H30")
+@pytest.mark.parametrize("place", ["local", pytest.param("s3", marks=pytest.mark.slow)], indirect=True)
 def test_files_stay_few_and_every_row_is_found(table: CheckpointTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_archive, "TIER_FILES", 3)
     for number in range(1, 41):

@@ -74,6 +74,7 @@ def test_a_new_table_is_empty_and_creation_may_be_repeated(place: Folder) -> Non
         CheckpointTable(place / "new", "shop/returns").create()
 
 
+@pytest.mark.seed("K2")
 def test_every_field_comes_back(table: CheckpointTable) -> None:
     full = state(
         1,
@@ -151,7 +152,7 @@ def test_a_claim_needs_an_epoch_above_the_tables(table: CheckpointTable) -> None
     assert shown(table) == [("claim", 2, 1), ("claim", 5, 1)]
 
 
-@pytest.mark.seed("H1")
+@pytest.mark.seed("H1", "V103")
 def test_an_older_owner_is_fenced_never_told_that_it_succeeded(table: CheckpointTable) -> None:
     table.claim(claim(1))
     table.claim(claim(2))
@@ -167,7 +168,7 @@ def test_nobody_commits_without_a_claim(table: CheckpointTable) -> None:
         table.append([state(1, 1)], sequence_id=1)
 
 
-@pytest.mark.seed("H1", "E16")
+@pytest.mark.seed("H1", "E16", "E13")
 @pytest.mark.parametrize("kind", [RowKind.STATE, RowKind.SKIP, RowKind.REWIND])
 def test_an_id_is_committed_once(table: CheckpointTable, kind: RowKind) -> None:
     table.claim(claim(1))

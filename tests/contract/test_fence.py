@@ -176,7 +176,7 @@ def content(table: ManagedTable) -> list[tuple[str | None, int, int]]:
     return sorted((tuple(row.values()) for row in table.read().to_pylist()), key=repr)  # type: ignore[arg-type]
 
 
-@pytest.mark.seed("H1", "H2", "H25")
+@pytest.mark.seed("H1", "H2", "H25", "V103")
 @pytest.mark.parametrize("verb", ["claim", "state", "halt", "rewind"])
 def test_a_stopped_owner_wakes_fenced_at_the_checkpoint_table(home: Folder, old: Zombie, verb: str) -> None:
     old.stop_in(verb, home)

@@ -130,6 +130,7 @@ def test_an_error_in_the_block_is_no_clean_end(registry: Registry) -> None:
         assert lease.previous_clean is False
 
 
+@pytest.mark.seed("V61")
 def test_a_held_lease_is_refused_even_within_one_process(registry: Registry) -> None:
     with acquire(registry, "run-1"), pytest.raises(Owned) as caught:
         acquire(registry, "run-2")
@@ -138,6 +139,7 @@ def test_a_held_lease_is_refused_even_within_one_process(registry: Registry) -> 
     assert f"owned by pid {os.getpid()} on " in str(caught.value)
 
 
+@pytest.mark.seed("V61")
 def test_regions_have_leases_of_their_own(registry: Registry) -> None:
     with acquire(registry), Lease.acquire(registry, "other", "run"):
         assert describe(registry, REGION)

@@ -73,6 +73,7 @@ def sent(result: Result) -> list[dict[str, Sent]]:
     return [dict(manifest.sent) for manifest in map(manifest_of, states) if manifest is not None]
 
 
+@pytest.mark.seed("V14")
 @pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["by Arrow", "by Spark"])
 def test_what_follows_sees_every_row(run_app: RunApp, settings: dict[str, Any]) -> None:
     result = run_app(followed(), {"orders": FILES}, max_group=2, settings=settings)
@@ -85,6 +86,7 @@ def test_what_follows_sees_every_row(run_app: RunApp, settings: dict[str, Any]) 
     )
 
 
+@pytest.mark.seed("V3")
 def test_rows_that_left_before_a_failure_come_again_and_none_is_missing(run_app: RunApp) -> None:
     """V48: at least once outside, exactly once inside."""
     result = run_app(followed())

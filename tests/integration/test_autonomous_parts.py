@@ -78,6 +78,7 @@ def tables(result: Result) -> dict[str, list[tuple[Any, ...]]]:
     return {name: table(result, name) for name in EXPECTED}
 
 
+@pytest.mark.seed("V14")
 @pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["by Arrow", "by Spark"])
 def test_a_part_gives_what_the_region_would_without_its_machinery(run_app: RunApp, settings: dict[str, Any]) -> None:
     """V57: what is computed is the same; V8: neither checkpoints nor epochs nor ids of a region."""
@@ -126,6 +127,7 @@ def test_files_are_taken_once_and_many_at_once(run_app: RunApp) -> None:
     assert table(result, "rows") == sorted(EXPECTED["rows"])
 
 
+@pytest.mark.seed("K13")
 def test_what_a_failed_batch_had_in_hand_is_lost_and_never_comes_twice(run_app: RunApp) -> None:
     """V46: autonomous sources do not replay."""
     result = run_app(plain()).add({"1.csv": FILES["1.csv"]})

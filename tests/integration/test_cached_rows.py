@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.protocol.manifest import StagedFile
+from jobs.runtime.materialising import Materialiser
 from jobs.state.cached import CachedRows
 from resources.spark import SparkEngine
 
@@ -59,3 +63,45 @@ def test_another_image_begins_anew(read: Read, asked: list[int]) -> None:
     assert [row.n for row in found.collect()] == [2]
     assert len(cached.pieces) == 1
     cached.release()
+
+
+@pytest.fixture
+def on_disk(engine: SparkEngine, tmp_path: Path) -> Read:
+    """Give a row a file, its id, from files; those of an image and of changes as a union, as a state reads them."""
+
+    def written(files: Sequence[StagedFile]) -> DataFrame:
+        for each in files:
+            pq.write_table(pa.table({"n": pa.array([each.last_id], pa.int32())}), tmp_path / each.path)
+        return engine.session.read.schema("n int").parquet(*(str(tmp_path / each.path) for each in files))
+
+    def rows(image: Sequence[StagedFile], changes: Sequence[StagedFile]) -> DataFrame:
+        frames = [written(files) for files in (image, changes) if files]
+        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+    return rows
+
+
+@pytest.mark.seed("H15", "H29")
+def test_what_is_kept_needs_its_files_no_more(on_disk: Read, tmp_path: Path) -> None:
+    """A union of unions is one flat union, which would read the files of those that are kept once more."""
+    cached, image = CachedRows(), (file(0, 10), file(1, 10))
+    changes: tuple[StagedFile, ...] = (file(2, 10),)
+    for number in range(3, 14):  # pieces are joined on the way
+        found = cached.rows(image, changes, on_disk)
+        assert sorted(row.n for row in found.collect()) == list(range(number))
+        for path in tmp_path.glob("*.parquet"):
+            path.unlink()
+        changes = (*changes, file(number, 10))
+    cached.release()
+
+
+@pytest.mark.seed("H15", "H16")
+def test_a_union_that_feeds_a_union_is_computed_once(engine: SparkEngine, on_disk: Read, tmp_path: Path) -> None:
+    materialiser = Materialiser(session=engine.session, small=False)
+    once = materialiser.once(on_disk((file(1, 10),), (file(2, 10),)))
+    assert once.count() == 2
+    for path in tmp_path.glob("*.parquet"):
+        path.unlink()
+    others = engine.session.createDataFrame([(3,)], "n int")
+    assert sorted(row.n for row in once.unionByName(others).collect()) == [1, 2, 3]
+    materialiser.release()

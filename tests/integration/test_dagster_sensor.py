@@ -152,6 +152,7 @@ def test_a_tick_that_watches_requests_a_run_for_what_is_pending_only(
     assert looks[0] == 1, "the changed file was seen"
 
 
+@pytest.mark.seed("X13")
 def test_a_queued_or_running_run_is_waited_for(ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path) -> None:
     drop(tmp_path, "0.csv", "a,1\n")
     run = ticker.run(ticker().run_requests[0])
@@ -180,6 +181,25 @@ def test_a_failed_run_that_waits_for_its_retry_is_active(
     assert "waits for its retry" in ticker.reason()
 
 
+@pytest.mark.seed("V64")
+def test_what_becomes_of_runs_of_other_regions_is_no_news(
+    ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """All runs of the instance are looked at; one that runs, and one that failed, elsewhere hold nothing up."""
+    drop(tmp_path, "0.csv", "a,1\n")
+    for status, more in ((dg.DagsterRunStatus.STARTED, {}), (dg.DagsterRunStatus.FAILURE, WAITS)):
+        tags = {REGION_TAG: "other/rows", **more}
+        run = dg.DagsterRun(job_name="other__rows", run_id=str(uuid.uuid4()), tags=tags, status=status)
+        instance.add_run(run)
+    assert instance.get_run_by_id(run.run_id).is_complete_and_waiting_to_retry
+    assert len(ticker().run_requests) == 1
+
+
+WAITS = {"dagster/max_retries": "1", "dagster/will_retry": "true"}
+"""Tags of a failed run that waits for its retry."""
+
+
+@pytest.mark.seed("X9", "X10")
 def test_a_spent_lineage_is_followed_by_a_new_run(
     ticker: Ticker, instance: dg.DagsterInstance, place: Workplace, tmp_path: Path
 ) -> None:
@@ -339,6 +359,7 @@ def test_a_schedule_asks_for_a_scan(place: Workplace, instance: dg.DagsterInstan
     assert "HALTED" in schedule(context).skip_message
 
 
+@pytest.mark.seed("V75")
 @pytest.mark.recovery
 def test_the_reaper_fails_a_run_whose_process_died_with_the_lease(
     ticker: Ticker, instance: dg.DagsterInstance, place: Workplace, tmp_path: Path

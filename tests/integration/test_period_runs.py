@@ -43,6 +43,7 @@ def test_a_long_period_is_that_of_the_sensor(workplace: Workplace, tmp_path: Pat
     assert interval(workplace, periodic(tmp_path, 2.0)) == workplace.settings.sensor_interval_seconds
 
 
+@pytest.mark.seed("V70")
 def test_a_run_that_stays_ticks_by_itself(workplace: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:
     """One run, a state a period with what came meanwhile, and it makes way for a rewind."""
     workplace.settings = workplace.settings.model_copy(update={"linger_seconds": FOR_EVER})

@@ -62,6 +62,7 @@ def totals(result: Result, at: int | None = None) -> dict[str, int]:
     return {row["k"]: row["total"] for row in result.sink("totals", at)}
 
 
+@pytest.mark.seed("V7")
 def test_a_state_is_one_slice_over_all_starts(run_app: RunApp) -> None:
     """V40, K8: what all starts have is one id; the next one is what came since; nothing new is no state."""
     result = run_app(two_folders(), {"left": LEFT, "right": RIGHT})
@@ -305,6 +306,7 @@ def test_run_takes_a_backlog_in_slices_until_nothing_is_new(run_app: RunApp, tmp
     assert result.status["pending_triggers"] == 0
 
 
+@pytest.mark.seed("V150")
 def test_an_endless_beacon_gives_one_state_a_run(run_app: RunApp) -> None:
     """E28: nobody can wait for its end."""
 

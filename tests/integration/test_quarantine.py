@@ -175,7 +175,7 @@ def test_parquet_that_only_spark_cannot_read_is_taken_out_and_the_others_are_rea
     assert len(looks) == 5
 
 
-@pytest.mark.seed("I3")
+@pytest.mark.seed("I3", "V113")
 def test_a_file_that_changes_while_it_is_read_is_scanned_anew_and_not_called_bad(
     workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +199,7 @@ def test_a_file_that_changes_while_it_is_read_is_scanned_anew_and_not_called_bad
     assert sorted(row["id"] for row in rows(workplace, REGION, "copied")) == [1, 2, 3]
 
 
-@pytest.mark.seed("I7")
+@pytest.mark.seed("I7", "V199")
 def test_equal_content_under_two_names_is_processed_twice(workplace: Workplace, tmp_path: Path) -> None:
     write(tmp_path / "inbox", {"a.csv": FILES["a.csv"], "copy of a.csv": FILES["a.csv"]})
     found = run(workplace, tmp_path / "inbox", **CSV)

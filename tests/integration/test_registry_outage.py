@@ -31,7 +31,7 @@ def server() -> Iterator[PostgresServer]:
         server.remove()
 
 
-@pytest.mark.seed("R2")
+@pytest.mark.seed("R2", "N4")
 def test_a_run_waits_for_its_registry_and_counts_no_attempt(
     tmp_path: Path, engine: SparkEngine, server: PostgresServer
 ) -> None:

@@ -301,7 +301,7 @@ def test_1200_objects_are_listed_whole_or_not_at_all(
     assert home.registry.pending_count(REGION) == 1200
 
 
-@pytest.mark.seed("D13")
+@pytest.mark.seed("D13", "T4")
 @pytest.mark.seed("D17")
 @pytest.mark.parametrize("fault", ["500", "503", "timeout", "short body", "403"])
 def test_a_store_that_does_not_answer_costs_no_attempt(

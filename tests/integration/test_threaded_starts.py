@@ -208,6 +208,7 @@ def sunk(result: Result) -> list[int]:
     return sorted(row["n"] for row in result.sink("counted_ticks"))
 
 
+@pytest.mark.seed("V12", "V71", "E12")
 def test_a_start_asks_for_a_state_and_waits_for_it(run_app: RunApp, stay: Starts) -> None:
     """E21: True says that the sink has the rows; N20: the start learns the id before its thread goes on."""
     result = run_app(counting())
@@ -237,6 +238,7 @@ def refusal(action: Callable[[], Any]) -> Exception | None:
     return None
 
 
+@pytest.mark.seed("V62", "V76", "V78", "V99")
 def test_a_reset_ends_the_waiting_and_nothing_is_lost_or_twice_there(run_app: RunApp, stay: Starts) -> None:
     """E21: False; V105, V134: what was cut is replayed, what was not is made again from the state of the newest cut."""
     result = run_app(counting(rows=2))
@@ -261,6 +263,7 @@ def test_a_reset_ends_the_waiting_and_nothing_is_lost_or_twice_there(run_app: Ru
     assert sunk(result) == [0, 1, 2, 3]
 
 
+@pytest.mark.seed("V9")
 def test_what_was_not_cut_is_made_again_by_the_next_run(run_app: RunApp, stay: Starts) -> None:
     """The state goes with the rows: both of a cut, or none."""
     result = run_app(counting())
@@ -314,6 +317,7 @@ def test_the_flow_goes_on_while_a_state_is_pending(run_app: RunApp, stay: Starts
     eventually(lambda: ("region checkpointed", 1, 1) in handler.calls)
 
 
+@pytest.mark.seed("V75")
 def test_a_thread_that_fails_fails_the_run(run_app: RunApp, stay: Starts) -> None:
     result = run_app(counting())
     at = stay(result)
@@ -407,7 +411,7 @@ OF_BLOCKING = ["blocking process", "blocking drain", "blocking checkpoint"]
 OF_FROZEN = ["frozen process", "frozen drain", "frozen prepare", "frozen checkpoint"]
 
 
-@pytest.mark.seed("N10", "N13", "N14", "N19", "N20", "T8")
+@pytest.mark.seed("N10", "N13", "N14", "N19", "N20", "T8", "V62", "V73", "V87")
 @pytest.mark.parametrize("kinds", [[Heard], [HeardFrozen], [Heard, HeardFrozen]], ids=["blocking", "frozen", "mixed"])
 def test_starts_hear_last_that_the_region_is_checkpointed(
     run_app: RunApp, stay: Starts, kinds: list[type[Heard]]

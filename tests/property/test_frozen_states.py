@@ -41,7 +41,7 @@ def contents(folder: Path, written: Written) -> list[bytes]:
     return [(folder / file.path).read_bytes() for file in files]
 
 
-@pytest.mark.seed("N15", "N16", "N25", "N27")
+@pytest.mark.seed("N15", "N16", "N25", "N27", "X11")
 @pytest.mark.parametrize("depth", [1, 3])
 @given(batches=groups)
 @settings(max_examples=60, deadline=None)

@@ -127,7 +127,7 @@ class Way:
         return f"{self.kind.__name__}-{self.size}{kept}-{self.checkpoints}-{self.store.partition(':')[0]}"
 
 
-@pytest.mark.seed("V120", "V122", "V58", "V160", "N13", "N14", "N17", "N19")
+@pytest.mark.seed("V120", "V122", "V58", "V160", "N13", "N14", "N17", "N19", "V98", "V152")
 @pytest.mark.parametrize(
     "way",
     [
@@ -212,7 +212,7 @@ class Failing(Counter):
             raise ValueError("injected")
 
 
-@pytest.mark.seed("E14", "E19", "N2")
+@pytest.mark.seed("E14", "E19", "N2", "V99", "V101", "V104")
 def test_what_a_failed_attempt_counted_is_gone(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
     Failing.failed = set()
 
@@ -256,7 +256,42 @@ class Slow(Counter):
         super().reset_to_initial_state()
 
 
-@pytest.mark.seed("N14", "N21", "N22")
+class Meeting(FrozenCounter):
+    """Its checkpoint does not end before that of the other one has begun."""
+
+    together: ClassVar[threading.Barrier]
+    met: ClassVar[list[int]]
+
+    def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
+        self.together.wait(60)
+        self.met.append(checkpoint.sequence_id)
+        super().checkpoint(checkpoint)
+
+    def reset(self, checkpoint: dm.Checkpoint) -> None:
+        super().reset(checkpoint)
+
+    def reset_to_initial_state(self) -> None:
+        super().reset_to_initial_state()
+
+
+@pytest.mark.seed("V115", "V116", "N23", "N24")
+def test_operators_of_a_chain_checkpoint_at_the_same_time(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
+    """The marker goes on after the drain: the second one drains and checkpoints while the first one's is written."""
+    Meeting.together, Meeting.met = threading.Barrier(2), []
+
+    def declare(events: Any) -> None:
+        first = dm.operator(Meeting, output=OUTPUT, name="first", inputs=[events])
+        second = dm.operator(Meeting, output=OUTPUT, name="second", inputs=[first])
+        dm.sink(second, dm.DeltaAppend("counted"))
+
+    application = opened("meeting", inbox, declare)
+    with home(tmp_path / "home", engine) as place:
+        run_once(place, application, max_group=1)
+        assert plain(rows(place, "meeting/events", "counted", ids=False)) == plain(expected(list(range(FILES))))
+    assert sorted(Meeting.met) == sorted([*range(1, FILES + 1)] * 2)
+
+
+@pytest.mark.seed("N14", "N21", "N22", "V116")
 @pytest.mark.parametrize("size", [1, 3])
 def test_tuples_flow_while_a_checkpoint_is_pending(
     tmp_path: Path, inbox: Path, engine: SparkEngine, size: int

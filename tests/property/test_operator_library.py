@@ -129,6 +129,7 @@ def wanted(case: Case, files: int) -> list[list[str]]:
     return [sorted(map(as_text, added)) for added in case.oracle(ALL[:files])]
 
 
+@pytest.mark.seed("V140")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_operator_does_what_plain_python_does_whatever_the_grouping(course: Course, case: Case) -> None:
     assert course.first[case.name] == wanted(case, FILES)
@@ -141,6 +142,7 @@ def test_groups_had_the_size_asked_for(course: Course, request: pytest.FixtureRe
     assert max(course.sizes) == request.node.callspec.params["course"].size
 
 
+@pytest.mark.seed("V139", "T5")
 def test_every_configuration_of_the_catalogue_has_an_oracle() -> None:
     """Adding an operator costs a case here, or a test file of its own."""
     catalogued = {

@@ -176,6 +176,7 @@ def configuration_of(operator: Any) -> str:
     return f"{labels.get(type(window), '')}{emit}"
 
 
+@pytest.mark.seed("T5")
 def test_every_configuration_of_the_windows_has_an_oracle() -> None:
     operators = [case.operator() for case in EVERY_CASE]
     tried = {(type(one), configuration_of(one)) for one in operators if hasattr(type(one), "configurations")}

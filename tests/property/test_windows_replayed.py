@@ -107,7 +107,8 @@ def assert_golden(place: Any, files: int) -> None:
         assert newest["watermark"] == newest["newest"] - FIVE
 
 
-@pytest.mark.seed("T11", "K16", "K17", "K18", "K12", "E8")
+@pytest.mark.slow
+@pytest.mark.seed("T11", "K16", "K17", "K18", "K12", "E8", "K14")
 def test_a_replay_faster_than_life_makes_the_same_windows(
     tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

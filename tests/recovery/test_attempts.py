@@ -52,6 +52,7 @@ def test_a_poison_file_ends_up_alone_and_named(build: MakeScene) -> None:
     scene.assert_each_file_once(scene.files[:POISON_PLACE])
 
 
+@pytest.mark.seed("V106")
 def test_a_region_halts_after_its_attempts_and_says_why(build: MakeScene) -> None:
     scene, poison = halted(build)
     history = scene.history
@@ -137,6 +138,7 @@ def test_a_mended_file_is_taken_and_the_old_one_is_superseded(build: MakeScene) 
 # --- time-outs -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("V97")
 def test_a_driver_that_hangs_is_left_behind(build: MakeScene) -> None:
     scene = build(hanging)
     for number, text in enumerate(GOOD[:2]):
@@ -182,6 +184,7 @@ def await_death(pid: int, seconds: float = 30.0) -> None:
     raise AssertionError(msg)
 
 
+@pytest.mark.seed("V106")
 @pytest.mark.recovery
 def test_a_reset_that_hangs_is_an_attempt(build: MakeScene) -> None:
     scene = build(hanging)

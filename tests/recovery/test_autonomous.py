@@ -62,6 +62,7 @@ def test_warnings_of_a_committed_state_are_kept(bank: Scene) -> None:
     assert expected["bank_alerts"], "nobody was warned: the test shows nothing"
 
 
+@pytest.mark.seed("V3", "T2")
 @pytest.mark.parametrize("point", ["send.after_commit", "checkpoint.before_commit"])
 def test_rows_behind_a_region_come_again_and_none_is_missing(
     midway: Callable[..., Scene], point: str

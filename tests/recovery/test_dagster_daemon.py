@@ -37,6 +37,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield served
 
 
+@pytest.mark.seed("V68")
 def test_a_killed_run_worker_is_retried(deployment: Deployment) -> None:
     before = deployment.total()
     deployment.hold()
@@ -53,6 +54,7 @@ def test_a_killed_run_worker_is_retried(deployment: Deployment) -> None:
     assert deployment.history().last_outcome is Outcome.CLEAN
 
 
+@pytest.mark.seed("V68", "T4")
 def test_our_reaper_recovers_when_the_code_server_is_killed_as_well(deployment: Deployment) -> None:
     before = deployment.total()
     deployment.hold()

@@ -66,6 +66,7 @@ def matrix() -> Iterator[Any]:
                 yield pytest.param(graph, point, action, marks=marks, id=f"{graph}-{point.value}-{action}")
 
 
+@pytest.mark.seed("T2")
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_the_failure_free_run_equals_the_oracle(midway: Midway, graph: str) -> None:
     scene = midway(graph, BEGUN)
@@ -75,6 +76,7 @@ def test_the_failure_free_run_equals_the_oracle(midway: Midway, graph: str) -> N
     assert scene.attempts_at_claims() == [0, 0]
 
 
+@pytest.mark.seed("V2", "V65", "V66", "V67", "V112", "V165", "V166", "V201")
 @pytest.mark.parametrize(("graph", "point", "action"), matrix())
 def test_what_failed_recovers(midway: Midway, graph: str, point: FailPoint, action: str) -> None:
     scene = midway(graph, ALL if is_of_rewind(point) else BEGUN)

@@ -55,6 +55,13 @@ def test_every_point_is_in_the_matrix(graph: str) -> None:
     assert cells == {(point, action) for point in points_of(graph) for action in actions(point)}
 
 
+@pytest.mark.seed("V170")
+def test_the_matrix_has_more_cells_than_the_paper_has_tests() -> None:
+    cells = [cell.id for cell in matrix()]
+    assert len(set(cells)) == len(cells) > 200
+
+
+@pytest.mark.seed("T3", "T6")
 def test_the_default_run_kills_at_every_point_and_loses_every_reply() -> None:
     default = {cell.values[1:] for cell in matrix() if not cell.marks}
     assert {point for point, action in default if action == "kill"} == set(POINTS)

@@ -63,7 +63,7 @@ def test_a_restart_under_a_run_is_not_noticed(scene: Scene, server: PostgresServ
     assert scene.attempts_at_claims() == [0]
 
 
-@pytest.mark.seed("R2")
+@pytest.mark.seed("R2", "T4")
 @pytest.mark.parametrize(
     "point",
     [

@@ -192,6 +192,7 @@ def test_a_run_on_it_gives_the_golden_result(
     assert not (home / "spark" / "driver.log").exists(), "no JVM of its own was started"
 
 
+@pytest.mark.seed("V65", "V75", "T4")
 def test_a_server_killed_in_a_group_costs_an_attempt_and_no_row(
     server: ResidentServer, home: Path, nursery: Nursery, tmp_path: Path
 ) -> None:

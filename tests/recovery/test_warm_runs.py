@@ -15,7 +15,7 @@ from jobs.protocol.history import Outcome
 from orchestration.metadata import PROCESS_TAG
 from resources.lease import process_started
 
-pytestmark = [pytest.mark.recovery, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,7 @@ def test_a_killed_run_is_retried(deployment: Deployment) -> None:
     assert sum(deployment.totals().values()) == before + 3
 
 
+@pytest.mark.recovery
 def test_terminate_costs_no_attempt(deployment: Deployment) -> None:
     before = deployment.total()
     held_in_spare(deployment, "c,1000")
@@ -109,6 +110,7 @@ def test_terminate_costs_no_attempt(deployment: Deployment) -> None:
     assert claims[0].detail["previous"] == Outcome.INTERRUPTED.value
 
 
+@pytest.mark.recovery
 def test_a_run_sees_code_that_was_changed_while_the_spare_waited(deployment: Deployment) -> None:
     before = deployment.total()
     await_spare(deployment)
@@ -118,6 +120,7 @@ def test_a_run_sees_code_that_was_changed_while_the_spare_waited(deployment: Dep
     deployment.wait_committed(before + 100)
 
 
+@pytest.mark.recovery
 def test_a_run_ends_by_itself_when_the_daemon_is_killed(deployment: Deployment) -> None:
     """The last of the module: `dagster dev` ends with its daemon."""
     epoch = deployment.history().epoch

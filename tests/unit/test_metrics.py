@@ -99,7 +99,7 @@ def test_what_is_committed_is_counted(fed: HandFed) -> None:
     assert ("last_reset_timestamp_seconds", "") not in found, "what never happened has no time"
 
 
-@pytest.mark.seed("E23", "E14")
+@pytest.mark.seed("E23", "E14", "V67")
 def test_resets_rewinds_and_halts_are_counted_and_what_is_withdrawn_stays_counted(fed: HandFed) -> None:
     fed.crash_after(1)
     assert of(fed)["state", 'state="UNHEALTHY"'] == 1

@@ -48,6 +48,7 @@ def last_at(at: int) -> list[tuple[int, str]]:
     return sorted((number, value) for value, number in newest.items())
 
 
+@pytest.mark.seed("V72", "V89")
 def test_every_table_answers_for_every_id_also_inside_a_group(fed: Counting) -> None:
     for at in range(5):
         assert read(fed, "kept", at) == rows_at(at)
@@ -57,6 +58,7 @@ def test_every_table_answers_for_every_id_also_inside_a_group(fed: Counting) -> 
     assert (read(fed, "kept"), read(fed, "last")) == (rows_at(4), last_at(4))
 
 
+@pytest.mark.seed("X4")
 def test_a_group_that_is_committed_and_not_published_is_part_of_the_answer(fed: Counting) -> None:
     fed.write("five", ["a", "e"])
     fed.add("five")

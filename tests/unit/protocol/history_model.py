@@ -93,9 +93,9 @@ class Model:
         self.withdrawn -= {file}
 
     def note(self, _: int) -> None:
-        """The note of the last group, with what its commit took."""
+        """The note of the last group, with what its commit took; who rewinds it has noted it before."""
         groups = [row.group_last for row in self.rows if row.kind is RowKind.STATE]
-        seconds = {str(groups[-1]): 0.25} if groups else {}
+        seconds = {str(groups[-1]): 0.25} if groups and groups[-1] in self.states else {}
         self.rows.append(published(self.next_id - 1, self.epoch, commit_seconds=seconds, versions={"lake/a": 1}))
 
 

@@ -50,14 +50,14 @@ def test_halted_is_left_only_when_an_operator_says_so() -> None:
 
 
 @pytest.mark.parametrize("state", RUNNING)
-@pytest.mark.seed("E11")
+@pytest.mark.seed("E11", "N4")
 def test_lost_health_makes_a_running_region_unhealthy_and_a_reset_follows(state: State) -> None:
     assert move(state, Event.HEALTH_LOST) is State.UNHEALTHY
     assert move(State.UNHEALTHY, Event.HEALTH_RESTORED) is State.RESETTING
 
 
 @pytest.mark.parametrize("state", [state for state in State if state not in (State.PROCESSING, State.STARTED)])
-@pytest.mark.seed("E15")
+@pytest.mark.seed("E15", "X7")
 def test_a_tick_outside_processing_is_ignored(state: State) -> None:
     assert move(state, Event.TRIGGERED) is state
 

@@ -106,6 +106,23 @@ def test_only_sources_may_start_a_region() -> None:
     assert places["source"] == "start"
 
 
+@pytest.mark.seed("V86", "V149")
+def test_what_sees_one_row_at_a_time_keeps_no_state() -> None:
+    with dm.application("stateless") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string"))
+        def events(scanned: Any) -> Any:
+            return scanned
+
+        shown = dm.functor(lambda events: events, name="shown", inputs=[events])
+        kept = dm.filter(lambda shown: shown["k"].isNotNull(), name="kept", inputs=[shown])
+        dm.sink(kept, dm.DeltaAppend("out"))
+    (region,) = compile_application(dm.build_application(declared)).regions
+    assert region.stateful == ()
+    assert [table.name for table in region.tables] == ["out"]
+
+
 def test_a_loop_on_a_dynamic_filter_makes_groups_of_one() -> None:
     def filtered(control: Any) -> tuple[str, ...]:
         with dm.application("looped") as declared:

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import replace
 
 import pytest
-from shapes import OPERATOR_DRIVEN, PERIODIC, Beacon, Custom, Functor, app, made
+from shapes import OPERATOR_DRIVEN, PERIODIC, Beacon, Counter, Custom, Functor, app, made
 
 from jobs.regions.plan import RegionPlan, compile_application
 from jobs.regions.ports import PortClass
@@ -90,6 +90,22 @@ def test_operator_driven_regions_side_by_side_stay_apart() -> None:
         )
     )
     assert [region.name for region in plan.regions] == ["app/z", "app/a"]
+
+
+@pytest.mark.seed("V15")
+def test_regions_side_by_side_keep_parameters_of_their_own() -> None:
+    """A large state is saved less often than a small one."""
+    rarely = replace(PERIODIC, period=dt.timedelta(hours=1), max_consecutive_reset_attempts=9)
+    plan = compile_application(
+        app(
+            made(Beacon, "large", consistent=rarely),
+            made(Counter, "counts", "large"),
+            made(Beacon, "small", consistent=PERIODIC),
+            made(Beacon, "files", consistent=OPERATOR_DRIVEN),
+        )
+    )
+    found = {region.name: region.parameters for region in plan.regions}
+    assert found == {"app/large": rarely, "app/small": PERIODIC, "app/files": OPERATOR_DRIVEN}
 
 
 @pytest.mark.seed("V49", "V50")

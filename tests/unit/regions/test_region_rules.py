@@ -196,7 +196,8 @@ BROKEN = {
 
 
 @pytest.mark.seed(
-    "V21", "V34", "V35", "V36", "V37", "V38", "V41", "V51", "V52", "V55", "V60", "E1", "E3", "E5", "E6", "E8", "E24"
+    "V21", "V34", "V35", "V36", "V37", "V38", "V41", "V51", "V52", "V55", "V60", "E1", "E3", "E5", "E6", "E8", "E24",
+    "V17",
 )
 @pytest.mark.parametrize(
     ("rule", "application"),
@@ -276,7 +277,7 @@ def test_every_kind_of_the_library_starts_a_region_or_says_why_not(cls: type[Ope
     assert bool(cls.refused_because) == bool(cls.instead) == (not cls.supports_consistent)
 
 
-@pytest.mark.seed("V60", "E8")
+@pytest.mark.seed("V60", "E8", "V125")
 @pytest.mark.parametrize("name", ["gate", "switch", "tcp_source", "udp_source", "tcp_sink", "udp_sink"])
 def test_what_is_unsupported_on_purpose_says_why_and_what_to_do(name: str) -> None:
     (violation,) = violations_of(app(start(), dm_declared(getattr(dm, name), *(["start"] * ("source" not in name)))))

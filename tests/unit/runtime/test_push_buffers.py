@@ -184,7 +184,7 @@ def cut(buffer: PushBuffer, number: int) -> bool:
     return buffer.seal_with(number, [row(number)], b"after %d" % number)
 
 
-@pytest.mark.seed("E21", "V124")
+@pytest.mark.seed("E21", "V124", "K2")
 @pytest.mark.parametrize("point", [FailPoint.SEAL_BEFORE, FailPoint.SEAL_AFTER])
 def test_rows_and_state_of_a_cut_are_both_there_or_none(tmp_path: Path, point: FailPoint) -> None:
     buffer = PushBuffer(tmp_path / "b", rows=1, seconds=0.0)

@@ -117,6 +117,7 @@ class NonBlocking(Recorder):
         checkpoint.write(self.frozen)
 
 
+@pytest.mark.seed("V11", "V72", "V82", "V121", "N7", "N9")
 def test_the_order_of_a_blocking_handler() -> None:
     """N13: rows, drain, checkpoint at each id; N20: only starts learn that the region has it, and this is none."""
     host, handler = hosted(Recorder)
@@ -131,7 +132,7 @@ def test_the_order_of_a_blocking_handler() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.seed("N14", "N15", "N16", "N22")
+@pytest.mark.seed("N14", "N15", "N16", "N22", "V116", "N8")
 def test_a_non_blocking_handler_goes_on_while_its_checkpoint_is_written() -> None:
     host, handler = hosted(NonBlocking)
     handler.go.clear()
@@ -153,7 +154,7 @@ def test_a_non_blocking_handler_goes_on_while_its_checkpoint_is_written() -> Non
     assert handler.n == 2, "what was frozen, whatever came since"
 
 
-@pytest.mark.seed("N13", "N14", "N19")
+@pytest.mark.seed("N13", "N14", "N19", "V74")
 def test_the_order_of_a_mixed_region() -> None:
     """The flow resumes when the blocking one has written, and the other one has frozen."""
     blocking, first = hosted(Recorder)
@@ -172,7 +173,7 @@ def test_the_order_of_a_mixed_region() -> None:
     assert second.calls[-1] == ("checkpoint", 1)
 
 
-@pytest.mark.seed("N5", "N11", "V134", "E19")
+@pytest.mark.seed("N5", "N11", "V134", "E19", "V77", "V80", "V98", "V104", "E10")
 def test_a_reset_goes_to_a_state_or_to_the_beginning() -> None:
     host, handler = hosted(Recorder)
     assert handler.calls == [], "what is fresh needs no reset"
@@ -232,7 +233,7 @@ class Talkative(StateHandler):
         self.say("initial")
 
 
-@pytest.mark.seed("E22", "V128", "V130")
+@pytest.mark.seed("E22", "V128", "V130", "V10", "V83", "V84")
 def test_drain_may_submit_and_checkpoint_may_not() -> None:
     for where in ("process", "drain"):
         host, _ = hosted(type("T", (Talkative,), {"where": where}))
@@ -267,7 +268,7 @@ def test_an_operator_may_ask_for_a_reset() -> None:
         host.context.reset_region("from a thread without a permit")
 
 
-@pytest.mark.seed("E19", "V137")
+@pytest.mark.seed("E19", "V137", "V9", "V85")
 def test_a_thread_submits_under_a_permit_and_what_it_changed_is_of_that_state() -> None:
     host, handler = hosted(Recorder)
 
@@ -315,6 +316,7 @@ def test_a_permit_that_is_kept_ends_in_a_time_out() -> None:
     assert step(host, {2: table(2)})[0] == [(2, 2)]
 
 
+@pytest.mark.seed("V77", "V101")
 def test_an_attempt_that_was_given_up_changes_nothing() -> None:
     """Its thread wakes after the reset, and gets no further than the row it was at."""
     class Slow(Recorder):
@@ -458,6 +460,7 @@ def test_storing_that_does_not_end_ends_the_reset(tmp_path: Path) -> None:
     assert not entry.exists(b"1.0")
 
 
+@pytest.mark.seed("V77", "E13")
 def test_who_was_given_up_takes_no_checkpoints_of_the_next_life() -> None:
     """An attempt that hangs while its states are frozen wakes when the next group is drained."""
     host, _ = hosted(Recorder)
@@ -470,7 +473,7 @@ def test_who_was_given_up_takes_no_checkpoints_of_the_next_life() -> None:
     assert [writer.sequence_id for writer in host._drained[host.life].finished] == [2]
 
 
-@pytest.mark.seed("N6", "V58")
+@pytest.mark.seed("N6", "V58", "V123")
 def test_what_is_written_has_to_be_read_and_frozen() -> None:
     class Writes(StateHandler):
         def checkpoint(self, checkpoint: Checkpoint) -> None: ...

@@ -1,0 +1,57 @@
+"""What a state costs, and who sees the rows: one commit a table and group, and no row in the registry; no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from by_hand import Counting
+
+from orchestration.assembly import Workplace
+from resources import delta_commits
+from resources.settings import Settings
+
+FILES = 6
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Counting]:
+    """Six files, and three tables beside that of the checkpoints."""
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = Counting(place, tmp_path / "inbox")
+    for number in range(FILES):
+        scene.write(f"file-{number}", ["canary", f"canary-{number}"])
+    scene.add(*(f"file-{number}" for number in range(FILES)))
+    yield scene
+    place.registry.close()
+
+
+def versions(fed: Counting) -> dict[str, int]:
+    """Return how many commits each table of the region has, the checkpoint table's among them."""
+    store = fed.workplace.store(fed.region)
+    found = {table.name: store.open(table).delta_version() for table in fed.tables}
+    return {**found, "checkpoints": delta_commits.open_table(store.checkpoint.folder).version()}
+
+
+@pytest.mark.seed("V7", "V69", "V117")
+@pytest.mark.parametrize("size", [1, 2, FILES])
+def test_a_group_costs_one_commit_a_table_however_many_states_it_has(fed: Counting, size: int) -> None:
+    """What is done once a group, whoever chose its size, is all: nothing is committed once a state, row or operator."""
+    with fed.owning():
+        before = versions(fed)
+        for _ in range(FILES // size):
+            fed.process(size)
+        after = versions(fed)
+    assert list(fed.history().states) == list(range(1, FILES + 1))
+    assert {name: after[name] - before[name] for name in before} == dict.fromkeys(before, FILES // size)
+    assert len(before) == 4
+
+
+@pytest.mark.seed("V63")
+def test_no_row_goes_through_the_registry(fed: Counting) -> None:
+    fed.drain(2)
+    assert (1, "canary") in fed.values()
+    kept = b"".join(path.read_bytes() for path in fed.workplace.home.glob("registry.db*"))
+    assert b"file-0" in kept, "the registry knows the files"
+    assert b"canary" not in kept
