@@ -15,7 +15,7 @@ INPUT ?=
 ARGS ?=
 WORKERS ?= 2
 
-.PHONY: help setup demo chaos dev test test-recovery test-postgres check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
+.PHONY: help setup demo chaos dev test test-recovery test-postgres test-kafka check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -55,6 +55,9 @@ test-recovery: $(STAMP) ## what `make test` leaves out: the whole recovery matri
 
 test-postgres: $(STAMP) ## the recovery tests with the registry in PostgreSQL, from the installed binaries
 	@DRAINMARK_TEST_REGISTRY=postgres $(BIN)/python -m pytest tests/recovery $(ARGS)
+
+test-kafka: $(STAMP) ## the tests of `KafkaSource`, on a broker from its Maven jars, fetched once (43 MB)
+	@$(BIN)/python -m pytest tests/kafka -m kafka $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .

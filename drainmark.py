@@ -48,6 +48,7 @@ from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
 from jobs.operators.handled import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
 from jobs.operators.join import join
+from jobs.operators.kafka_source import KafkaSource
 from jobs.operators.lookup import lookup
 from jobs.operators.parallel_map import parallel_map
 from jobs.operators.parse import format, parse  # noqa: A004
@@ -92,6 +93,7 @@ __all__ = [
     "F",
     "FileSink",
     "FileSource",
+    "KafkaSource",
     "Params",
     "ReplayableStart",
     "SerialisedCopy",

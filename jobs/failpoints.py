@@ -86,6 +86,16 @@ class FilePoint(StrEnum):
     COPIED = "dispose.copied"
 
 
+class SourcePoint(StrEnum):
+    """The steps that only some sources pass: telling others how far they are, and going on behind what is lost (K1)."""
+
+    GROUP_BEFORE = "offsets.before_commit"
+    GROUP_AFTER = "offsets.after_commit"
+    LOSS_BEFORE = "loss.before"
+    LOSS_NOTED = "loss.noted"
+    LOSS_PASSED = "loss.passed"
+
+
 OF_AUTONOMOUS = tuple(point for point in FailPoint if point.value.startswith(("feed.", "send.")))
 """Points that only an application with autonomous operators passes."""
 
@@ -106,7 +116,7 @@ class _Armed:
     passings: int
 
 
-_KINDS: tuple[type[StrEnum], ...] = (StorePoint, FilePoint, ChannelPoint)
+_KINDS: tuple[type[StrEnum], ...] = (StorePoint, FilePoint, ChannelPoint, SourcePoint)
 _armed: dict[str, list[_Armed]] = {}
 _lock = threading.Lock()
 

@@ -16,7 +16,7 @@ from orchestration.assembly import Opened, Workplace, owning, probe_first_use, r
 from orchestration.declared import remember
 from orchestration.discovery import Tick, has_threads, scan_region, settle_of
 from orchestration.engines import end_predecessor
-from orchestration.halting import make_up
+from orchestration.halting import halt_for_input, make_up
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
@@ -268,13 +268,10 @@ class RegionLoop:
         return period.total_seconds() if period is not None else 0.0
 
     def _halt(self, error: InputChanged | InputMissing) -> Halted:
-        """Halt the region because of committed input that is another one now: its source asked for that (I4)."""
-        described = {**error.to_json(), "trigger": error.facts.get("trigger")}
-        operator = self.region.starts[0].name
         if self._active is not None:
-            return self._active.owner.halt(error.message, trigger=None, operator=operator, error=described)
+            return halt_for_input(self._active.owner, self.region, error)
         with owning(self.workplace.owner(self.region.name, run_id=self.run_id)) as owner:
-            return owner.halt(error.message, trigger=None, operator=operator, error=described)
+            return halt_for_input(owner, self.region, error)
 
     def _pending(self) -> int:
         return self.workplace.registry.pending_count(self.region.name)

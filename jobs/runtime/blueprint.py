@@ -28,8 +28,8 @@ from jobs.runtime.claiming import NO_CODE, Code
 from jobs.runtime.frames import GroupFrames, empty_like
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
+from jobs.runtime.row_types import empty_rows
 from jobs.runtime.shipping import ship_by_value
-from jobs.runtime.taking import empty_rows
 from jobs.runtime.walking import Verdict, verdict_of
 from jobs.state.handler_state import HandlerState
 from jobs.state.keyed import KeyedState
