@@ -69,7 +69,7 @@ def change_files(place: Workplace) -> int:
 
 
 @pytest.mark.seed("H29", "H4")
-@pytest.mark.parametrize("step", [0, 1, 2, FILES])
+@pytest.mark.parametrize("step", [0, 1, 2, pytest.param(FILES, marks=pytest.mark.slow)])
 def test_every_rewind_down_to_the_edge_is_right_and_none_goes_behind_it(
     workplace: Workplace, application: Opened, step: int
 ) -> None:
@@ -154,7 +154,7 @@ def far_behind(place: Workplace) -> dict[str, int]:
 
 
 @pytest.mark.seed("H29", "H8")
-@pytest.mark.parametrize("to", [None, 4, 5, 0])
+@pytest.mark.parametrize("to", [None, 4, *(pytest.param(to, marks=pytest.mark.slow) for to in (5, 0))])
 def test_the_image_that_stands_in_for_dropped_changes_outlives_the_horizon(
     workplace: Workplace, application: Opened, to: int | None
 ) -> None:

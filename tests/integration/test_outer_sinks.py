@@ -135,7 +135,7 @@ def at(place: Workplace, number: int | None) -> dict[str, list[tuple[Any, ...]]]
 
 
 @pytest.mark.seed("V148", "V124", "X6")
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_every_sink_is_as_plain_python_says_at_every_id(workplace: Workplace, inbox: Path, size: int) -> None:
     write(inbox, *FILES)
     run_once(workplace, declare(inbox), max_group=size)

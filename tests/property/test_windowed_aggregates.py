@@ -189,7 +189,7 @@ def test_every_configuration_of_the_windows_has_an_oracle() -> None:
 
 def costly(case: Case) -> bool:
     """Does the default run go without it: a case that differs little from another?"""
-    return not case.keys or case.name == "session_strict"
+    return not case.keys or case.name in {"session_strict", "tumbling_rows_change", "hopping_time_change"}
 
 
 @pytest.mark.parametrize(
@@ -246,14 +246,8 @@ def check_random(case: Case, drawn: tuple[list[list[Row]], list[int]], engine: S
         assert plain(bench.state_at(number)) == plain(ones.state_at(number)), (case.name, number)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("tumbling_delta_closed", marks=pytest.mark.slow),
-        pytest.param("hopping_time_closed", marks=pytest.mark.slow),
-        "session",
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tumbling_delta_closed", "hopping_time_closed", "session"])
 @given(drawn=triggers())
 @settings(max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
 def test_random_rows_in_any_grouping(name: str, drawn: tuple[list[list[Row]], list[int]], engine: SparkEngine) -> None:
@@ -290,7 +284,7 @@ def test_the_first_row_of_merged_sessions_is_the_first_by_position(
     assert plain([told]) == plain(case.oracle(files).emitted[2])
 
 
-@pytest.mark.parametrize("name", ["session", "tumbling_time_closed"])
+@pytest.mark.parametrize("name", [pytest.param("session", marks=pytest.mark.slow), "tumbling_time_closed"])
 def test_a_larger_lateness_opens_no_closed_window_again(engine: SparkEngine, name: str) -> None:
     """Other code goes on with the watermark that is there, also where older claims kept none (H20)."""
     case = next(case for case in EVERY_CASE if case.name == name)
