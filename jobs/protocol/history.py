@@ -307,12 +307,12 @@ class _Fold:
         self.rows.add(row)
         self.facts.update(attempts=0, last_error=None)
         self.unpublished.append(row)
-        self._manifested(row.sequence_id, row.detail.get("manifest") or {}, is_late=True)
+        self._manifested(row.sequence_id, row.detail.get("manifest") or {})
 
-    def _manifested(self, number: int, manifest: Mapping[str, Any], *, is_late: bool = False) -> None:
+    def _manifested(self, number: int, manifest: Mapping[str, Any]) -> None:
         self.facts["flow"] = self.facts["flow"].committed(manifest, self._committed())
         for image in manifest.get("images") or ():
-            table, at = image["table"], image["at"] if is_late or manifest.get("stages") else number
+            table, at = image["table"], image["at"]  # below the row's id where the row is of several groups, or late
             known: Mapping[str, tuple[int, ...]] = self.facts["images"]
             self.facts["images"] = {**known, table: (*known.get(table, ()), at)}
             if at != number:

@@ -36,7 +36,7 @@ FORMAT_VERSION = 5
 """Raised when an older Drainmark could not read the table rightly any more."""
 
 PLAIN_FORMAT = 4
-"""Of rows that say nothing of stages that stand at different ids: Drainmark 0.4 reads them, too."""
+"""Of rows that say nothing of stages that stand at different ids: who knows of no stages reads them, too."""
 
 
 class RowKind(StrEnum):

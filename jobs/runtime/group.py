@@ -295,10 +295,13 @@ class GroupWork:
         self, operator: Aggregate, partials: DataFrame, materialiser: Materialiser
     ) -> tuple[DataFrame, DataFrame | None]:
         state = self.states[self.blueprint.written_by[operator.name]]
-        whole = state.is_read_whole(sum(self._taking.rows_in.values()))
+        whole = state.is_read_whole(self._rows_come_in())
         if not whole:  # its keys choose the rows of the state, so they may not be computed twice
             partials = self._blaming(operator, lambda: materialiser.once(partials))
         return partials, state.before(self.outside.engine.session, partials, whole=whole)
+
+    def _rows_come_in(self) -> int:
+        return sum(self._taking.rows_in.values())
 
     def _kept_before(self, operator: Operator, part: str, changed: DataFrame | None) -> DataFrame | None:
         state = self.states[self.blueprint.kept[operator.name, part]]

@@ -11,6 +11,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 
 from jobs.channels.exchange import Exchange
 from jobs.channels.rows import Rows, Spool
@@ -23,7 +25,7 @@ from jobs.protocol.history import RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.reading import Group
 from jobs.runtime.staged import StagedGroup
-from jobs.runtime.stages.parts import Moment, joinable
+from jobs.runtime.stages.parts import Moment, joinable, replaces
 
 GroupOf = Callable[[int, int], Group]
 """Returns the group of ids that are committed, from the history."""
@@ -212,8 +214,8 @@ class Life:
     def moment(self, alignment: Alignment, timeout: float | None) -> Moment | None:
         """Return what can be committed now, None where that is nothing; it is gone from here then.
 
-        Aligned, a group can be committed that all stages have done; unaligned, one that the starts have. What other
-        stages have finished of ids that are committed goes with it. While no group is in hand it goes alone: unaligned
+        Aligned, a group can be committed that all stages have done; unaligned, one that the starts have, unless it
+        `replaces` others. What other stages have finished of ids that are committed goes with it. While no group is in hand it goes alone: unaligned
         as soon as there is something, aligned when all stages have caught up.
 
         Args:
@@ -222,14 +224,17 @@ class Life:
         with self._changed:
             late = timeout is not None and any(time.monotonic() - since > timeout for since in self._since.values())
             is_unaligned = alignment == Alignment.UNALIGNED or late
-            reached = self.exchange.begun if is_unaligned else self.exchange.complete
-            groups = tuple(joinable([group for group in self.groups if group.last_id <= reached]))
+            groups = tuple(joinable(takewhile(partial(self._is_reached, is_unaligned=is_unaligned), self.groups)))
             if not groups and (self.groups or not self._may_catch_up(is_unaligned=is_unaligned)):
                 return None
             limit = groups[-1].last_id if groups else self.committed_id
             is_whole = not is_unaligned or self.exchange.complete >= limit
             snapshot = self.exchange.snapshot(limit, due=None if is_whole else self._due())
             return Moment(groups=groups, snapshot=snapshot, restarts=dict(self.restarts))
+
+    def _is_reached(self, group: Group, *, is_unaligned: bool) -> bool:
+        is_unaligned = is_unaligned and not replaces(member.trigger for member in group.members)
+        return group.last_id <= (self.exchange.begun if is_unaligned else self.exchange.complete)
 
     def _may_catch_up(self, *, is_unaligned: bool) -> bool:
         """May stages commit what they have finished, there being no group to go with?"""

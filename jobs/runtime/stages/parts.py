@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from jobs.channels.exchange import Snapshot
 from jobs.protocol.manifest import FeedTaken, Sent
-from jobs.protocol.triggers import AGAIN
+from jobs.protocol.triggers import AGAIN, Trigger
 from jobs.runtime.reading import Group
 from jobs.runtime.staged import StagedGroup, StagedTable
 
@@ -33,18 +33,22 @@ class Moment:
         return bool(self.snapshot.overtaken)
 
 
-def joinable(groups: Sequence[Group]) -> Sequence[Group]:
-    """Return the first of some groups that one row can stand for: ids without a gap, no file replaced by its own."""
+def replaces(triggers: Iterable[Trigger]) -> bool:
+    """Does one of them withdraw the rows of an id before it? All stages must have done that one, and then this one:
+    what they would bring later is not withdrawn any more."""
+    return any(AGAIN in trigger.identity for trigger in triggers)
+
+
+def joinable(groups: Iterable[Group]) -> Sequence[Group]:
+    """Return the first of some groups that one row can stand for: ids without a gap; who replaces others is alone."""
     found: list[Group] = []
-    uris: set[str] = set()
     for group in groups:
-        triggers = [member.trigger for member in group.members]
-        if found and group.first_id != found[-1].last_id + 1:
+        is_alone = replaces(member.trigger for member in group.members)
+        if found and (is_alone or group.first_id != found[-1].last_id + 1):
             break
-        if any(AGAIN in trigger.identity and trigger.uri in uris for trigger in triggers):
-            break
-        uris |= {trigger.uri for trigger in triggers}
         found.append(group)
+        if is_alone:
+            break
     return found
 
 

@@ -27,7 +27,7 @@ from jobs.runtime.pipeline import Pipeline
 from jobs.runtime.reading import Assigned, Group
 from jobs.runtime.sending import PATIENCE_SECONDS
 from jobs.runtime.stages.life import Failure, Life
-from jobs.runtime.stages.parts import Moment, joined
+from jobs.runtime.stages.parts import Moment, joined, replaces
 from jobs.runtime.stages.recalling import group_of
 from jobs.runtime.stages.states import StagedStates
 from jobs.runtime.stages.worker import StageWorker
@@ -84,6 +84,10 @@ class StagedPipeline(Pipeline):
     @property
     def has_room(self) -> bool:
         return self.life is not None and self.life.failure is None and self.life.has_room
+
+    def must_rest(self, pending: Sequence[Trigger]) -> bool:
+        """Is all that was begun to be done and committed before these triggers begin?"""
+        return replaces(pending) and not self.is_idle
 
     @property
     def is_idle(self) -> bool:
@@ -159,6 +163,8 @@ class StagedPipeline(Pipeline):
         self._tick(time.monotonic())
         self._forget(self.life, done)
         self.states.completed()
+        if self.life.is_idle:  # no stage reads anything
+            self.states.keep_copies(done.staged)
         self.owner.moved(Event.CHECKPOINTED, told=not self.life.groups)
         if self.life.groups:
             self.owner.moved(Event.TRIGGERED)

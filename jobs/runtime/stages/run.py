@@ -66,14 +66,15 @@ class StagedRun(RegionRun):
                 except Exception:
                     yield from self._last_report()  # what is under way may well end, and is to be reported
                     raise
-                if pending and stages.has_room and not self._pace.left_seconds:
+                must_rest = stages.must_rest(pending)
+                if pending and not must_rest and stages.has_room and not self._pace.left_seconds:
                     self._begin(pending)
                 elif not pending and stages.is_idle:
                     if halt is not None:
                         raise self._halted_on_request(halt)
                     self._housekeeping.maintain_if_due()
                     return
-                yield from self._step(is_final=not pending)
+                yield from self._step(is_final=not pending or must_rest)
             yield from self._finish()
         finally:
             stages.leave()

@@ -34,12 +34,14 @@ class StageWork(GroupWork):
         receive: called when the work begins.
         outgoing: streams that channels carry on.
         send: see `Send`.
+        received_rows: how many rows the batches have.
         left: by stream, once the work is staged, the rows of a small group that left the stage.
     """
 
     receive: Receive
     outgoing: Collection[str]
     send: Send
+    received_rows: int = 0
     left: dict[str, pa.Table] = field(default_factory=dict)
     _sent_on: set[str] = field(default_factory=set)
     _received: Mapping[str, DataFrame] = field(default_factory=dict)
@@ -52,6 +54,9 @@ class StageWork(GroupWork):
                 operator = self.blueprint.region.operator(stream.partition("[")[0])
                 frame = self._frame_of(self.blueprint.written_by[operator.name])
                 self._leave(operator, stream, seen_downstream(operator, frame), materialiser)
+
+    def _rows_come_in(self) -> int:
+        return self.received_rows + GroupWork._rows_come_in(self)
 
     def _await_inputs(self, operator: Operator, frames: GroupFrames) -> None:
         for port in operator.inputs:

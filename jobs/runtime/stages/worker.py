@@ -131,6 +131,7 @@ class StageWorker:
             receive=lambda materialiser: self._received(batches, materialiser),
             outgoing=frozenset(channel.stream for channel in self.plan.outputs),
             send=lambda stream, frame: self._in_files(stream, frame, group, files),
+            received_rows=sum(batch.rows.count for batch in batches.values()),
         )
         staged: StagedGroup = self._bounded(group, work.stage)
         self._is_moving = True  # from here on the states are not where the last group left them

@@ -236,11 +236,29 @@ def test_a_life_that_is_over_gives_nothing_and_takes_nothing() -> None:
     assert life.pause(60.0)
 
 
-def test_groups_join_without_gaps_and_without_a_file_that_replaces_its_own() -> None:
+def test_groups_join_without_gaps_and_who_replaces_others_is_alone() -> None:
     assert [each.first_id for each in joinable([group(1, 2), group(3, 3), group(5, 5)])] == [1, 3]
-    again = {AGAIN: 1}
-    assert len(joinable([group(1, 1, uri="f"), group(2, 2, uri="f", **again)])) == 1
-    assert len(joinable([group(1, 1, uri="f"), group(2, 2, uri="g", **again)])) == 2
+    again = group(2, 2, **{AGAIN: 1})
+    assert [each.first_id for each in joinable([group(1, 1), again, group(3, 3)])] == [1]
+    assert [each.first_id for each in joinable([again, group(3, 3)])] == [2]
+
+
+def test_a_group_that_replaces_others_is_committed_when_all_stages_have_done_it() -> None:
+    life = life_of(region())
+    life.give(group(1, 1, **{AGAIN: 1}))
+    work(life, "lines")
+    life.give(group(2, 2))
+    work(life, "lines")
+    work(life, "middle", 2)
+    assert life.moment(UNALIGNED, None) is None, "nothing overtakes it, either"
+    work(life, "end")
+    moment = life.moment(UNALIGNED, None)
+    assert ids(moment) == [(1, 1)]
+    assert moment is not None
+    assert not moment.is_in_flight
+    assert {part.stage for part in moment.snapshot.parts} == {"lines", "middle", "end"}
+    life.committed(moment, {}, 1)
+    assert ids(life.moment(UNALIGNED, None)) == [(2, 2)]
 
 
 def test_parts_become_one_group() -> None:
