@@ -215,8 +215,8 @@ class Life:
         """Return what can be committed now, None where that is nothing; it is gone from here then.
 
         Aligned, a group can be committed that all stages have done; unaligned, one that the starts have, unless it
-        `replaces` others. What other stages have finished of ids that are committed goes with it. While no group is in hand it goes alone: unaligned
-        as soon as there is something, aligned when all stages have caught up.
+        `replaces` others. What other stages have finished of ids that are committed goes with it. While no group is in
+        hand it goes alone: unaligned as soon as there is something, aligned when all stages have caught up.
 
         Args:
             timeout: an aligned drain that lasts longer is ended unaligned (E30).
