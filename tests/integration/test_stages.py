@@ -24,6 +24,7 @@ from orchestration.testing.processing import drive, scan
 from orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
+slow = pytest.mark.slow
 
 RunApp = Callable[..., Result]
 PATIENCE = 60.0
@@ -104,8 +105,15 @@ class Background:
 
 
 @pytest.mark.seed("V85", "F1", "F27", "X1")
-@pytest.mark.parametrize("channels", ["memory", "durable"])
-@pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
+@pytest.mark.parametrize(
+    ("alignment", "channels"),
+    [
+        ("aligned", "memory"),
+        ("unaligned", "durable"),
+        pytest.param("aligned", "durable", marks=slow),
+        pytest.param("unaligned", "memory", marks=slow),
+    ],
+)
 def test_a_region_that_is_cut_leaves_the_tables_of_one_that_is_not(
     run_app: RunApp, golden: Tables, alignment: str, channels: str
 ) -> None:
@@ -125,16 +133,19 @@ def test_aligned_states_are_rows_as_they_always_were(run_app: RunApp) -> None:
     assert not any("stages" in (row.detail.get("manifest") or {}) for row in states)
 
 
+@slow
 def test_groups_in_files_leave_the_same_tables(run_app: RunApp, golden: Tables) -> None:
     """Nothing is small: rows stay with Spark, in channels they are in files."""
     settings = {"small_group_bytes": 0}
     assert_golden(run_app(staged(alignment="unaligned"), FILES, max_group=3, settings=settings), golden)
 
 
+@slow
 def test_a_channel_of_one_batch_holds_the_others_back(run_app: RunApp, golden: Tables) -> None:
     assert_golden(run_app(staged(batches=1, alignment="unaligned"), FILES, max_group=1), golden)
 
 
+@slow
 @pytest.mark.seed("K5", "K8")
 def test_with_an_interval_of_nothing_there_is_one_commit_at_the_end(run_app: RunApp, golden: Tables) -> None:
     result = run_app(staged(checkpoint_interval=0), FILES, max_group=1)
@@ -146,7 +157,7 @@ def test_with_an_interval_of_nothing_there_is_one_commit_at_the_end(run_app: Run
 
 
 @pytest.mark.seed("F1", "F2", "F19", "F28", "K23")
-@pytest.mark.parametrize("channels", ["memory", "durable"])
+@pytest.mark.parametrize("channels", ["memory", pytest.param("durable", marks=slow)])
 def test_a_state_is_established_while_a_stage_hangs_and_what_is_in_flight_outlives_the_run(
     run_app: RunApp, golden: Tables, channels: str
 ) -> None:
@@ -189,7 +200,7 @@ def run_rest(result: Result, gate: Gate) -> None:
 
 
 @pytest.mark.seed("F6", "F28", "K23")
-@pytest.mark.parametrize("to", [0, 1, 2, 4])
+@pytest.mark.parametrize("to", [2, *(pytest.param(number, marks=slow) for number in (0, 1, 4))])
 def test_a_rewind_while_a_stage_stands_behind_is_exact(run_app: RunApp, golden: Tables, to: int) -> None:
     gate = Gate(held_from=2)
     result = run_app(staged(gate, alignment="unaligned")).add(FILES)
@@ -205,6 +216,7 @@ def test_a_rewind_while_a_stage_stands_behind_is_exact(run_app: RunApp, golden: 
     assert_golden(result, golden)
 
 
+@slow
 @pytest.mark.seed("F5")
 def test_new_states_are_established_while_what_was_in_flight_is_replayed(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(held_from=2)
@@ -236,6 +248,7 @@ def test_an_aligned_drain_that_lasts_is_ended_unaligned(run_app: RunApp, golden:
     assert_golden(result, golden)
 
 
+@slow
 @pytest.mark.seed("V85")
 def test_an_aligned_state_waits_for_every_stage(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(held_from=2)
@@ -273,7 +286,7 @@ def open_uncut(result: Result, gate: Gate) -> Any:
 
 
 @pytest.mark.seed("K10", "K22", "X2")
-@pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
+@pytest.mark.parametrize("alignment", [pytest.param("aligned", marks=slow), "unaligned"])
 def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, golden: Tables, alignment: str) -> None:
     gate = Gate(raises={3: [ValueError("once"), ValueError("twice")]})
     result = run_app(staged(gate, alignment=alignment)).add(FILES)
@@ -288,6 +301,7 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
     assert kinds(result)[RowKind.CLAIM.value] == 1
 
 
+@slow
 @pytest.mark.seed("K10", "E14")
 def test_a_stage_that_fails_on_and_on_has_the_region_reset(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(raises={3: [ValueError("for ever")] * 3})
@@ -303,7 +317,13 @@ def test_a_stage_that_fails_on_and_on_has_the_region_reset(run_app: RunApp, gold
 # --- steps of channels ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", list(ChannelPoint), ids=str)
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=() if point is ChannelPoint.HAND_OVER_BEFORE else slow, id=point.value)
+        for point in ChannelPoint
+    ],
+)
 def test_a_failure_at_a_step_of_a_channel_is_survived(run_app: RunApp, golden: Tables, point: ChannelPoint) -> None:
     result = run_app(staged(alignment="unaligned", channels="durable"), max_group=2).add(FILES)
     arm(f"{point.value}:raise:2")
@@ -318,6 +338,7 @@ def test_a_failure_at_a_step_of_a_channel_is_survived(run_app: RunApp, golden: T
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
+@slow
 def test_gc_deletes_what_is_in_no_channel_any_more(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(held_from=2)
     result = run_app(staged(gate, alignment="unaligned")).add(FILES)
@@ -338,6 +359,7 @@ def files_below(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")}
 
 
+@slow
 def test_every_table_has_its_rows_once(run_app: RunApp) -> None:
     result = run_app(staged(alignment="unaligned"), FILES, max_group=2)
     for table in TABLES:

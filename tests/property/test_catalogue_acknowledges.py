@@ -130,7 +130,7 @@ ALONE: dict[str, Declare] = {
 """Groups of one are all that they allow."""
 
 STARTS = {"source": "every application here has one", "slices": "test_stream_starts_in_regions.py"}
-SAMPLE = ("functor", "handler", "aggregate", "delta-upsert")
+SAMPLE = ("handler", "aggregate")
 
 
 def declare_all(events: Any) -> None:
