@@ -16,7 +16,9 @@ import drainmark as dm
 from jobs.errors import DrainmarkError, InFlightLost, Interrupted, RewindRefused
 from jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
 from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, RowKind
+from orchestration import backfill
 from orchestration.assembly import region_run
+from orchestration.backfill import Wanted
 from orchestration.garbage import collect_region
 from orchestration.testing.applications import open_on
 from orchestration.testing.comparing import Tables
@@ -90,7 +92,7 @@ class Background:
     def await_committed(self, number: int) -> None:
         waiting = threading.Event()
         for _ in range(int(PATIENCE / 0.05)):
-            if self._result.workplace.history(REGION).committed_id >= number:
+            if self._result.workplace.history(self._result.region.name).committed_id >= number:
                 return
             assert self._thread.is_alive(), self.error
             waiting.wait(0.05)
@@ -280,6 +282,60 @@ def test_what_is_in_flight_is_refused_by_code_that_is_cut_otherwise(run_app: Run
 
 def open_uncut(result: Result, gate: Gate) -> Any:
     return open_on(staged(gate, cut=False), result.inbox.folders)
+
+
+REPLACING = """
+import pathlib
+import time
+
+import drainmark as dm
+
+HELD = pathlib.Path("{held}")
+
+
+@dm.consistent(trigger="operator-driven", alignment="unaligned")
+@dm.source(dm.DirectoryScan(path="in", pattern="*.csv", format="csv", schema="n bigint", settle=0))
+def numbers(scanned):
+    return scanned
+
+
+@dm.parallel_map(output="n bigint", buffered=True)
+def late(numbers):
+    while HELD.exists():
+        time.sleep(0.01)
+    return {{"n": numbers["n"]}}
+
+
+dm.sink(numbers, dm.DeltaAppend("numbers"))
+dm.sink(late, dm.DeltaAppend("late"))
+"""
+
+
+@slow
+def test_a_file_that_replaces_its_own_waits_for_the_stages_that_have_not_done_that(
+    run_app: RunApp, tmp_path: Path
+) -> None:
+    """Else the rows that they bring later would be there beside those of the new id."""
+    held, app = tmp_path / "held", tmp_path / "replacing.py"
+    held.touch()
+    app.write_text(REPLACING.format(held=held))
+    result = run_app(app).add({"a.csv": "1\n", "b.csv": "2\n"})
+    begun = Background(result)
+    begun.await_committed(2)
+    assert result.status["inflight_batches"] > 0
+    wanted = Wanted(pattern=str(result.inbox.folders["numbers"] / "a.csv"), again=True)
+    assert backfill.queue(result.workplace, result.region.name, wanted)["replaced"] == 1
+    result.add({"c.csv": "3\n"})
+    scan(result.workplace, result.opened, result.region)
+    threading.Event().wait(0.5)  # it could begin now
+    held.unlink()
+    begun.join()
+    assert begun.error is None
+    result.run()
+    for table in ("numbers", "late"):
+        found = sorted((row["n"], row["_sequence_id"]) for row in result.sink(table, ids=True))
+        assert [n for n, _ in found] == [1, 2, 3], table
+        assert found[0][1] > 2, "the file has its new id"
 
 
 # --- local recovery ---------------------------------------------------------------------------------------------------
