@@ -177,7 +177,8 @@ class RegionOwner:
             rows = [self._row(RowKind.PROGRESS, number, attempt=group.attempt)]
         is_plain = not (manifest.stages or staged.progress_id)
         known = PLAIN_FORMAT if is_plain else FORMAT_VERSION
-        detail = {**rows[-1].detail, "manifest": manifest.to_json()}
+        late = {"quarantined_late": staged.quarantined_late} if staged.quarantined_late else {}
+        detail = {**rows[-1].detail, "manifest": manifest.to_json(), **late}
         rows[-1] = replace(rows[-1], detail=detail, format_version=known)
         self._append([*self._open_note(), *rows], number)
         self.durations.commits[number] = round(time.monotonic() - started, 4)

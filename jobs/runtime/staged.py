@@ -73,6 +73,12 @@ class StagedGroup:
     def row_id(self) -> int:
         return self.group.last_id if self.progress_id is None else self.progress_id
 
+    @property
+    def quarantined_late(self) -> int:
+        """Return how many rows stages put aside of ids that were committed before."""
+        own = {member.sequence_id for member in self.group.members}
+        return sum(count for number, count in self.rows_quarantined.items() if number not in own)
+
     def columns_of(self, member: Assigned) -> dict[str, Any]:
         """Return what the row of one of its ids says of it."""
         number = member.sequence_id

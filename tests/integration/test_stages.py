@@ -20,8 +20,11 @@ from orchestration import backfill
 from orchestration.assembly import region_run
 from orchestration.backfill import Wanted
 from orchestration.garbage import collect_region
+from orchestration.retries import Interruption, RunOptions, Watch, run_application
+from orchestration.sensors import needs_recovery
 from orchestration.testing.applications import open_on
 from orchestration.testing.comparing import Tables
+from orchestration.testing.invariants import unfinished
 from orchestration.testing.processing import drive, scan
 from orchestration.testing.running import Result
 
@@ -216,6 +219,24 @@ def test_a_rewind_while_a_stage_stands_behind_is_exact(run_app: RunApp, golden: 
     scan(result.workplace, result.opened, result.region)
     run_rest(result, gate)
     assert_golden(result, golden)
+
+
+@pytest.mark.seed("F1", "K23")
+def test_what_is_in_flight_is_work_though_nothing_is_pending(run_app: RunApp) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="unaligned")).add(dict(list(FILES.items())[:2]))
+    begun = Background(result)
+    begun.await_committed(2)
+    end_abruptly(begun, gate)
+    assert (result.status["pending_triggers"], result.status["inflight_batches"] > 0) == (0, True)
+    assert needs_recovery(result.workplace.history(REGION)), "a sensor starts a run"
+    with Interruption() as interruption:
+        run_application(
+            result.workplace, result.opened, result.regions, options=RunOptions(), watch=Watch(), run_id="r",
+            interruption=interruption,
+        )  # fmt: skip
+    assert list(unfinished(result.workplace, REGION)) == []
+    assert not needs_recovery(result.workplace.history(REGION))
 
 
 @slow

@@ -187,15 +187,18 @@ class Life:
     def is_idle(self) -> bool:
         """Is everything done, and all of it committed?"""
         with self._changed:
-            is_at_rest = not (self.groups or self._busy or any(self._waiting.values()))
-            return is_at_rest and all(channel.is_empty for channel in self.exchange.channels.values())
+            return self._is_at_rest and not (self.groups or any(self._waiting.values()))
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Has every stage done all that it was given? Ids do not tell: a skipped one came to none of them."""
+        return not self._busy and all(channel.is_empty for channel in self.exchange.channels.values())
 
     @property
     def has_caught_up(self) -> bool:
         """Have all stages done all that was begun?"""
         with self._changed:
-            newest = self.groups[-1].last_id if self.groups else self.committed_id
-            return self.exchange.complete >= newest
+            return self.exchange.complete >= self.groups[-1].last_id if self.groups else self._is_at_rest
 
     def give(self, group: Group) -> None:
         """Give a group to the stages of the starts."""
@@ -239,7 +242,7 @@ class Life:
     def _may_catch_up(self, *, is_unaligned: bool) -> bool:
         """May stages commit what they have finished, there being no group to go with?"""
         finished = {stage for stage, count in self._waiting.items() if count > 0}
-        if finished and self.exchange.complete >= self.exchange.begun:
+        if finished and self._is_at_rest:
             return True
         return is_unaligned and bool(finished & self._due())
 

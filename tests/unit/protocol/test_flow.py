@@ -236,3 +236,8 @@ def test_a_batch_keeps_its_half() -> None:
 
 def test_rows_of_one_stage_are_as_they_were() -> None:
     assert all(found.format_version == PLAIN_FORMAT for found in group(1, [1]))
+
+
+def test_rows_that_are_put_aside_late_are_counted() -> None:
+    rows = [*group(1, [1]), row(RowKind.PROGRESS, 2, manifest=EMPTY, quarantined_late=3)]
+    assert RegionHistory.from_rows(rows).totals.counts["rows_quarantined"] == 3
