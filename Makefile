@@ -10,11 +10,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := .setup-stamp
 FLINK_VENV := .bench-venv-flink
+STREAMZ := .bench-streamz
 INPUT ?=
 ARGS ?=
 WORKERS ?= 2
 
-.PHONY: help setup demo chaos dev test test-recovery test-postgres check bench bench-flink-setup bench-report docs screenshots clean requirements
+.PHONY: help setup demo chaos dev test test-recovery test-postgres test-kafka check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -55,6 +56,9 @@ test-recovery: $(STAMP) ## what `make test` leaves out: the whole recovery matri
 test-postgres: $(STAMP) ## the recovery tests with the registry in PostgreSQL, from the installed binaries
 	@DRAINMARK_TEST_REGISTRY=postgres $(BIN)/python -m pytest tests/recovery $(ARGS)
 
+test-kafka: $(STAMP) ## the tests of `KafkaSource`, on a broker from its Maven jars, fetched once (43 MB)
+	@$(BIN)/python -m pytest tests/kafka -m kafka $(ARGS)
+
 check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -62,6 +66,7 @@ check: $(STAMP) ## ruff, mypy --strict, import contracts
 
 bench: $(STAMP) ## speed against Structured Streaming and Flink, as ratios; ARGS="--only bulk --quick"
 	@[ -x $(FLINK_VENV)/bin/python ] || $(MAKE) bench-flink-setup || echo "Going on without Flink."
+	@[ -d $(STREAMZ) ] || $(MAKE) bench-streamz-setup || echo "Going on without streamz."
 	@$(BIN)/python tests/benchmarks/bench.py $(ARGS)
 
 bench-flink-setup: ## install Flink for `bench`, in an environment of its own (a gigabyte, once)
@@ -69,6 +74,10 @@ bench-flink-setup: ## install Flink for `bench`, in an environment of its own (a
 	@"$(PYTHON)" -m venv $(FLINK_VENV)
 	@$(FLINK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "apache-flink==2.3.*" || { \
 	  rm -rf $(FLINK_VENV); echo "PyFlink could not be installed; it needs Python 3.9 to 3.12." >&2; exit 1; }
+
+bench-streamz-setup: $(STAMP) ## install streamz for `bench`, in a folder of its own
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(STREAMZ) "streamz==0.6.*" || { \
+	  rm -rf $(STREAMZ); echo "streamz could not be installed." >&2; exit 1; }
 
 bench-report: $(STAMP) ## draw bench-results.json as one page, bench-report/index.html
 	@$(BIN)/python tests/benchmarks/bench_report.py $(ARGS)
@@ -80,7 +89,7 @@ screenshots: $(STAMP) ## take the pictures of docs/screenshots.md (needs Debian'
 	@DRAINMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser -m slow -q
 
 clean: ## remove the environments, caches and build products; never .drainmark
-	@rm -rf $(VENV) $(FLINK_VENV) $(STAMP) bench-report build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	@rm -rf $(VENV) $(FLINK_VENV) $(STREAMZ) $(STAMP) bench-report build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 requirements: ## make requirements.lock anew from pyproject.toml (needs uv)

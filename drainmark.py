@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError
-from jobs.graph.annotations import Autonomous, Control
+from jobs.graph.annotations import Autonomous, Buffered, Control
 from jobs.graph.application import application, build_application, load_application
 from jobs.graph.composites import composite
-from jobs.graph.declarations import Stream, autonomous, consistent
+from jobs.graph.declarations import Stream, autonomous, buffered, consistent
 from jobs.graph.params import Params
 from jobs.lazy import F
 from jobs.operators.aggregate import (
@@ -48,6 +48,7 @@ from jobs.operators.filter import filter  # noqa: A004
 from jobs.operators.functor import functor, select
 from jobs.operators.handled import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
 from jobs.operators.join import join
+from jobs.operators.kafka_source import KafkaSource
 from jobs.operators.lookup import lookup
 from jobs.operators.parallel_map import parallel_map
 from jobs.operators.parse import format, parse  # noqa: A004
@@ -69,12 +70,14 @@ from jobs.operators.windows import session, sliding, tumbling
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    import jobs.counting as counting  # noqa: PLR0402
     import orchestration.testing as testing  # noqa: PLR0402 - mypy finds the other form only outside of a cycle
 
 __all__ = [
     "Aggregation",
     "Autonomous",
     "Beacon",
+    "Buffered",
     "Checkpoint",
     "Control",
     "Copied",
@@ -90,6 +93,7 @@ __all__ = [
     "F",
     "FileSink",
     "FileSource",
+    "KafkaSource",
     "Params",
     "ReplayableStart",
     "SerialisedCopy",
@@ -103,11 +107,13 @@ __all__ = [
     "approx_distinct",
     "autonomous",
     "barrier",
+    "buffered",
     "build_application",
     "collect_set",
     "composite",
     "consistent",
     "count",
+    "counting",
     "custom",
     "decompress",
     "deduplicate",
@@ -201,10 +207,13 @@ def push(
         place.registry.close()
 
 
+_PACKAGES = {"counting": "jobs.counting", "testing": "orchestration.testing"}
+
+
 def __getattr__(name: str) -> Any:
-    """Find the test kit, or what an operator file of the library exports and this facade does not name yet."""
-    if name == "testing":
-        return importlib.import_module("orchestration.testing")
+    """Find a package of the facade, or what an operator file of the library exports and this facade does not name."""
+    if name in _PACKAGES:
+        return importlib.import_module(_PACKAGES[name])
     from jobs.operators.catalogue import exports
 
     try:

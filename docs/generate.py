@@ -170,6 +170,7 @@ def _field_docs(path: Path, name: str) -> dict[str, str]:
 
 def errors() -> str:
     """Return the page of the errors, from their classes."""
+    import jobs.channel_errors
     import jobs.handler_errors  # noqa: F401 - some stand there
     from jobs.errors import DrainmarkError
 

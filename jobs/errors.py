@@ -213,6 +213,12 @@ class StateIncompatible(SchemaMismatch):
     exit_code = 1
 
 
+class InFlightLost(StateIncompatible):
+    """What is in flight between two stages has no place in code that is cut otherwise."""
+
+    id = "IN_FLIGHT_LOST"
+
+
 class StatesMoved(DrainmarkError):
     """States were dropped, or a rewind brought them back, between reading the code and claiming the region."""
 

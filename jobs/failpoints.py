@@ -41,6 +41,8 @@ class FailPoint(StrEnum):
     CHECKPOINT_PENDING_WRITTEN = "checkpoint_pending.written"
     CHECKPOINT_BEFORE = "checkpoint.before_commit"
     CHECKPOINT_AFTER = "checkpoint.after_commit"
+    PROGRESS_BEFORE = "progress.before_commit"
+    PROGRESS_AFTER = "progress.after_commit"
     PUBLISH_BEFORE = "publish.before_commit"
     PUBLISH_AFTER = "publish.after_commit"
     SEND_BEFORE = "send.before_commit"
@@ -68,6 +70,15 @@ class StorePoint(StrEnum):
     PAIR_BEFORE = "pair.before_write"  # each of those that are written side by side
 
 
+class ChannelPoint(StrEnum):
+    """The steps of channels, which only regions of several stages pass (V107-V113, F27)."""
+
+    SPOOL_BEFORE = "spool.before"
+    SPOOL_WRITTEN = "spool.written"
+    HAND_OVER_BEFORE = "hand_over.before"  # what a stage made of a group is staged, and nobody has it yet
+    HAND_OVER_AFTER = "hand_over.after"
+
+
 class FilePoint(StrEnum):
     """The steps of single files beside the commits: put in place whole, and moved when they are done with."""
 
@@ -75,8 +86,21 @@ class FilePoint(StrEnum):
     COPIED = "dispose.copied"
 
 
+class SourcePoint(StrEnum):
+    """The steps that only some sources pass: telling others how far they are, and going on behind what is lost (K1)."""
+
+    GROUP_BEFORE = "offsets.before_commit"
+    GROUP_AFTER = "offsets.after_commit"
+    LOSS_BEFORE = "loss.before"
+    LOSS_NOTED = "loss.noted"
+    LOSS_PASSED = "loss.passed"
+
+
 OF_AUTONOMOUS = tuple(point for point in FailPoint if point.value.startswith(("feed.", "send.")))
 """Points that only an application with autonomous operators passes."""
+
+OF_STAGES = (FailPoint.PROGRESS_BEFORE, FailPoint.PROGRESS_AFTER)
+"""Points that only a region of several stages passes, whose states are unaligned."""
 
 COMMITS = tuple(point for point in FailPoint if point.value.endswith("_commit"))
 """Points around a Delta commit; those after one can lose the reply."""
@@ -92,7 +116,7 @@ class _Armed:
     passings: int
 
 
-_KINDS: tuple[type[StrEnum], ...] = (StorePoint, FilePoint)
+_KINDS: tuple[type[StrEnum], ...] = (StorePoint, FilePoint, ChannelPoint, SourcePoint)
 _armed: dict[str, list[_Armed]] = {}
 _lock = threading.Lock()
 

@@ -30,3 +30,29 @@ class ValueTooLarge(DrainmarkError):
 
     id = "VALUE_TOO_LARGE"
     retry = Retry.PERMANENT
+
+
+class ReferenceMiscounted(DrainmarkError):
+    """A node of a counted stream took or let go of a reference that is not there (C15, C16): code to be mended."""
+
+    id = "REFERENCE_MISCOUNTED"
+    retry = Retry.PERMANENT
+
+
+class StreamClosed(DrainmarkError):
+    """A counted stream is closed: what it kept is given up, and does not count as done."""
+
+    id = "STREAM_CLOSED"
+
+
+class StreamStuck(DrainmarkError):
+    """A node of a counted stream waits for room, and nothing is under way that could make any."""
+
+    id = "STREAM_STUCK"
+
+
+class StreamRefused(DrainmarkError):
+    """A counted stream cannot begin a consistent region: a node remembers what no replay gives it again."""
+
+    id = "STREAM_REFUSED"
+    retry = Retry.PERMANENT

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import UnknownName, UsageError
+from jobs.errors import UnknownName
 from jobs.graph.application import Application, load_application, nearest
 from jobs.graph.params import Params, bind_params
 from jobs.protocol.generations import labels_in_force
@@ -25,6 +25,7 @@ from orchestration.engines import make_engine
 from orchestration.halting import teller
 from orchestration.metrics import metered
 from orchestration.overrides import overrides_of, with_inputs
+from orchestration.statements import statement_text
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -169,12 +170,7 @@ class Workplace:
         return RegionOwner(identity=identity, outside=outside, report=metered(self, outside, report))
 
     def _statement(self, application: Application, name: str) -> str:
-        folders = [self.settings.project_root, *(Path(application.origin).parents[:4] if application.origin else ())]
-        candidates = [folder / "sql" / application.name / f"{name}.sql" for folder in folders]
-        for path in candidates:
-            if path.is_file():
-                return path.read_text()
-        raise UsageError(f"there is no statement {name!r}", remedy=f"write it to {candidates[0]}")
+        return statement_text(application, name, self.settings.project_root)
 
 
 @dataclass(slots=True)
@@ -302,6 +298,7 @@ def region_run(
     from jobs.runtime.owner import Identity
     from jobs.runtime.run import Limits, RegionRun
     from jobs.runtime.runnable import require_runnable
+    from jobs.runtime.stages.run import StagedRun
 
     require_runnable(opened.plan, region)
     settings = workplace.settings
@@ -311,7 +308,8 @@ def region_run(
     if blueprint is None or blueprint.code.states != states:
         facts = (region, opened.application.name, opened.params, outside)
         blueprint = analyse(*facts, states=states, dropped=drop_states)
-    return RegionRun(
+    run_class = StagedRun if region.channels else RegionRun
+    return run_class(
         blueprint=blueprint,
         outside=outside,
         identity=Identity(

@@ -103,6 +103,9 @@ def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory) -
         description = f"rows above the committed id {history.committed_id} in {', '.join(above)}"
     elif behind:
         description = f"{behind} committed groups are not published yet: the next run rolls them forward"
+    elif history.flow.channels:
+        count = len(history.flow.batches)
+        description = f"{count} batches are in flight: some tables are to catch up with {history.committed_id}"
     else:
         description = f"all {len(newest)} tables are at {history.committed_id}"
     return Judgement(
@@ -139,7 +142,7 @@ def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
     """Judge the newest states: few rows quarantined, and no file whole that was not taken in again since."""
     states = [row for row in history.states.newest(BAD_STATES).values() if row.kind is RowKind.STATE]
     read = sum(row.rows_in or 0 for row in states)
-    bad = sum(row.detail.get("rows_quarantined") or 0 for row in states)
+    bad = sum(row.detail.get(name) or 0 for row in states for name in ("rows_quarantined", "quarantined_late"))
     newest = {row.trigger_uri: row for row in states}
     files = [row.trigger_uri for row in newest.values() if row.detail.get("reason")]
     share = bad / read if read else 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError, RegistryLost, UnknownName
 from jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
@@ -37,12 +37,14 @@ class Declared:
         folder: the folder scanned last; None if unknown.
         max_consecutive_reset_attempts: count.
         rewind_horizon: number of ids.
+        alignment: of a region of several stages, else None.
     """
 
     reference: str | None = None
     folder: str | None = None
     max_consecutive_reset_attempts: int = MAX_CONSECUTIVE_RESET_ATTEMPTS
     rewind_horizon: int = REWIND_HORIZON
+    alignment: str | None = None
 
 
 def existing_registry(workplace: Workplace) -> Registry | None:
@@ -61,12 +63,14 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     reference = opened.reference
     if opened.application.origin and reference not in shipped_applications():
         reference = str(Path(opened.application.origin).absolute()) if reference.endswith(".py") else reference
-    note = {
+    note: dict[str, Any] = {
         "reference": reference,
         "folder": place_of(workplace, region),
         "max_consecutive_reset_attempts": region.parameters.max_consecutive_reset_attempts,
         "rewind_horizon": region.parameters.rewind_horizon,
     }
+    if region.channels:
+        note["alignment"] = region.parameters.alignment
     text = json.dumps(note, sort_keys=True)
     if workplace.registry.load_cursor(region.name, NOTE) != text:
         workplace.registry.save_cursor(region.name, NOTE, text)
@@ -78,6 +82,7 @@ def declared_of(region: RegionPlan, reference: str | None = None) -> Declared:
         reference=reference,
         max_consecutive_reset_attempts=region.parameters.max_consecutive_reset_attempts,
         rewind_horizon=region.parameters.rewind_horizon,
+        alignment=region.parameters.alignment if region.channels else None,
     )
 
 

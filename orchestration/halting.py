@@ -16,10 +16,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jobs.errors import DrainmarkError, Halted
 from jobs.protocol.history import RegionHistory
 from jobs.runtime.descriptions import halt_remedies
 
 if TYPE_CHECKING:
+    from jobs.regions.plan import RegionPlan
+    from jobs.runtime.owner import RegionOwner
     from orchestration.assembly import Workplace
 
 LIMIT_SECONDS = 30.0
@@ -35,6 +38,12 @@ _told_here: set[str] = set()
 """Attempts of halts that this process has told, in case the registry cannot hold it: a full disk pages once."""
 
 logger = logging.getLogger(__name__)
+
+
+def halt_for_input(owner: RegionOwner, region: RegionPlan, error: DrainmarkError) -> Halted:
+    """Halt a region because of input that is lost, or another one now: its sources asked for that (I4, K1)."""
+    described = {**error.to_json(), "trigger": error.facts.get("trigger")}
+    return owner.halt(error.message, trigger=None, operator=region.starts[0].name, error=described)
 
 
 def halt_event(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:

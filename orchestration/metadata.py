@@ -34,7 +34,13 @@ _TABLE_ROWS = 200
 
 def group_metadata(report: GroupReport) -> dict[str, Any]:
     """Return the numbers of a group: the same on every table that it changed."""
-    return {
+    in_flight = {
+        "drainmark/alignment": report.alignment,
+        "drainmark/inflight_batches": report.inflight_batches,
+        "drainmark/inflight_bytes": report.inflight_bytes,
+        "drainmark/stage_restarts": report.restarts,
+    }
+    return (in_flight if report.alignment else {}) | {
         "drainmark/sequence_id": report.last_id,
         "drainmark/first_sequence_id": report.first_id,
         "drainmark/epoch": report.epoch,

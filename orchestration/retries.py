@@ -16,7 +16,7 @@ from orchestration.assembly import Opened, Workplace, owning, probe_first_use, r
 from orchestration.declared import remember
 from orchestration.discovery import Tick, has_threads, scan_region, settle_of
 from orchestration.engines import end_predecessor
-from orchestration.halting import make_up
+from orchestration.halting import halt_for_input, make_up
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
@@ -120,6 +120,7 @@ class RegionLoop:
     has_claimed: bool = False
     has_scanned: bool = False
     _started: float = 0.0
+    _scanned_at: float = 0.0
     _active: RegionRun | None = None
     _has_owned: bool = False
 
@@ -178,6 +179,7 @@ class RegionLoop:
             max_group=self.options.max_group,
         )
         run.interrupted, run.states.hosts_starts = self.interruption.event, self._hosts_starts
+        run.while_waiting = self._look_again
         self.interruption.arm()
         probe_first_use(self.workplace, run)
         self.interruption.pause(0)
@@ -217,7 +219,7 @@ class RegionLoop:
             make_up(self.workplace, self.region.name, history)
             raise halted_error(self.region.name, history)
         self._scan()
-        if history.unpublished or history.last_outcome in UNCLEAN:
+        if history.unpublished or history.flow.channels or history.last_outcome in UNCLEAN:
             return True
         return self._pending() > 0 or self._hosts_starts or self._waits_for_more(scanned=True)
 
@@ -247,7 +249,15 @@ class RegionLoop:
             else:
                 return False
 
+    def _look_again(self) -> None:
+        """Scan while stages are at work, too: what comes need not wait until the slowest of them is done."""
+        now = time.monotonic()
+        is_due = now - self._scanned_at >= min(_SCAN_SECONDS, self._period() or _SCAN_SECONDS)
+        if is_due and now - self._started < self.options.seconds:
+            self._scan()
+
     def _scan(self) -> None:
+        self._scanned_at = time.monotonic()
         try:
             found: ScanResult = scan_region(self.workplace, self.region, tick=self._tick())
         except (InputChanged, InputMissing) as error:
@@ -268,13 +278,10 @@ class RegionLoop:
         return period.total_seconds() if period is not None else 0.0
 
     def _halt(self, error: InputChanged | InputMissing) -> Halted:
-        """Halt the region because of committed input that is another one now: its source asked for that (I4)."""
-        described = {**error.to_json(), "trigger": error.facts.get("trigger")}
-        operator = self.region.starts[0].name
         if self._active is not None:
-            return self._active.owner.halt(error.message, trigger=None, operator=operator, error=described)
+            return halt_for_input(self._active.owner, self.region, error)
         with owning(self.workplace.owner(self.region.name, run_id=self.run_id)) as owner:
-            return owner.halt(error.message, trigger=None, operator=operator, error=described)
+            return halt_for_input(owner, self.region, error)
 
     def _pending(self) -> int:
         return self.workplace.registry.pending_count(self.region.name)

@@ -18,16 +18,16 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.errors import DrainmarkError
+from jobs.errors import DrainmarkError, InputChanged, InputMissing, Owned
 from jobs.graph.annotations import Runs
 from jobs.operators.sources import Source
 from jobs.protocol.addresses import is_object
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.descriptions import halt_remedies
-from orchestration.assembly import Workplace
+from orchestration.assembly import Workplace, owning
 from orchestration.discovery import Tick, has_folder, has_threads, scan_region, source_folder, source_of
-from orchestration.halting import make_up
+from orchestration.halting import halt_for_input, make_up
 from orchestration.lingering import linger_seconds
 from orchestration.metadata import TRIGGER_TAG
 from orchestration.run_retries import RegionRuns, run_tags
@@ -141,7 +141,16 @@ class RegionTicks:
         try:
             return self._requests(context, cursor)
         except DrainmarkError as error:
+            if isinstance(error, InputChanged | InputMissing):
+                self._halt(error)
             return _skipped(str(error), cursor)
+
+    def _halt(self, error: DrainmarkError) -> None:
+        """Halt the region, as a run does that scans: the history has it then, and whoever is to know is told (K1)."""
+        name = self.region.name
+        if self.workplace.history(name).halt is None:
+            with suppress(Owned), owning(self.workplace.owner(name)) as owner:  # who owns it scans, too
+                halt_for_input(owner, self.region, error)
 
     def _requests(self, context: dg.SensorEvaluationContext, cursor: Cursor) -> dg.SensorResult:
         runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=self.region)
@@ -277,8 +286,8 @@ class RegionTicks:
 
 
 def needs_recovery(history: RegionHistory) -> bool:
-    """Say whether a run is wanted though nothing is pending: something is unpublished, or an owner died."""
-    return bool(history.unpublished) or history.last_outcome is Outcome.CRASHED
+    """Say whether a run is wanted though nothing is pending: something is unpublished, in flight, or an owner died."""
+    return bool(history.unpublished or history.flow.channels) or history.last_outcome is Outcome.CRASHED
 
 
 def build_sensor(ticks: RegionTicks, job: Any, name: str) -> dg.SensorDefinition:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from resources.registry import Registry
     from resources.registry_models import RegionInfo
 
-_EVENTS = frozenset({RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.REFUSED})
+_EVENTS = frozenset({RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.REFUSED, RowKind.PROGRESS})
 
 
 def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, Any]]:
@@ -82,11 +82,29 @@ def _status(workplace: Workplace, region: str, known: Declared) -> dict[str, Any
         "max_consecutive_reset_attempts": known.max_consecutive_reset_attempts,
         "last_error": dict(history.last_error) if history.last_error else None,
         "owner": _owner(alive),
-        "is_idle": alive is not None and state is State.PROCESSING and pending == 0,
+        "is_idle": alive is not None and state is State.PROCESSING and pending == 0 and not history.flow.channels,
         "dropped_ticks": _dropped_ticks(history),
+        "alignment": known.alignment,
+        "stages": _stages(history),
+        "inflight_batches": len(history.flow.batches),
+        "inflight_bytes": history.flow.bytes,
         "rewind_horizon": oldest_target(history, known.rewind_horizon),
         "home": str(workplace.home),
     }
+
+
+def _stages(history: RegionHistory) -> list[dict[str, Any]]:
+    """Return how far each stage has come by what is committed: `behind` is in states, `restarts` are its own (K10)."""
+    flow = history.flow
+    return [
+        {
+            "name": name,
+            "through": through,
+            "behind": len(history.states.ids.above(through)) if flow.channels else 0,
+            "restarts": flow.restarts.get(name, 0),
+        }
+        for name, through in flow.through.items()
+    ]
 
 
 def _dropped_ticks(history: RegionHistory) -> int | None:

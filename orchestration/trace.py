@@ -283,7 +283,7 @@ class Tracer:
         if table.is_derived or not self.history.unpublished:
             return found
         live = {file.path for file in managed.live_files()}
-        manifests = (manifest_of(row) for row in self.history.unpublished if row.kind is RowKind.STATE)
+        manifests = (manifest_of(row) for row in self.history.unpublished)
         files = [file.path for manifest in manifests if manifest for file in manifest.files.get(table.name, ())]
         missing = [path for path in files if path not in live]
         return pa.concat_tables([found, managed.read_staged(missing, where)]) if missing else found

@@ -29,7 +29,7 @@ TOP_TIER = 3
 
 _NOTE_IDS = 2100  # the note of a group comes with a later commit; a group has 2000 ids at most
 _NAME = re.compile(r"compacted-(\d)-(\d+)-(\d+)-(\d+)-(\d+)\.parquet")
-_NUMBERED = [RowKind.STATE.value, RowKind.SKIP.value]
+_NUMBERED = [RowKind.STATE.value, RowKind.SKIP.value, RowKind.PROGRESS.value]
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -44,7 +44,7 @@ from resources.staging import Staging, verify
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_STATES = {RowKind.STATE, RowKind.SKIP, RowKind.REWIND}
+_STATES = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
 
 _Rows = tuple[tuple[int, CheckpointRow], ...]
 
@@ -74,8 +74,8 @@ class CheckpointTable:
     Args:
         root: folder of the table; a path is one on this machine.
         region: whose it is.
-        faults: called around each commit with `claim`, `checkpoint` (states, skips), `rewind`, `note` (all else) or
-            `compact` and `.before_commit` or `.after_commit`; what it raises after a commit is a lost reply.
+        faults: called around each commit with `claim`, `checkpoint` (states, skips), `progress`, `rewind`, `note` (all
+            else) or `compact` and `.before_commit` or `.after_commit`; what it raises after a commit is a lost reply.
     """
 
     def __init__(self, root: Path | Folder, region: str, *, faults: Faults | None = None) -> None:
@@ -317,4 +317,6 @@ class CheckpointTable:
 def _verb(kinds: set[RowKind]) -> str:
     if RowKind.REWIND in kinds:
         return "rewind"
+    if RowKind.PROGRESS in kinds:
+        return "progress"
     return "checkpoint" if kinds & _STATES else "note"

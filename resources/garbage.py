@@ -37,6 +37,11 @@ class Garbage:
     size: int = 0
 
 
+def is_channels(name: str) -> bool:
+    """Is it the folder of a region's channels: staged files and no table, which nobody commits to?"""
+    return name.startswith("channels/")
+
+
 def garbage_of(folder: Folder, name: str, *, named: Set[str], below_epoch: int, now: float) -> Garbage:
     """Find the files of a table that can go.
 
@@ -45,11 +50,14 @@ def garbage_of(folder: Folder, name: str, *, named: Set[str], below_epoch: int, 
         below_epoch: what is staged under this epoch or a later one may be at work and is not looked at.
         now: seconds since 1970.
     """
-    if not delta_commits.is_table(folder):
+    if is_channels(name):
+        dead = list(_staged(folder, named, below_epoch))
+    elif delta_commits.is_table(folder):
+        table = delta_commits.open_table(folder)
+        kept = delta_commits.live_paths(table) | removed_since(folder, now - KEPT_SECONDS) | named
+        dead = [*_staged(folder, kept, below_epoch), *_merged(folder, kept, now - _MERGED_SECONDS)]
+    else:
         return Garbage(table=name)
-    table = delta_commits.open_table(folder)
-    kept = delta_commits.live_paths(table) | removed_since(folder, now - KEPT_SECONDS) | named
-    dead = [*_staged(folder, kept, below_epoch), *_merged(folder, kept, now - _MERGED_SECONDS)]
     files = tuple(sorted(entry.path for entry in dead))
     return Garbage(table=name, files=files, size=sum(entry.size for entry in dead))
 

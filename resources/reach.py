@@ -1,4 +1,4 @@
-"""What sources reach outside of the process (`jobs.operators.sources.Reach`): files, tables, databases, buffers, lists.
+"""What sources reach outside (`jobs.operators.sources.Reach`): files, tables, databases, topics, buffers, lists.
 
 Addresses and credentials stand in the settings; nothing that a source keeps holds any.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from jobs.protocol.triggers import Trigger
+    from resources.kafka import KafkaTopic
     from resources.registry import Registry
     from resources.settings import Settings
 
@@ -74,6 +75,12 @@ class RegionReach:
         from resources.databases import given_url
 
         return _engine(given_url(self.settings, name))
+
+    def kafka(self, topic: str, *, servers: str, cluster: str | None) -> KafkaTopic:
+        from resources.kafka import KafkaTopic, client_settings, kafka_library
+
+        kafka_library()
+        return KafkaTopic(topic, client_settings(self.settings, servers=servers, cluster=cluster))
 
     def buffer(self, source: str) -> Path:
         return self.settings.home.joinpath("buffers", *self.region.split("/"), source)

@@ -9,7 +9,6 @@ from jobs.graph.application import nearest
 from jobs.protocol.history import RegionHistory, manifest_of
 from jobs.protocol.ids import INITIAL_ID, txn_version
 from jobs.protocol.manifest import RegionTable, StagedFile, TableRole
-from jobs.protocol.rows import RowKind
 from resources.locations import tables_folder
 
 if TYPE_CHECKING:
@@ -76,7 +75,8 @@ class RegionReader:
     def as_of(self, table: str, at: int | None = None) -> pa.Table:
         """Return what `read_at` does."""
         wanted = _table_of(self.history, table, self.store.region)
-        number = self.history.committed_id if at is None else _checked(self.history, at)
+        number = _reached(self.history, wanted) if at is None else _checked(self.history, at)
+        _require_reached(self.history, wanted, number)
         if wanted.adopted and wanted.role is TableRole.APPEND:
             return _adopted_rows(self.store, self.history, wanted, number).sort_by(_SEQUENCE_ID)
         if wanted.role is TableRole.OVERWRITE:
@@ -171,6 +171,21 @@ def _checked(history: RegionHistory, at: int) -> int:
     raise RewindRefused(msg, remedy=f"the nearest id is {closest}", nearest=closest)
 
 
+def _reached(history: RegionHistory, wanted: RegionTable) -> int:
+    """Return the newest state that the stage which writes a table has come to."""
+    reached = history.flow.reached(wanted.operator)
+    return history.committed_id if reached is None else history.states.ids.at_most(reached) or INITIAL_ID
+
+
+def _require_reached(history: RegionHistory, wanted: RegionTable, number: int) -> None:
+    """Refuse a state that the stage which writes the table has not come to: its batches are still in flight (F1)."""
+    closest = _reached(history, wanted)
+    if number <= closest:
+        return
+    msg = f"{wanted.name!r} has come to {closest} yet, and the state {number} is asked for: the rest is in flight"
+    raise RewindRefused(msg, remedy=f"run the region until it is there, or ask for {closest}", nearest=closest)
+
+
 def _adopted_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
     """Return the region's rows of an adopted table, staged ones of groups that are not published yet among them."""
     import pyarrow as pa
@@ -180,7 +195,7 @@ def _adopted_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionT
     parts = [table.read(columns, pc.field(_SEQUENCE_ID) <= at)]
     published = table.txn_version() or 0
     for row in history.unpublished:
-        manifest = manifest_of(row) if row.kind is RowKind.STATE else None
+        manifest = manifest_of(row)
         if manifest and txn_version(row.epoch, row.sequence_id) > published:
             staged = table.folder.read_each([file.path for file in manifest.files.get(wanted.name, ())], columns)
             parts += [rows.filter(pc.field(_SEQUENCE_ID) <= at) for rows in staged]
@@ -255,7 +270,7 @@ def _newest_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTa
 def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]:
     files: list[StagedFile] = []
     for row in history.unpublished:
-        manifest = manifest_of(row) if row.kind is RowKind.STATE else None
+        manifest = manifest_of(row)
         files += manifest.files.get(name, ()) if manifest else ()
     return files
 

@@ -19,7 +19,7 @@ from resources.checkpoint_table import CheckpointTable
 from resources.delta_commits import is_table
 from resources.delta_tables import ManagedTable
 from resources.external_sinks import Externals
-from resources.garbage import Garbage, garbage_of
+from resources.garbage import Garbage, garbage_of, is_channels
 from resources.locations import Folder, LocalFolder
 from resources.log_keeping import KEPT_SECONDS, removed_since
 from resources.overwritten_tables import OverwrittenTable
@@ -194,7 +194,7 @@ class DirectoryStore:
     def fence(self, names: Iterable[str], epoch: int) -> None:
         """Let tables take nothing more of older epochs, by name; the checkpoint table's claim has done it there."""
         for name in names:
-            if not name.startswith(f"{CHECKPOINTS}/"):
+            if not name.startswith(f"{CHECKPOINTS}/") and not is_channels(name):
                 self.table(name).fence(epoch)
 
     def garbage(self, name: str, named: Set[str], *, below_epoch: int, now: float) -> Garbage:
@@ -215,6 +215,10 @@ class DirectoryStore:
     def discard(self, garbage: Garbage) -> None:
         """Delete what `garbage` found."""
         (self.tables / garbage.table).remove(garbage.files)
+
+    def discard_staged(self, name: str, paths: Sequence[str]) -> None:
+        """Delete files that an owner staged and needs no more; no row, and no table, may name them."""
+        self.table(name).folder.remove(paths)
 
     def discard_spools(self, spools: Sequence[Path]) -> None:
         """Delete what `dead_spools` found."""

@@ -125,6 +125,11 @@ class Settings(BaseSettings):
     """Databases that applications name, as SQLAlchemy URLs: `[databases]` in drainmark.toml, or a variable each,
     DRAINMARK_DATABASES__NAME. `{home}` stands for home. Default: none. Not shown: a URL may hold a password."""
 
+    kafka: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
+    """Kafka clusters that applications name, each with what its clients are told, by the names of librdkafka (`_` for
+    `.` is allowed): `[kafka.NAME]` in drainmark.toml. `${VARIABLE}` in a value stands for one of the environment, so
+    that no file need hold a password. Default: none. Not shown."""
+
     files_root: str = ""
     """Folder below which all `FileSink` paths are put, absolute ones too; `{home}` stands for home. Default: paths are
     taken as they are, relative ones from the project's root. For trying an application without its real folders."""
@@ -260,6 +265,7 @@ def load_settings(**flags: Any) -> Settings:
         values["home"] = Path(given["home"]).expanduser().resolve()
     else:
         values["home"] = _home(values.get("home"), settings_file, values["project_root"])
+    values["kafka"] = _with_variables(values.get("kafka", {}))
     values["registry_url"] = _registry_url(values.get("registry_url"), values["home"], values["project_root"])
     try:
         return Settings(**values)
@@ -307,6 +313,28 @@ def _read_environment() -> dict[str, Any]:
         return EnvSettingsSource(Settings, env_prefix="DRAINMARK_", env_nested_delimiter="__")()
     except SettingsError as error:
         raise UsageError(str(error), remedy="lists and tables in DRAINMARK_* variables are JSON") from error
+
+
+def _with_variables(clusters: object) -> object:
+    """Put variables of the environment into the settings of clusters.
+
+    Raises:
+        UsageError: one is not set.
+    """
+    if not isinstance(clusters, dict) or not all(isinstance(each, dict) for each in clusters.values()):
+        return clusters  # refused, with its name, by what follows
+
+    def value_of(match: re.Match[str]) -> str:
+        try:
+            return os.environ[match[1]]
+        except KeyError:
+            msg = f"the setting kafka names the variable {match[1]}, which is not set"
+            raise UsageError(msg, remedy=f"export {match[1]}=…") from None
+
+    return {
+        cluster: {name: re.sub(r"\$\{(\w+)\}", value_of, str(value)) for name, value in given.items()}
+        for cluster, given in clusters.items()
+    }
 
 
 def _wrong_values(error: ValidationError, settings_file: Path | None) -> UsageError:

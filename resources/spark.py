@@ -46,6 +46,7 @@ SPEED: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.maxPlanStringLength": "200000",
     "spark.sql.debug.maxToStringFields": "10000",  # the walk of analysed plans must see every column
+    "spark.scheduler.mode": "FAIR",  # between the pools of stages; jobs without a pool are in one, first in, first out
     "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for the log of a small table otherwise (P9)
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -167,6 +168,19 @@ class SparkEngine:
                 self.session.removeTag(tag)
             else:
                 self.session.sparkContext.removeJobTag(tag)
+
+    @contextmanager
+    def pooled(self, pool: str) -> Iterator[None]:
+        """Put the jobs that the calling thread starts inside the block into a pool of that name; Connect has none."""
+        if self.is_remote:
+            yield
+            return
+        context = self.session.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", pool)
+        try:
+            yield
+        finally:
+            context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # takes it away
 
     def cancel(self, tag: str) -> None:
         """Cancel the jobs of a tag, whoever started them; never raises for want of jobs."""

@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from jobs.graph.sizes import size_of
+
 DRAIN_TIMEOUT = dt.timedelta(seconds=180)
 RESET_TIMEOUT = dt.timedelta(seconds=180)
 MAX_CONSECUTIVE_RESET_ATTEMPTS = 5
+MAX_INFLIGHT_BYTES = 256_000_000
+CHANNEL_BATCHES = 8
+CHANNEL_SIZE = "64 MB"
 REWIND_HORIZON = 10_000
 
 
@@ -34,6 +39,20 @@ class Checkpoints(StrEnum):
     BLOCKING = "blocking"  # once the last one is committed and published
 
 
+class Alignment(StrEnum):
+    """What a consistent state of a region of several stages waits for (X1)."""
+
+    ALIGNED = "aligned"  # all stages: nothing is in flight, and nothing in flight is stored (V85)
+    UNALIGNED = "unaligned"  # the stages of the starts: what is in flight becomes part of the state (F1)
+
+
+class Channels(StrEnum):
+    """Where the batches between two stages are (F7)."""
+
+    MEMORY = "memory"  # written when a checkpoint asks: FLIP-76's ad hoc (F27)
+    DURABLE = "durable"  # staged as they are produced: its continuous
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consistent:
     """Parameters of a region, as its start operator declares them.
@@ -53,6 +72,14 @@ class Consistent:
         linger: how long a run that a sensor started waits for further files; None for the setting `linger_seconds`.
         checkpoints: `non-blocking` or `blocking`: is the next group processed while the last one is written, committed
             and published? Two groups are in memory then. Neither changes what is in any table.
+        alignment: `aligned` or `unaligned`. Of no meaning to a region of one stage, as are the next three.
+        alignment_timeout: an aligned state whose drain has lasted so long is finished unaligned (E30); None for never.
+        channels: `memory` or `durable`.
+        max_inflight_bytes: bound on all that is in the region's channels together, in bytes or as a text ("256 MB");
+            soft while channels are refilled after a reset (F29).
+        checkpoint_interval: the region commits at most so often, several groups at once; an interval that ends while
+            a commit is under way is dropped and counted (K5-K7). None: as soon as a group is complete. 0: once, at the
+            end of what is there (K8).
     """
 
     trigger: str
@@ -65,6 +92,16 @@ class Consistent:
     schedule: str | None = None
     linger: dt.timedelta | None = None
     checkpoints: str = Checkpoints.NON_BLOCKING.value
+    alignment: str = Alignment.ALIGNED.value
+    alignment_timeout: dt.timedelta | None = None
+    channels: str = Channels.MEMORY.value
+    max_inflight_bytes: int | str = MAX_INFLIGHT_BYTES
+    checkpoint_interval: dt.timedelta | None = None
+
+    @property
+    def inflight_bytes_bound(self) -> int:
+        """`max_inflight_bytes` as a number; 0 where it is no size, which the rules refuse."""
+        return size_of(self.max_inflight_bytes) or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +119,36 @@ class Control:
 
     keys: Sequence[str] = ()
     schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffered:
+    """Marks a port that reads through a channel: `hosts: Annotated[DataFrame, dm.Buffered]`, or `dm.buffered(hosts)`.
+
+    Reader and writer are in different stages then, each with a thread of its own: the writer works ahead as far as the
+    bounds allow (back-pressure), and what fails behind the channel is done again from there. No result depends on it.
+
+    Attributes:
+        batches: bound on the batches in the channel; one batch is the rows of one group.
+        size: bound on their bytes, a number or a text such as "64 MB"; one batch always fits.
+        checkpoint_interval: what the reading stage has finished enters a commit of the region at most so often,
+            in seconds or as a `datetime.timedelta`; None: with each (K1, K6).
+    """
+
+    batches: int = CHANNEL_BATCHES
+    size: int | str = CHANNEL_SIZE
+    checkpoint_interval: float | dt.timedelta | None = None
+
+    @property
+    def bytes(self) -> int:
+        """`size` as a number; 0 where it is no size, which the rules refuse."""
+        return size_of(self.size) or 0
+
+    @property
+    def interval(self) -> dt.timedelta | None:
+        """`checkpoint_interval` as a duration."""
+        given = self.checkpoint_interval
+        return dt.timedelta(seconds=given) if isinstance(given, int | float) else given
 
 
 class Autonomous:

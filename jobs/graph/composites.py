@@ -202,8 +202,9 @@ def _connected(operator: Operator, returned: Mapping[tuple[str, str], Input], na
 def _resolved(port: Input, returned: Mapping[tuple[str, str], Input], names: set[str]) -> Input:
     """Return the port connected to what an instance's output stands for; an instance may return another's."""
     seen: set[tuple[str, str]] = set()
-    where = (port.upstream, port.output)
+    where, buffer = (port.upstream, port.output), port.buffered
     while where[0] not in names and where in returned and where not in seen:
         seen.add(where)
-        where = (returned[where].upstream, returned[where].output)
-    return dataclasses.replace(port, upstream=where[0], output=where[1])
+        stands_for = returned[where]
+        where, buffer = (stands_for.upstream, stands_for.output), buffer or stands_for.buffered
+    return dataclasses.replace(port, upstream=where[0], output=where[1], buffered=buffer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
+import datetime as dt
 import functools
 import inspect
 import sys
@@ -18,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from jobs.errors import Location
-from jobs.graph.annotations import Autonomous, Consistent, Control
+from jobs.graph.annotations import CHANNEL_BATCHES, CHANNEL_SIZE, Autonomous, Buffered, Consistent, Control
 from jobs.graph.operator import Input, Operator, UserFunction
 from jobs.graph.params import Params
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 MODULE_ATTRIBUTE = "__drainmark__"
 _LIBRARY = ("jobs.graph.", "jobs.operators.")
+_DURATIONS = ("period", "drain_timeout", "reset_timeout", "linger", "alignment_timeout", "checkpoint_interval")
 _FACADE = ("drainmark", "contextlib", "functools")
 
 
@@ -73,7 +75,7 @@ class Scope:
     def local_name(self, stream: Stream) -> str:
         """Return what the inside calls a stream: the parameter, or the operator without the instance."""
         for parameter, known in self.streams.items():
-            if known.port() == stream.port():
+            if (known.name, known.output) == (stream.name, stream.output):
                 return parameter
         is_inside = stream.operator.composite[: len(self.path)] == self.path
         own = stream.name.removeprefix(self.prefix) if is_inside else stream.name
@@ -130,11 +132,13 @@ class Stream:
         declarations: Declarations,
         function: Callable[..., Any] | None = None,
         output: str = "",
+        buffer: Buffered | None = None,
     ) -> None:
         self.operator = operator
         self.declarations = declarations
         self.function = function
         self.output = output
+        self.buffer = buffer
         if function is not None:
             functools.update_wrapper(self, function)
 
@@ -149,14 +153,14 @@ class Stream:
         return self.function(*args, **kwargs)
 
     def __getitem__(self, output: str) -> Stream:
-        return Stream(self.operator, self.declarations, None, output)
+        return Stream(self.operator, self.declarations, None, output, self.buffer)
 
     def __repr__(self) -> str:
         return f"<stream {Input(upstream=self.name, output=self.output).stream} of {self.operator.kind}>"
 
     def port(self) -> Input:
         """Return a port to this stream that no function has named yet."""
-        return Input(upstream=self.name, output=self.output)
+        return Input(upstream=self.name, output=self.output, buffered=self.buffer)
 
     def annotated(self, **annotations: Any) -> Stream:
         """Return the same stream, its operator replaced by a copy that carries the annotations."""
@@ -177,9 +181,11 @@ class _Named(Operator):
 
 def named_stream(name: str, frame: FrameType) -> Stream:
     """Return the stream of that name, which may be declared later; names count from the composite that is running."""
-    port = port_to(name)
-    stands_for = _Named(name=port.upstream, location=location_of(frame))
-    return Stream(stands_for, _declarations_at(frame), None, port.output)
+    port, inside = port_to(name), scope()
+    is_inside = inside is not None and port.upstream.startswith(inside.prefix)
+    path = inside.path if inside is not None and is_inside else ()
+    stands_for = _Named(name=port.upstream, location=location_of(frame), composite=path)
+    return Stream(stands_for, _declarations_at(frame), None, port.output, port.buffered)
 
 
 def declare(operator: Operator, frame: FrameType, function: Callable[..., Any] | None = None) -> Stream:
@@ -213,19 +219,26 @@ def location_of(frame: FrameType, function: Callable[..., Any] | None = None) ->
 
 
 def port_to(
-    stream: StreamLike, parameter: str = "", *, control: Control | None = None, autonomous: bool = False
+    stream: StreamLike,
+    parameter: str = "",
+    *,
+    control: Control | None = None,
+    autonomous: bool = False,
+    buffered: Buffered | None = None,
 ) -> Input:
     """Return the port that a stream, or its name (`landing__orders` for one output), is connected to.
 
     Inside of a composite, names are those of its parameters and of its own operators.
     """
+    port = stream.port() if isinstance(stream, Stream) else _port_named(stream)
     return dataclasses.replace(
-        stream.port() if isinstance(stream, Stream) else _port_named(stream),
+        port,
         parameter=parameter or stream_name(stream),
         control=control is not None,
         autonomous=autonomous,
         control_keys=tuple(control.keys) if control else (),
         control_schema=control.schema if control else None,
+        buffered=buffered or port.buffered,
     )
 
 
@@ -275,7 +288,8 @@ def user_function(
         port_to(
             stream,
             parameter,
-            control=_control(hints.get(parameter)),
+            control=_made(hints.get(parameter), Control),
+            buffered=_made(hints.get(parameter), Buffered),
             autonomous=_marker(hints.get(parameter), Autonomous) is not None,
         )
         for parameter, stream in zip(connected, inputs if inputs is not None else connected, strict=inputs is not None)
@@ -304,9 +318,10 @@ def _marker(hint: Any, marker: type) -> Any:
     return next((mark for mark in marks if mark is marker or isinstance(mark, marker)), None)
 
 
-def _control(hint: Any) -> Control | None:
-    mark = _marker(hint, Control)
-    return Control() if mark is Control else mark
+def _made(hint: Any, marker: type) -> Any:
+    """Return the marker in an annotation as an instance: the bare class stands for its defaults."""
+    mark = _marker(hint, marker)
+    return marker() if mark is marker else mark
 
 
 class Annotatable(Protocol):
@@ -327,10 +342,10 @@ def consistent(
 
     See `Consistent` for the parameters. Durations are seconds (a float) or a `datetime.timedelta`.
     """
-    for name in ("period", "drain_timeout", "reset_timeout", "linger"):
+    for name in _DURATIONS:
         value = parameters.get(name)
         if isinstance(value, int | float):
-            parameters[name] = _seconds(value)
+            parameters[name] = dt.timedelta(seconds=value)
     annotation = Consistent(trigger=trigger, **parameters)
 
     def annotate(annotated: Annotated) -> Annotated:
@@ -344,7 +359,18 @@ def autonomous(annotated: Annotated) -> Annotated:
     return annotated.annotated(autonomous=True)
 
 
-def _seconds(value: float) -> Any:
-    import datetime as dt
+def buffered(
+    stream: StreamLike,
+    *,
+    batches: int = CHANNEL_BATCHES,
+    size: int | str = CHANNEL_SIZE,
+    checkpoint_interval: float | dt.timedelta | None = None,
+) -> Stream:
+    """Return the stream, to be read through a channel: `inputs=[dm.buffered(hosts)]`. See `Buffered`.
 
-    return dt.timedelta(seconds=value)
+    A string names a stream that may be declared later. Given to a composite, all that read it inside do so through
+    a channel; what a composite returns buffered, all that read it outside.
+    """
+    bounds = Buffered(batches=batches, size=size, checkpoint_interval=checkpoint_interval)
+    known = named_stream(stream, caller()) if isinstance(stream, str) else stream
+    return Stream(known.operator, known.declarations, known.function, known.output, bounds)

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Location, Violation
-from jobs.graph.annotations import Consistent
+from jobs.graph.annotations import Buffered, Consistent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,6 +71,7 @@ class Input:
         control: a control port: its tuples change state only (V20).
         autonomous: declared as fed from outside the region (V52).
         control_keys, control_schema: of a control port, as in `dm.Control`.
+        buffered: it reads through a channel with these bounds; None where it is fused with what feeds it.
     """
 
     upstream: str
@@ -80,6 +81,7 @@ class Input:
     autonomous: bool = False
     control_keys: tuple[str, ...] = ()
     control_schema: str | None = None
+    buffered: Buffered | None = None
 
     @property
     def stream(self) -> str:
@@ -166,7 +168,8 @@ class Operator(ABC):
     is not `supports_consistent` is refused outside of regions, too, empty if it is welcome there; `instead`: a remedy;
     `sees_control_by_id`: what its control ports bring within a group it tells apart by id, so that it vectorises where
     no loop is closed on it; `configurations`: the ways to declare it that differ in what they compute, each of which
-    has an oracle in the tests; `single_because`: why its groups hold one trigger, where they do.
+    has an oracle in the tests; `single_because`: why its groups hold one trigger, where they do; `because`: why a sink
+    can promise its guarantee.
     """
 
     kind: ClassVar[str]
@@ -181,6 +184,7 @@ class Operator(ABC):
     instead: ClassVar[str] = ""
     vectorises: ClassVar[Vectorises] = Vectorises.YES
     guarantee: ClassVar[Guarantee | None] = None
+    because: ClassVar[str] = ""
     keeps_tags: ClassVar[bool] = False
     non_blocking: ClassVar[bool] = True
     sees_control_by_id: ClassVar[bool] = False

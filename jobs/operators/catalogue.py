@@ -27,7 +27,8 @@ _WRITTEN = {
     "handler": "dm.operator",
     "numbered windows": "dm.aggregate(…, window=dm.tumbling(…)) by rows, a difference, a mark",
     "session windows": "dm.aggregate(…, window=dm.session(…))",
-    "slices": "dm.source(…) of Beacon, FileSource, TableSource, DatabaseSource, ReplayableStart, ThreadedStart",
+    "slices": "dm.source(…) of Beacon, FileSource, TableSource, DatabaseSource, KafkaSource, ReplayableStart, "
+    "ThreadedStart",
     "sliding aggregate": "dm.aggregate(…, window=dm.sliding(rows=…))",
     "sliding aggregate of every row": 'dm.aggregate(…, window=dm.sliding(rows=…), emit="row")',
     "source": "dm.source(dm.DirectoryScan(…))",

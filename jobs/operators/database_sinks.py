@@ -91,6 +91,7 @@ class DatabaseUpsert:
 class DatabaseSink(Sink):
     """What the sinks in databases share."""
 
+    because: ClassVar[str] = "rows and the version of the checkpoint row that has them are one transaction"
     role: ClassVar[TableRole]
 
     database: str

@@ -104,3 +104,6 @@ class DeltaAppendSink(DeltaSink):
     summary: ClassVar[str] = "Delta table of all rows"
     role: ClassVar[TableRole] = TableRole.APPEND
     has_history: ClassVar[bool] = False
+    because: ClassVar[str] = (
+        "its files are named by the checkpoint row, and shown by one commit under the version of that row"
+    )

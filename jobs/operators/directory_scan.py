@@ -299,7 +299,8 @@ def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], S
     `_sequence_id`.
 
     Args:
-        scan: a `DirectoryScan`, `FileSource`, `TableSource`, `DatabaseSource`, `ReplayableStart` or `Beacon`.
+        scan: a `DirectoryScan`, `FileSource`, `TableSource`, `DatabaseSource`, `KafkaSource`, `ReplayableStart` or
+            `Beacon`.
     """
     frame = caller()
 

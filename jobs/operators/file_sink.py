@@ -80,6 +80,9 @@ class FileSinkOperator(Sink):
 
     kind: ClassVar[str] = "file-sink"
     summary: ClassVar[str] = "a file for each sequence id"
+    because: ClassVar[str] = (
+        "each id has files of its own, put in place whole after its checkpoint row, and what comes late is kept out"
+    )
 
     path: str
     file_format: str = "csv"

@@ -6,6 +6,7 @@ and not for computing, which Spark does on its workers.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
+from jobs.graph.annotations import Buffered
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
 from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, Places, UserFunction
 from jobs.state.columns import column_of, plain
@@ -136,6 +138,7 @@ def parallel_map(
     *,
     output: str,
     threads: int = 8,
+    buffered: bool = False,
     name: str | None = None,
     inputs: Sequence[StreamLike] | None = None,
 ) -> Any:
@@ -152,6 +155,7 @@ def parallel_map(
         output: DDL of the rows it returns: one as a dict, several as a list of them, or None. A value that its column
             would change, 1.5 in a bigint, is refused; a time without a zone is one of UTC.
         threads: that call it at a time.
+        buffered: it reads through a channel, so that what feeds it works ahead; short for `dm.buffered(stream)`.
         name: the operator's name; the function's by default.
         inputs: the stream, instead of the parameter's name.
     """
@@ -159,6 +163,8 @@ def parallel_map(
 
     def wrap(wrapped: Callable[..., Any]) -> Stream:
         called, ports = user_function(wrapped, inputs)
+        if buffered:
+            ports = tuple(dataclasses.replace(port, buffered=port.buffered or Buffered()) for port in ports)
         operator = ParallelMap(
             name=name or wrapped.__name__, inputs=ports, location=location_of(frame, wrapped), function=called,
             output=output, threads=threads,

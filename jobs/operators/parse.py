@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Places, Result
+from jobs.operators.text_columns import BAD, literal, struct_of, without_line_end
 from jobs.state.placed import PLACE, payload_of, placed, quoted, require_columns
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["format", "parse"]
 
-_BAD = "_bad"
 _PARSED = "_parsed"
 _POLICIES = ("quarantine", "null", "halt")
 
@@ -64,13 +64,13 @@ class Parse(Operator):
         parsed = [f"{self._struct(schema)} as {_PARSED}"]
         if self.on_bad == "null":
             return Result(self._picked(rows.selectExpr("*", *parsed), rows, schema))
-        every = placed(frames, self, port, extra=parsed).selectExpr("*", f"{self._is_bad(schema)} as {_BAD}")
+        every = placed(frames, self, port, extra=parsed).selectExpr("*", f"{self._is_bad(schema)} as {BAD}")
         reason = f"cannot be read as {self.form} with the columns {self.schema}".replace("'", "")
-        bad = every.where(_BAD).selectExpr(
+        bad = every.where(BAD).selectExpr(
             SEQUENCE_ID, f"{PLACE} as position", f"cast(`{self.column}` as string) as raw",
             f"if(`{self.column}` is null, 'there is no text', '{reason}') as reason",
         )  # fmt: skip
-        good = every.where(f"not {_BAD}")
+        good = every.where(f"not {BAD}")
         return Result(self._picked(good, rows, schema), bad=bad, bad_halts=self.on_bad == "halt")
 
     def _schema(self, rows: DataFrame) -> StructType:
@@ -94,20 +94,16 @@ class Parse(Operator):
                 "trim(substring_index(pair, '=', 1)) as k, trim(substr(pair, instr(pair, '=') + 1)) as v))"
             )
             values = (
-                f"try_element_at(filter({pairs}, pair -> pair.k = {_text(field.name)}), -1).v as `{field.name}`"
+                f"try_element_at(filter({pairs}, pair -> pair.k = {literal(field.name)}), -1).v as `{field.name}`"
                 for field in schema.fields
             )
             return f"struct({', '.join(values)})"
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
-        if self.form == "csv":
-            options["sep"] = self.separator
-        listed = ", ".join(f"{_text(name)}, {_text(value)}" for name, value in options.items())
-        return f"from_{self.form}(`{self.column}`, {_text(f'{columns}, {_BAD} string')}, map({listed}))"
+        options = {"sep": self.separator} if self.form == "csv" else {}
+        return struct_of(f"`{self.column}`", self.form, schema, options)
 
     def _is_bad(self, schema: StructType) -> str:
         if self.form != "key_value":
-            return f"`{self.column}` is null or {_PARSED} is null or {_PARSED}.{_BAD} is not null"
+            return f"`{self.column}` is null or {_PARSED} is null or {_PARSED}.{BAD} is not null"
         misfits = [
             f"({_PARSED}.`{field.name}` is not null and {self._typed(field)} is null)" for field in schema.fields
         ]
@@ -128,17 +124,11 @@ class Parse(Operator):
         """Return a row a line; its position is the place of its text, then that of the line in the text."""
         rows = placed(frames, self, self.inputs[0])
         free = quoted([name for name in payload_of(rows) if name not in (self.column, "line", PLACE)])
-        text = f"regexp_replace(`{self.column}`, '\\\\r?\\\\n\\\\z', '')"
+        text = without_line_end(f"`{self.column}`")
         lines = f"posexplode(split({text}, '\\\\r?\\\\n')) as (_line_number, line)"
         found = rows.where(f"length(`{self.column}`) > 0").selectExpr(SEQUENCE_ID, PLACE, *free, lines)
         position = f"struct({PLACE} as block, cast(_line_number as bigint) as row) as {POSITION}"
         return found.selectExpr(SEQUENCE_ID, position, *free, "line")
-
-
-def _text(value: str) -> str:
-    """Return a text as a literal of SQL."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _regex(text: str) -> str:
@@ -173,10 +163,10 @@ class Format(Operator):
         if self.form == "json":
             text = f"to_json({row}, map('ignoreNullFields', 'false'))"
         elif self.form == "csv":
-            text = f"to_csv({row}, map('sep', {_text(self.separator)}))"
+            text = f"to_csv({row}, map('sep', {literal(self.separator)}))"
         else:
-            pairs = ", ".join(f"concat({_text(f'{name}=')}, cast(`{name}` as string))" for name in names)
-            text = f"concat_ws({_text(self.separator)}, {pairs})"
+            pairs = ", ".join(f"concat({literal(f'{name}=')}, cast(`{name}` as string))" for name in names)
+            text = f"concat_ws({literal(self.separator)}, {pairs})"
         return rows.selectExpr(*(tag for tag in TAGS if tag in rows.columns), f"{text} as `{self.column}`")
 
 

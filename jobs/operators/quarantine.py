@@ -39,6 +39,7 @@ class QuarantineSink(Operator):
     is_sink: ClassVar[bool] = True
     keeps_tags: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee | None] = Guarantee.EXACTLY_ONCE
+    because: ClassVar[str] = "its files are named by the checkpoint row, and shown by one commit under its version"
 
     reason: str | None = None
 

@@ -37,6 +37,9 @@ class Sink(Operator):
     is_sink: ClassVar[bool] = True
     has_history: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee | None] = Guarantee.EXACTLY_ONCE
+    because: ClassVar[str] = (
+        "brought up from a history whose files the checkpoint row names, once, under the version of that row"
+    )
 
     keys: tuple[str, ...] = ()
 

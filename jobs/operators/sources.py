@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.operators.directory_scan import DirectoryScan
+    from jobs.operators.kafka_topics import Topic
     from jobs.runtime.frames import GroupFrames
 
 Position = Mapping[str, Any]
@@ -94,6 +95,13 @@ class Reach(Protocol):
 
         Raises:
             UsageError: the settings have no such name.
+        """
+
+    def kafka(self, topic: str, *, servers: str, cluster: str | None) -> Topic:
+        """Return a topic by its name, and by where its brokers are: their addresses, or a name in the settings.
+
+        Raises:
+            UsageError: the settings have no such name, the client is not installed, or nothing says where they are.
         """
 
     def buffer(self, source: str) -> Path:
@@ -177,13 +185,57 @@ class Replayable(ABC):
         """Hear that slices were committed and published, or that no rewind comes back to them any more (V153)."""
         return
 
+    def past_loss(
+        self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
+    ) -> Slice | None:
+        """Return a slice without rows over what is lost behind a position, where nothing can be cut or read (K1).
+
+        Reading it gives nothing, also when a rewind replays it. None where nothing is lost, or where the source knows
+        no way on.
+
+        Args:
+            waiting: the first slice behind the position that is cut already, and is to be cut anew.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """How values that come as bytes become columns; those that do not fit are judged as the rows of files are.
+
+    Attributes:
+        column: name of the values among the rows as read.
+        format: `text`, `csv` or `json`.
+        schema: DDL of their columns; None for text, which stays in one of the same name.
+        options: of Spark's reader.
+        others: DDL of the types of the other columns, by name.
+        strict: see `DirectoryScan`.
+        takes_null: a row without a value has nulls, and is not bad.
+        place: names a row's `block` and `row`, for people to find it.
+    """
+
+    column: str
+    format: str
+    schema: str | None
+    options: Mapping[str, str]
+    others: Mapping[str, str]
+    on_bad: str
+    strict: bool
+    takes_null: bool
+    place: str = "row {row}"
+
 
 class RowSlices(Replayable):
     """A source that gives rows; they are believed to fit its columns."""
 
+    @property
+    def records(self) -> Records | None:
+        """Return how to parse the rows as read, None where they have the source's columns already."""
+        return None
+
     @abstractmethod
     def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a slice, always in the same order.
+        """Yield the rows of a slice, always in the same order; their places are numbers unless they have `_position`.
 
         Raises:
             InputChanged, InputMissing: they cannot be read as they were.

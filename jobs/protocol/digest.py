@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.protocol import generations
+from jobs.protocol.flow import Flow
 from jobs.protocol.history import Outcome, RegionHistory, Replacement
 from jobs.protocol.manifest import RegionTable, Replaced
-from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow
+from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow
 from jobs.protocol.states import Archive, Ids, StateRows, States
 from jobs.protocol.totals import Totals
 from jobs.protocol.withdrawn import Withdrawn
@@ -27,7 +28,7 @@ def digest_of(history: RegionHistory) -> str:
     """Return the digest of a history as JSON text."""
     value = {
         "version": VERSION,
-        "format": FORMAT_VERSION,
+        "format": FORMAT_VERSION if history.flow.channels or history.carried else PLAIN_FORMAT,
         "epoch": history.epoch,
         "next_id": history.next_id,
         "states": list(history.states.ids.runs()),
@@ -51,6 +52,10 @@ def digest_of(history: RegionHistory) -> str:
         "replaced": _replaced_to_json(history.replaced),
         "totals": history.totals.to_json(),
     }
+    if history.flow.through:
+        value["flow"] = history.flow.to_json()
+    if history.carried:
+        value["carried"] = {table: sorted(ids.items()) for table, ids in history.carried.items()}
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
@@ -70,6 +75,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         states=States(Ids((first, last) for first, last in value["states"]), rows),
         skips=frozenset(value["skips"]),
         images={table: tuple(numbers) for table, numbers in value["images"].items()},
+        carried={table: dict(pairs) for table, pairs in value.get("carried", {}).items()},
         dropped=value["dropped"],
         trimmed=value.get("trimmed", {}),  # digests of before format 4 have none
         gone=Withdrawn(Ids((first, last) for first, last in value["gone"])),
@@ -87,6 +93,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         rewinds=tuple((moment, to) for moment, to in value["rewinds"]),
         replaced=_replaced_from_json(value["replaced"]),
         totals=Totals.from_json(value["totals"]),
+        flow=Flow.from_json(value["flow"]) if "flow" in value else Flow(),
     )
 
 

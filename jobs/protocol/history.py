@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from jobs.errors import RewindRefused
+from jobs.protocol.flow import Flow
 from jobs.protocol.generations import Generations, begun, rewound
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile
+from jobs.protocol.rewind_targets import refusal_of
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.states import States
 from jobs.protocol.totals import Totals
@@ -52,13 +53,15 @@ class RegionHistory:
         next_id: the smallest id that was surely never given away.
         states: effective states and skips by id, oldest first: what rewinds withdrew is not in here.
         skips: which of them are skips, by id.
-        images: by name of a CHANGES table, the effective ids whose groups wrote its state whole, oldest first.
+        images: by name of a CHANGES table, the effective ids at which its state was written whole, oldest first.
+        carried: by name of a CHANGES table, such an id -> the id of the row with the image, where that is another.
         dropped: by name of a CHANGES table, the id up to which its changes were dropped: an image has them (H29).
         trimmed: by name of a history of rows, the id up to which rows may be gone; nothing stands in for them.
         gone: what rewinds withdrew; see `withdrawn`.
         attempts: unclean claims since the last state, resume or rewind (E14, E18).
         halt: the halt row in force.
-        unpublished: state, skip and rewind rows (the last of each group) committed and not yet noted as published.
+        unpublished: state, progress, skip and rewind rows (the last of each group) that are committed and not yet noted
+            as published.
         tables: the region's tables as the last claim or rewind knew them.
         former: tables that earlier claims knew and the last one does not: a group of then may still be unpublished.
         operators: fingerprint by operator of the code that last claimed the region; None where no claim says.
@@ -69,6 +72,7 @@ class RegionHistory:
         totals: sums over all rows.
         rewinds: when each was, in seconds since 1970, and to which id, oldest first.
         refusals: refused triggers after the rows that the states' archive has; see `refused`.
+        flow: how far the stages of the region have come; see `flow`.
     """
 
     epoch: int = 0
@@ -76,6 +80,7 @@ class RegionHistory:
     states: States = dataclasses.field(default_factory=States)
     skips: frozenset[int] = frozenset()
     images: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    carried: Mapping[str, Mapping[int, int]] = dataclasses.field(default_factory=dict)
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     trimmed: Mapping[str, int] = dataclasses.field(default_factory=dict)
     gone: Withdrawn = dataclasses.field(default_factory=Withdrawn)
@@ -94,6 +99,7 @@ class RegionHistory:
     totals: Totals = dataclasses.field(default_factory=Totals)
     rewinds: tuple[tuple[float, int], ...] = ()
     refusals: tuple[CheckpointRow, ...] = ()
+    flow: Flow = dataclasses.field(default_factory=Flow)
 
     @classmethod
     def from_rows(cls, rows: Iterable[CheckpointRow]) -> RegionHistory:
@@ -140,8 +146,10 @@ class RegionHistory:
         """Return the newest effective image of a keyed state, or the newest that is not above an id."""
         for number in reversed(self.images.get(table, ())):
             if at is None or number <= at:
-                manifest = manifest_of(self.states[number])
-                return next(image for image in manifest.images if image.table == table) if manifest else None
+                carrier = self.carried.get(table, {}).get(number)
+                manifest = manifest_of(self.states.rows.get(number if carrier is None else carrier))
+                images = (image for image in manifest.images if image.table == table) if manifest else iter(())
+                return next(image for image in images if carrier is None or image.at == number)
         return None
 
     def image_held(self, table: str, at: int | None, holds: Callable[[Sequence[StagedFile]], bool]) -> Image | None:
@@ -218,23 +226,7 @@ class RegionHistory:
         is_state = to in self.states and to not in self.skips
         if to == INITIAL_ID or (is_state and to >= oldest):
             return
-        candidates = [
-            INITIAL_ID if oldest <= INITIAL_ID else None,
-            self.state_at_most(to),
-            self.state_at_least(max(to, oldest)),
-        ]
-        near = [number for number in candidates if number is not None and number >= oldest]
-        nearest = min(near, key=lambda number: abs(number - to), default=INITIAL_ID)
-        if to > self.committed_id:
-            why = f"the last committed id is {self.committed_id}"
-        elif to < oldest:
-            why = f"the rewind horizon reaches back to {oldest}"
-        elif to in self.states:
-            why = "it belongs to a skipped trigger"
-        else:
-            why = "no state of that number is in force: its attempt failed or a rewind withdrew it"
-        msg = f"cannot rewind to {to}: {why}"
-        raise RewindRefused(msg, remedy=f"the nearest id is {nearest}: reset --to {nearest}", nearest=nearest)
+        raise refusal_of(self, to, oldest)
 
 
 def manifest_of(row: CheckpointRow) -> Manifest | None:
@@ -282,6 +274,7 @@ class _Fold:
         if row.detail.get("dropped_states"):
             before: Generations = self.facts["generations"]
             self.facts["generations"] = begun(before, row.detail["dropped_states"], row.sequence_id)
+        self.facts["flow"] = self.facts["flow"].claimed(row.detail, self._committed())
         operators = row.detail.get("operators", self.facts["operators"])
         self.facts.update(last_claim=row, last_outcome=Outcome.CRASHED, operators=operators)
 
@@ -306,13 +299,28 @@ class _Fold:
         if row.sequence_id == row.group_last:
             self.unpublished.append(row)
             manifest = row.detail.get("manifest") or {}
-            self._imaged(row.sequence_id, manifest.get("images") or ())
+            self._manifested(row.sequence_id, manifest)
             self._replace(manifest.get("replaced"))
 
-    def _imaged(self, number: int, images: Iterable[Mapping[str, Any]]) -> None:
-        for image in images:
+    def _progress(self, row: CheckpointRow) -> None:
+        self._burn(row.sequence_id + 1)
+        self.rows.add(row)
+        self.facts.update(attempts=0, last_error=None)
+        self.unpublished.append(row)
+        self._manifested(row.sequence_id, row.detail.get("manifest") or {})
+
+    def _manifested(self, number: int, manifest: Mapping[str, Any]) -> None:
+        self.facts["flow"] = self.facts["flow"].committed(manifest, self._committed())
+        for image in manifest.get("images") or ():
+            table, at = image["table"], image["at"]  # below the row's id where the row is of several groups, or late
             known: Mapping[str, tuple[int, ...]] = self.facts["images"]
-            self.facts["images"] = {**known, image["table"]: (*known.get(image["table"], ()), number)}
+            self.facts["images"] = {**known, table: (*known.get(table, ()), at)}
+            if at != number:
+                carried: Mapping[str, Mapping[int, int]] = self.facts["carried"]
+                self.facts["carried"] = {**carried, table: {**carried.get(table, {}), at: number}}
+
+    def _committed(self) -> int:
+        return self.ids.from_end(1) or INITIAL_ID
 
     def _replace(self, value: Mapping[str, Any] | None) -> None:
         if value:
@@ -321,6 +329,7 @@ class _Fold:
             self.facts["replaced"] = {**self.facts["replaced"], **found}
 
     def _skip(self, row: CheckpointRow) -> None:
+        self.facts["flow"] = self.facts["flow"].skipped(row.sequence_id, self._committed())
         self._keep(row)
         self.facts["skips"] |= {row.sequence_id}
         self.unpublished.append(row)
@@ -359,6 +368,11 @@ class _Fold:
             table: tuple(number for number in numbers if number <= to)
             for table, numbers in self.facts["images"].items()
         }
+        self.facts["carried"] = {
+            table: {at: number for at, number in ids.items() if at <= to}
+            for table, ids in self.facts["carried"].items()
+        }
+        self.facts["flow"] = self.facts["flow"].rewound(to)
         self.facts["generations"] = rewound(self.facts["generations"], to)
         if to == INITIAL_ID:  # nothing is left that could lack changes
             self.facts.update(dropped={}, trimmed={})

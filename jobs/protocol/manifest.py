@@ -211,6 +211,12 @@ class Manifest:
         replaced: what the group withdraws, None in nearly all.
         feeds: by name of an autonomous source, what was taken; sources that had nothing are not named.
         sent: by name of a table that is written outside of the region.
+        stages: by name of a stage, the id that it has done everything up to; empty where that is the committed id for
+            all of them, and nothing is in flight.
+        channels: what is in flight, as JSON (see `flow`).
+        spans: by name of a derived table that wants to know of every id, the runs of ids that the row brings, first and
+            last of each; the group's own where it is not named.
+        restarts: by name of a stage, how often it began a batch again since the last row.
     """
 
     files: Mapping[str, tuple[StagedFile, ...]]
@@ -220,9 +226,13 @@ class Manifest:
     replaced: Replaced | None = None
     feeds: Mapping[str, FeedTaken] = field(default_factory=dict)
     sent: Mapping[str, Sent] = field(default_factory=dict)
+    stages: Mapping[str, int] = field(default_factory=dict)
+    channels: Mapping[str, Any] = field(default_factory=dict)
+    spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    restarts: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields; `replaced`, `feeds`, `sent` stay out where they are empty: rows without read as before."""
+        """Return the fields; those that few rows have stay out where they are empty: rows without read as before."""
         value: dict[str, Any] = {
             "files": _files_to_json(self.files),
             "upserts": list(self.upserts),
@@ -235,6 +245,12 @@ class Manifest:
             value["feeds"] = {name: asdict(taken) for name, taken in self.feeds.items()}
         if self.sent:
             value["sent"] = {name: asdict(sent) for name, sent in self.sent.items()}
+        if self.stages:
+            value |= {"stages": dict(self.stages), "channels": dict(self.channels)}
+        if self.spans:
+            value["spans"] = {name: [list(run) for run in runs] for name, runs in self.spans.items()}
+        if self.restarts:
+            value["restarts"] = dict(self.restarts)
         return value
 
     @classmethod
@@ -247,6 +263,10 @@ class Manifest:
             replaced=Replaced.from_json(value["replaced"]) if value.get("replaced") else None,
             feeds={name: FeedTaken(**taken) for name, taken in (value.get("feeds") or {}).items()},
             sent={name: Sent(**sent) for name, sent in (value.get("sent") or {}).items()},
+            stages=value.get("stages") or {},
+            channels=value.get("channels") or {},
+            spans={name: tuple((a, b) for a, b in runs) for name, runs in (value.get("spans") or {}).items()},
+            restarts=value.get("restarts") or {},
         )
 
 

@@ -9,6 +9,7 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from jobs.protocol.flow import channels_folder
 from jobs.protocol.history import RegionHistory, manifest_of
 from jobs.protocol.manifest import StagedFile
 from jobs.protocol.rows import CheckpointRow, RowKind
@@ -54,6 +55,8 @@ def files_in_reach(
         paths[image.table].update(file.path for file in image.files)
     for name, files in _replaced(standing, history):
         paths[name].update(file.path for file in files)
+    for batch in history.flow.batches:  # all that a rewind could need: who has done a batch never asks for it again
+        paths[channels_folder(rows[0].region)].update(file.path for file in batch.files)
     return {name: frozenset(found) for name, found in paths.items()}
 
 
@@ -61,10 +64,11 @@ def _standing(rows: Sequence[CheckpointRow], since: dt.datetime) -> list[Checkpo
     """Return the states that no rewind took back before a time."""
     standing: list[CheckpointRow] = []
     for row in rows:
-        if row.kind is RowKind.STATE:
+        if row.kind in (RowKind.STATE, RowKind.PROGRESS):
             standing.append(row)
         elif row.kind is RowKind.REWIND and row.recorded_at < since:
-            standing = [state for state in standing if state.sequence_id <= row.detail["to"]]
+            to = row.detail["to"]  # what stages finished late may have ids that are not withdrawn
+            standing = [row for row in standing if row.kind is RowKind.PROGRESS or row.sequence_id <= to]
     return standing
 
 

@@ -5,8 +5,11 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | kind | sequence_id | detail |
 |---|---|---|
 | claim | next free id | `owner`, `previous` (clean, failed, interrupted, crashed, none), `error`, `tables`, and of a |
-| | | run: `operators` (fingerprint by name), `dropped_states` (label of the state that begins, by operator) |
+| | | run: `operators` (fingerprint by name), `dropped_states` (label of the state that begins, by operator), |
+| | | `stages`: by name of a stage, where there are several, its operators but for the starts |
 | state | the state's id | on the last id of a group: `manifest`; where there are some: `rows_quarantined`, `reason` |
+| progress | its own id r | `manifest`: what stages finished of ids that are committed (format 5) |
+| | | both: `quarantined_late`, number of rows that stages put aside of ids that were committed before |
 | published | last committed id | `versions`, `through`, `outcome`, `error`, and durations (below) |
 | rewind | the rewind's own id r | `to`, `tables`, `former`: names of those that the code has no more, `restored`: |
 | | | rows that come back (`Replaced`), `images` |
@@ -30,8 +33,11 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Raised when an older Drainmark could not read the table rightly any more."""
+
+PLAIN_FORMAT = 4
+"""Of rows that say nothing of stages that stand at different ids: who knows of no stages reads them, too."""
 
 
 class RowKind(StrEnum):
@@ -44,6 +50,7 @@ class RowKind(StrEnum):
     HALT = "halt"
     RESUME = "resume"
     SKIP = "skip"
+    PROGRESS = "progress"
     REFUSED = "refused"
 
 
@@ -71,7 +78,7 @@ class CheckpointRow:
     drainmark_version: str
     graph_fingerprint: str
     params_hash: str
-    format_version: int = FORMAT_VERSION
+    format_version: int = PLAIN_FORMAT
     trigger_uri: str | None = None
     trigger_kind: str | None = None
     trigger_identity: Mapping[str, Any] | None = None

@@ -34,6 +34,8 @@ class Totals:
         """Take a further row."""
         self.rows += 1
         self.newest = max(self.newest, row.recorded_at.timestamp())
+        if late := row.detail.get("quarantined_late"):
+            self._count("rows_quarantined", late)
         if row.kind is RowKind.STATE:
             self._state(row)
         elif row.kind is RowKind.PUBLISHED:

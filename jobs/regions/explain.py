@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
 from jobs.graph.annotations import Checkpoints, Consistent, Runs, Trigger
 from jobs.graph.composites import CompositeInstance
 from jobs.graph.operator import Input, Operator, Vectorises
+from jobs.regions.clocks import Statement, clock_reads
+from jobs.regions.explain_stages import channels_json, stage_lines, stages_json
 from jobs.regions.notes import notes
 from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan
+from jobs.regions.wording import columns, counted, duration, names, seconds
 
 VECTORISES = {
     Vectorises.YES: "many triggers at once",
@@ -22,22 +24,26 @@ VECTORISES = {
 _EDGE = {False: "-->", True: "-.->"}
 
 
-def as_text(plan: ApplicationPlan) -> str:
-    """Return the plan for a terminal, without colours and without a final line break."""
-    lines = [f"{plan.name}: {_counted(len(plan.regions), 'region')}, fingerprint {plan.fingerprint}"]
+def as_text(plan: ApplicationPlan, statement: Statement | None = None) -> str:
+    """Return the plan for a terminal, without colours and without a final line break.
+
+    Args:
+        statement: see `clock_reads`.
+    """
+    lines = [f"{plan.name}: {counted(len(plan.regions), 'region')}, fingerprint {plan.fingerprint}"]
     for region in plan.regions:
         lines += ["", *_region_text(region)]
     for outside in plan.autonomous:
         lines += ["", *_autonomous_text(outside)]
     if plan.application.composites:
         lines += ["", "composites", *_composites_text(plan)]
-    noted = notes(plan)
+    noted = notes(plan, statement)
     if noted:
         lines += ["", "notes", *(f"  - {note}" for note in noted)]
     return "\n".join(lines)
 
 
-def as_json(plan: ApplicationPlan) -> dict[str, Any]:
+def as_json(plan: ApplicationPlan, statement: Statement | None = None) -> dict[str, Any]:
     """Return the plan as JSON; every key is always there.
 
     - `application`, `origin`, `fingerprint`, `notes`: list of sentences
@@ -46,32 +52,44 @@ def as_json(plan: ApplicationPlan) -> dict[str, Any]:
           which a group holds one trigger
         - `parameters`: `trigger`, `period_seconds` (null unless periodic), `drain_timeout_seconds`,
           `reset_timeout_seconds`, `max_consecutive_reset_attempts`, `runs`, `rewind_horizon`, `schedule` (or null),
-          `linger_seconds` (null: as the setting says), `checkpoints`
+          `linger_seconds` (null: as the setting says), `checkpoints`, `alignment`, `alignment_timeout_seconds` (or
+          null), `channels` (`memory`, `durable`), `max_inflight_bytes`, `checkpoint_interval_seconds` (or null)
+        - `stages`: one, where no edge is buffered; upstream first, each with `stage` (its first operator), `starts`,
+          `operators`, `followers` (of the autonomous parts that read it), `inputs` and `outputs` (names of channels),
+          `checkpoint_interval_seconds` (null: with each commit)
+        - `channels`: each with `channel`, `stream`, `from` and `to` (stages), `readers`, `kind`, `batches` and `bytes`
+          (its bounds)
         - `operators`: in topological order, feeds among them, each with `name`, `kind`, `location` (`file:line`),
           `is_start`, `is_end`, `is_feed`, `is_stateful`, `vectorises` (`yes`, `checked`, `no`; null in a feed),
-          `outputs`, `fingerprint` (of itself alone), `composite` (the innermost that it is in, or null) and `ports`:
-          list of `index`, `port`, `parameter`, `stream`, `class` (null in a feed)
-        - `tables`: list of `table`, `operator`, `guarantee` (null if it promises none) and `condition`: what the
-          guarantee depends on (null: on nothing)
+          `outputs`, `fingerprint` (of itself alone), `composite` (the innermost that it is in, or null),
+          `reads_clock` (what it reads the clock by, as its author wrote it) and `ports`: list of `index`, `port`,
+          `parameter`, `stream`, `class` (null in a feed), `is_buffered`
+        - `tables`: list of `table`, `operator`, `guarantee` (null if it promises none), `why` it holds, and
+          `condition`: what it depends on (null: on nothing)
     - `autonomous`: list of `name`, `operators`, `reads` and `feeds` (regions), `tables`, `guarantee` (of the tables)
+      and `why`
     - `composites`: list of instances, each with `name`, `kind` (the function), `location`, `inside` (the composite
       around it, or null), `operators`, `starts` (names of its start operators), `is_consistent`, `is_autonomous` (as
       annotated), and `outputs`: name of the output, "" for the only one, to the stream
+
+    Args:
+        statement: see `clock_reads`.
     """
     return {
         "application": plan.name,
         "origin": plan.application.origin,
         "fingerprint": plan.fingerprint,
-        "notes": list(notes(plan)),
-        "regions": [_region_json(region) for region in plan.regions],
+        "notes": list(notes(plan, statement)),
+        "regions": [_region_json(region, statement) for region in plan.regions],
         "autonomous": [
             {
                 "name": outside.name,
-                "operators": _names(outside.operators),
+                "operators": names(outside.operators),
                 "reads": list(outside.reads),
                 "feeds": list(outside.feeds),
                 "tables": list(outside.tables),
                 "guarantee": outside.guarantee.value,
+                "why": outside.why,
             }
             for outside in plan.autonomous
         ],
@@ -81,19 +99,30 @@ def as_json(plan: ApplicationPlan) -> dict[str, Any]:
 
 def as_mermaid(plan: ApplicationPlan) -> str:
     """Return a Mermaid flow chart: a box a region, in it one a composite; starts as stadiums, sinks as cylinders,
-    control ports dotted."""
+    control ports dotted, channels thick."""
     numbers = {operator.name: f"n{index}" for index, operator in enumerate(plan.application.operators)}
     lines = ["flowchart LR"]
     for index, region in enumerate(plan.regions):
         lines.append(f'  subgraph r{index}["{region.name}, {region.parameters.trigger}"]')
-        shapes = [(operator, f"{numbers[operator.name]}{_shape(operator)}") for operator in region.operators]
-        lines += [*_boxes(shapes, (), f"r{index}", "    "), "  end"]
+        lines += [*_stage_boxes(region, numbers, f"r{index}"), "  end"]
     for index, outside in enumerate(plan.autonomous):
         shapes = [(each, f"{numbers[each.name]}{_shape(each)}:::autonomous") for each in outside.operators]
         lines += _boxes(shapes, (), f"a{index}", "  ")
     for operator in plan.application.operators:
         lines += [f"  {_arrow(connection, operator.name, numbers)}" for connection in operator.inputs]
     return "\n".join([*lines, "  classDef autonomous stroke-dasharray: 4 3"])
+
+
+def _stage_boxes(region: RegionPlan, numbers: dict[str, str], number: str) -> list[str]:
+    """Return the shapes of a region; of several stages each in a box of its own."""
+    lines = []
+    for index, stage in enumerate(region.stages):
+        shapes = [(operator, f"{numbers[operator.name]}{_shape(operator)}") for operator in stage.operators]
+        if len(region.stages) == 1:
+            return _boxes(shapes, (), number, "    ")
+        lines.append(f'    subgraph {number}s{index}["stage {stage.name}"]')
+        lines += [*_boxes(shapes, (), f"{number}s{index}", "      "), "    end"]
+    return lines
 
 
 def _boxes(shapes: Sequence[tuple[Operator, str]], around: tuple[str, ...], number: str, indent: str) -> list[str]:
@@ -113,8 +142,8 @@ def _composites_text(plan: ApplicationPlan) -> list[str]:
     for instance in plan.application.composites:
         annotations = ["consistent"] * (instance.consistent is not None) + ["autonomous"] * instance.autonomous
         inside = instance.operators(plan.application.operators)
-        rows.append((instance.name, instance.kind, ", ".join(annotations), ", ".join(_names(inside))))
-    return _columns(rows, indent=4)
+        rows.append((instance.name, instance.kind, ", ".join(annotations), ", ".join(names(inside))))
+    return columns(rows, indent=4)
 
 
 def _composite_json(plan: ApplicationPlan, instance: CompositeInstance) -> dict[str, Any]:
@@ -124,8 +153,8 @@ def _composite_json(plan: ApplicationPlan, instance: CompositeInstance) -> dict[
         "kind": instance.kind,
         "location": str(instance.location),
         "inside": instance.path[-2] if len(instance.path) > 1 else None,
-        "operators": _names(instance.operators(operators)),
-        "starts": _names(instance.starts(operators)),
+        "operators": names(instance.operators(operators)),
+        "starts": names(instance.starts(operators)),
         "is_consistent": instance.consistent is not None,
         "is_autonomous": instance.autonomous,
         "outputs": {output: stream.stream for output, stream in instance.outputs.items()},
@@ -138,26 +167,37 @@ def _region_text(region: RegionPlan) -> list[str]:
         f"  trigger     {_trigger_text(region.parameters)}",
         f"  groups      {_grouping_text(region)}",
         f"  checkpoints {_checkpoints_text(region)}",
-        f"  starts      {', '.join(_names(region.starts))}",
-        f"  ends        {', '.join(_names(region.ends))}",
+        f"  starts      {', '.join(names(region.starts))}",
+        f"  ends        {', '.join(names(region.ends))}",
         "  operators",
-        *_columns([_operator_row(region, operator) for operator in region.run_order], indent=4),
+        *columns([_operator_row(region, operator) for operator in region.run_order], indent=4),
     ]
     if region.tables:
         lines.append("  tables")
-        lines += _columns(
+        lines += columns(
             [(table.name, _promised(table), f"by {table.operator}") for table in region.tables],
             indent=4,
         )
         lines += [f"    {table.name}: {table.condition}" for table in region.tables if table.condition]
+        lines += _reasons(region.tables)
+    lines += stage_lines(region)
     parameters = region.parameters
     lines += [
         "  parameters",
-        f"    drain within {_duration(parameters.drain_timeout)}, reset within {_duration(parameters.reset_timeout)},"
-        f" halt after {_counted(parameters.max_consecutive_reset_attempts, 'reset')} in a row,"
-        f" rewind by {_counted(parameters.rewind_horizon, 'id')}",
+        f"    drain within {duration(parameters.drain_timeout)}, reset within {duration(parameters.reset_timeout)},"
+        f" halt after {counted(parameters.max_consecutive_reset_attempts, 'reset')} in a row,"
+        f" rewind by {counted(parameters.rewind_horizon, 'id')}",
     ]
     return lines
+
+
+def _reasons(tables: Sequence[TablePlan]) -> list[str]:
+    """Return why the tables have what is promised of them, those of one reason together."""
+    of_reason: dict[str, list[str]] = {}
+    for table in tables:
+        if table.guarantee is not None and table.why:
+            of_reason.setdefault(f"{table.guarantee}: {table.why}", []).append(table.name)
+    return [f"    {', '.join(listed)} {reason}" for reason, listed in of_reason.items()]
 
 
 def _promised(table: TablePlan) -> str:
@@ -196,7 +236,8 @@ def _operator_row(region: RegionPlan, operator: Operator) -> tuple[str, ...]:
     for index, connection in enumerate(operator.inputs):
         port_class = classes.get(index)
         plain = port_class is None or (port_class.is_consistent and not port_class.is_control)
-        read.append(connection.stream if plain else f"{connection.stream} ({port_class})")
+        marks = ([] if plain else [str(port_class)]) + ["buffered"] * (connection.buffered is not None)
+        read.append(f"{connection.stream} ({', '.join(marks)})" if marks else connection.stream)
     roles = [
         role
         for role, holds in (
@@ -213,31 +254,35 @@ def _operator_row(region: RegionPlan, operator: Operator) -> tuple[str, ...]:
 
 def _autonomous_text(outside: AutonomousPlan) -> list[str]:
     lines = [f"autonomous {outside.name}"]
-    lines += _columns([(operator.name, operator.kind) for operator in outside.operators], indent=4)
+    lines += columns([(operator.name, operator.kind) for operator in outside.operators], indent=4)
     if outside.reads:
         lines.append(f"  reads       {', '.join(outside.reads)} (may see rows twice)")
     if outside.feeds:
         lines.append(f"  feeds       {', '.join(outside.feeds)} (at most once)")
     if outside.tables:
         lines.append(f"  tables      {', '.join(outside.tables)} ({outside.guarantee})")
+        lines.append(f"  since       {outside.why}")
     return lines
 
 
-def _region_json(region: RegionPlan) -> dict[str, Any]:
+def _region_json(region: RegionPlan, statement: Statement | None) -> dict[str, Any]:
     return {
         "region": region.name,
         "fingerprint": region.fingerprint,
-        "starts": _names(region.starts),
-        "ends": _names(region.ends),
-        "feeds": _names(region.feeds),
+        "starts": names(region.starts),
+        "ends": names(region.ends),
+        "feeds": names(region.feeds),
         "forced_single": list(region.forced_single),
         "parameters": _parameters_json(region.parameters),
-        "operators": [_operator_json(region, operator) for operator in region.run_order],
+        "stages": stages_json(region),
+        "channels": channels_json(region),
+        "operators": [_operator_json(region, operator, statement) for operator in region.run_order],
         "tables": [
             {
                 "table": table.name,
                 "operator": table.operator,
                 "guarantee": table.guarantee and table.guarantee.value,
+                "why": table.why,
                 "condition": table.condition,
             }
             for table in region.tables
@@ -255,12 +300,17 @@ def _parameters_json(parameters: Consistent) -> dict[str, Any]:
         "runs": str(parameters.runs),
         "rewind_horizon": parameters.rewind_horizon,
         "schedule": parameters.schedule,
-        "linger_seconds": parameters.linger.total_seconds() if parameters.linger is not None else None,
+        "linger_seconds": seconds(parameters.linger),
         "checkpoints": str(parameters.checkpoints),
+        "alignment": str(parameters.alignment),
+        "alignment_timeout_seconds": seconds(parameters.alignment_timeout),
+        "channels": str(parameters.channels),
+        "max_inflight_bytes": parameters.inflight_bytes_bound,
+        "checkpoint_interval_seconds": seconds(parameters.checkpoint_interval),
     }
 
 
-def _operator_json(region: RegionPlan, operator: Operator) -> dict[str, Any]:
+def _operator_json(region: RegionPlan, operator: Operator, statement: Statement | None) -> dict[str, Any]:
     planned = {port.index: port for port in region.ports if port.operator == operator.name}
     return {
         "name": operator.name,
@@ -274,6 +324,7 @@ def _operator_json(region: RegionPlan, operator: Operator) -> dict[str, Any]:
         "outputs": list(operator.outputs),
         "fingerprint": region.fingerprints[operator.name],
         "composite": operator.composite[-1] if operator.composite else None,
+        "reads_clock": list(clock_reads(operator, statement)),
         "ports": [
             {
                 "index": index,
@@ -281,6 +332,7 @@ def _operator_json(region: RegionPlan, operator: Operator) -> dict[str, Any]:
                 "parameter": connection.parameter,
                 "stream": connection.stream,
                 "class": planned[index].port_class.value if index in planned else None,
+                "is_buffered": connection.buffered is not None,
             }
             for index, connection in enumerate(operator.inputs)
         ],
@@ -289,16 +341,10 @@ def _operator_json(region: RegionPlan, operator: Operator) -> dict[str, Any]:
 
 def _trigger_text(parameters: Consistent) -> str:
     if parameters.trigger == Trigger.PERIODIC and parameters.period is not None:
-        return f"periodic, {_duration(parameters.period)} after the last state"
+        return f"periodic, {duration(parameters.period)} after the last state"
     runs = "a run drains the backlog" if parameters.runs == Runs.BACKLOG else "a run a trigger"
     schedule = f", on schedule {parameters.schedule}" if parameters.schedule else ""
     return f"operator-driven, {runs}{schedule}"
-
-
-def _columns(rows: Sequence[Sequence[str]], *, indent: int) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    shown = [index for index, width in enumerate(widths) if width]
-    return [(" " * indent + "  ".join(row[i].ljust(widths[i]) for i in shown)).rstrip() for row in rows]
 
 
 def _shape(operator: Operator) -> str:
@@ -311,16 +357,5 @@ def _shape(operator: Operator) -> str:
 
 def _arrow(connection: Input, target: str, numbers: dict[str, str]) -> str:
     label = f'|"{connection.output}"|' if connection.output else ""
-    return f"{numbers[connection.upstream]} {_EDGE[connection.control]}{label} {numbers[target]}"
-
-
-def _names(operators: Sequence[Operator]) -> list[str]:
-    return [operator.name for operator in operators]
-
-
-def _duration(duration: dt.timedelta) -> str:
-    return f"{duration.total_seconds():g} s"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    edge = "==>" if connection.buffered is not None else _EDGE[connection.control]
+    return f"{numbers[connection.upstream]} {edge}{label} {numbers[target]}"

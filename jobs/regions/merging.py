@@ -59,6 +59,8 @@ def merged_parameters(annotations: Sequence[Consistent]) -> Consistent:
     """
     periods = [annotation.period for annotation in annotations if annotation.period is not None]
     lingers = [annotation.linger for annotation in annotations if annotation.linger is not None]
+    waits = [annotation.alignment_timeout for annotation in annotations if annotation.alignment_timeout is not None]
+    intervals = [each.checkpoint_interval for each in annotations if each.checkpoint_interval is not None]
     return replace(
         annotations[0],
         period=max(periods, default=None),
@@ -67,4 +69,7 @@ def merged_parameters(annotations: Sequence[Consistent]) -> Consistent:
         max_consecutive_reset_attempts=max(annotation.max_consecutive_reset_attempts for annotation in annotations),
         rewind_horizon=max(annotation.rewind_horizon for annotation in annotations),
         linger=max(lingers, default=None),
+        alignment_timeout=max(waits, default=None),
+        max_inflight_bytes=max(annotation.inflight_bytes_bound for annotation in annotations),
+        checkpoint_interval=max(intervals, default=None),
     )

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jobs.graph.annotations import Alignment
+from jobs.regions.clocks import Statement, clock_reads
 from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan
 
 
-def notes(plan: ApplicationPlan) -> tuple[str, ...]:
-    """Return a sentence for everything that an author may have overlooked."""
+def notes(plan: ApplicationPlan, statement: Statement | None = None) -> tuple[str, ...]:
+    """Return a sentence for everything that an author may have overlooked.
+
+    Args:
+        statement: see `clock_reads`.
+    """
     found = [] if plan.regions else ["no region: nothing here is consistent; put @dm.consistent on a source"]
     for region in plan.regions:
-        found += [*_undeclared_autonomous_ports(region), *_ends_without_sink(region)]
+        found += [*_undeclared_autonomous_ports(region), *_ends_without_sink(region), *_without_effect(region)]
     for outside in plan.autonomous:
         found += [*_sources_without_region(outside), *_rows_twice(outside)]
+    found += _clocks(plan, statement)
     return tuple(found)
 
 
@@ -33,6 +40,23 @@ def _ends_without_sink(region: RegionPlan) -> Iterator[str]:
     for end in region.ends:
         if not end.is_sink:
             yield f"{end.name} ends {region.name} and is no sink: nothing keeps its rows"
+
+
+def _without_effect(region: RegionPlan) -> Iterator[str]:
+    """X1: what is said of channels means nothing where there is none."""
+    parameters = region.parameters
+    if len(region.stages) == 1 and (parameters.alignment != Alignment.ALIGNED or parameters.alignment_timeout):
+        yield f"{region.name} has one stage, so alignment changes nothing: cut it with dm.buffered, or leave that out"
+
+
+def _clocks(plan: ApplicationPlan, statement: Statement | None) -> Iterator[str]:
+    """K19: what is done again gives other rows."""
+    for operator in plan.application.operators:
+        if read := clock_reads(operator, statement):
+            yield (
+                f"{operator.name} reads the clock ({', '.join(read)}): what is replayed or rewound comes out otherwise;"
+                " take times from the rows"
+            )
 
 
 def _sources_without_region(outside: AutonomousPlan) -> Iterator[str]:

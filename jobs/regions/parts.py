@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from jobs.graph.annotations import Checkpoints, Consistent, Trigger
 from jobs.graph.application import Application
+from jobs.graph.operator import Operator
 from jobs.graph.params import digest_of
 from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan, fingerprint_of
+from jobs.regions.stages import only_stage
 
 
 def running_parts(plan: ApplicationPlan) -> tuple[AutonomousPlan, ...]:
@@ -20,7 +22,13 @@ def running_parts(plan: ApplicationPlan) -> tuple[AutonomousPlan, ...]:
 
 def without_regions(application: Application) -> Application:
     """Return the same operators without any region: the job that figure 7 compares with."""
-    return replace(application, operators=tuple(replace(found, consistent=None) for found in application.operators))
+    return replace(application, operators=tuple(_outside_regions(found) for found in application.operators))
+
+
+def _outside_regions(operator: Operator) -> Operator:
+    """Return the operator without what makes sense in regions only."""
+    inputs = tuple(replace(port, buffered=None) for port in operator.inputs)
+    return replace(operator, consistent=None, inputs=inputs)
 
 
 def as_plan(application: str, part: AutonomousPlan) -> RegionPlan:
@@ -41,6 +49,8 @@ def as_plan(application: str, part: AutonomousPlan) -> RegionPlan:
         feeds=(),
         run_order=operators,
         followers=(),
+        stages=(only_stage(operators, starts=starts),),
+        channels=(),
         parameters=Consistent(trigger=Trigger.OPERATOR_DRIVEN.value, checkpoints=Checkpoints.BLOCKING.value),
         ports=(),
         vectorisation={operator.name: operator.vectorisation() for operator in operators},

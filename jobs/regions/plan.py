@@ -15,16 +15,19 @@ from jobs.regions.ports import PortClass, PortPlan, port_plans
 from jobs.regions.reachability import Graph, components, loop_through, reachable
 from jobs.regions.rules import broken_rules
 from jobs.regions.rules.draft import draft_of
+from jobs.regions.stages import ChannelPlan, StagePlan, stage_plans
+from jobs.regions.surroundings import feeds_of, following_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """A table below DRAINMARK_HOME/lake, who writes it, and what it promises."""
+    """A table below DRAINMARK_HOME/lake, who writes it, what it promises, on which condition, and why it can."""
 
     name: str
     operator: str
     guarantee: Guarantee | None
     condition: str | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,8 @@ class RegionPlan:
         run_order: `operators` and `feeds` together, in topological order.
         followers: the autonomous parts that read the region, in topological order: they see its rows at least once,
             and nobody waits for what becomes of them (V48).
+        stages: the region cut at its buffered edges, upstream first; one where there is none.
+        channels: between the stages, in the order of those that read them.
         parameters: of the region; merged, where it has several starts (E3).
         ports: every connection of every operator, in the order of `operators`.
         vectorisation: by name of operator or feed, what is known before any plan is analysed.
@@ -57,6 +62,8 @@ class RegionPlan:
     feeds: tuple[Operator, ...]
     run_order: tuple[Operator, ...]
     followers: tuple[Operator, ...]
+    stages: tuple[StagePlan, ...]
+    channels: tuple[ChannelPlan, ...]
     parameters: Consistent
     ports: tuple[PortPlan, ...]
     vectorisation: Mapping[str, Vectorises]
@@ -94,6 +101,40 @@ class RegionPlan:
             f"region {self.name!r} has no operator {name!r}",
             remedy=nearest(name, [operator.name for operator in self.run_order]),
         )
+
+    @property
+    def first_start(self) -> Operator:
+        """Return the start that stands for the region where one operator is to be named."""
+        return self.starts[0]
+
+    def index_of(self, operator: Operator) -> int:
+        """Return the number of an operator, the same in every run of the same graph (E20)."""
+        return self.operators.index(operator)
+
+    def stage(self, name: str) -> StagePlan:
+        """Return a stage.
+
+        Raises:
+            UnknownName: there is none; the remedy names the nearest.
+        """
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise UnknownName(
+            f"region {self.name!r} has no stage {name!r}", remedy=nearest(name, [stage.name for stage in self.stages])
+        )
+
+    def channel(self, name: str) -> ChannelPlan:
+        """Return a channel.
+
+        Raises:
+            UnknownName: there is none; the remedy names the nearest.
+        """
+        for channel in self.channels:
+            if channel.name == name:
+                return channel
+        msg = f"region {self.name!r} has no channel {name!r}"
+        raise UnknownName(msg, remedy=nearest(name, [channel.name for channel in self.channels]))
 
     def consumers(self, name: str, output: str = "") -> int:
         """Return how many connections of the region, its feeds and its followers read an output of an operator."""
@@ -134,6 +175,13 @@ class AutonomousPlan:
     def guarantee(self) -> Guarantee:
         """What its tables are promised: what a region replays comes again (V48), what a source sent does not (V46)."""
         return Guarantee.AT_LEAST_ONCE if self.reads else Guarantee.AT_MOST_ONCE
+
+    @property
+    def why(self) -> str:
+        """Why it is."""
+        if self.reads:
+            return f"{', '.join(self.reads)} sends again what it has not committed, and takes nothing back"
+        return "nothing sends again what is lost on the way"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +255,8 @@ def compile_application(application: Application) -> ApplicationPlan:
 
 def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tuple[Membership, ...]) -> RegionPlan:
     operators = graph.ordered(draft.members)
-    feeds = _feeds(graph, draft, drafts)
+    feeds, following = feeds_of(graph, draft, drafts), following_parts(graph, draft, drafts)
+    stages, channels = stage_plans(graph, draft.members, feeds, following)
     run_order = graph.ordered(draft.members | feeds)
     fingerprints = {operator.name: fingerprint_of(operator) for operator in run_order}
     return RegionPlan(
@@ -217,13 +266,19 @@ def _region_plan(application: str, graph: Graph, draft: Membership, drafts: tupl
         operators=operators,
         feeds=graph.ordered(feeds),
         run_order=run_order,
-        followers=_followers(graph, draft, drafts),
+        followers=graph.ordered(frozenset().union(*following)),
+        stages=stages,
+        channels=channels,
         parameters=merged_parameters([annotation for _, annotation in starts_of(graph, draft)]),
         ports=tuple(port for operator in operators for port in port_plans(operator, draft.members)),
         vectorisation=_vectorisation(graph, draft, feeds, run_order),
         tables=tuple(
             TablePlan(
-                name=table, operator=operator.name, guarantee=operator.guarantee, condition=operator.condition
+                name=table,
+                operator=operator.name,
+                guarantee=operator.guarantee,
+                condition=operator.condition,
+                why=operator.because,
             )
             for operator in operators
             for table in operator.tables
@@ -258,22 +313,6 @@ def _known_of(operator: Operator, graph: Graph, *, is_fed: bool) -> Vectorises:
     if operator.sees_control_by_id and not loop_through(operator.name, graph.downstream):
         return operator.vectorises
     return operator.vectorisation()
-
-
-def _feeds(graph: Graph, draft: Membership, drafts: tuple[Membership, ...]) -> frozenset[str]:
-    """Return the autonomous operators upstream of a region, as far as the next region."""
-    consistent = frozenset().union(*(other.members for other in drafts))
-    directly = {name for member in draft.members for name in graph.upstream[member] if name not in consistent}
-    return reachable(directly, graph.upstream, consistent)
-
-
-def _followers(graph: Graph, draft: Membership, drafts: tuple[Membership, ...]) -> tuple[Operator, ...]:
-    """Return the autonomous parts of which an operator reads the region."""
-    consistent = frozenset().union(*(other.members for other in drafts))
-    outside = [name for name in graph.operators if name not in consistent]
-    parts = components(outside, graph.downstream)
-    following = [part for part in parts if any(draft.members & set(graph.upstream[name]) for name in part)]
-    return graph.ordered(frozenset().union(*following))
 
 
 def _autonomous_plans(application: str, graph: Graph, drafts: tuple[Membership, ...]) -> tuple[AutonomousPlan, ...]:

@@ -63,14 +63,14 @@ def graph_of(application: Application) -> Graph:
         for port in operator.inputs
         if port.upstream in operators
     ]
-    downstream = _edges(operators, ((source, target) for source, target, _ in links))
-    data_downstream = _edges(operators, ((source, target) for source, target, control in links if not control))
+    downstream = edges_of(operators, ((source, target) for source, target, _ in links))
+    data_downstream = edges_of(operators, ((source, target) for source, target, control in links if not control))
     return Graph(
         operators=operators,
         downstream=downstream,
-        upstream=_edges(operators, ((target, source) for source, target, _ in links)),
+        upstream=edges_of(operators, ((target, source) for source, target, _ in links)),
         data_downstream=data_downstream,
-        order=_topological_order(downstream, data_downstream),
+        order=topological_order(downstream, data_downstream),
     )
 
 
@@ -104,6 +104,23 @@ def components(names: Iterable[str], edges: Edges) -> tuple[frozenset[str], ...]
     return tuple(found)
 
 
+def way(origin: str, target: str, edges: Edges) -> tuple[str, ...]:
+    """Return the names along a shortest way from one operator to another, both included; empty if there is none."""
+    came_from: dict[str, str] = {origin: origin}
+    waiting = [origin]
+    for here in waiting:
+        if here == target:
+            path = [here]
+            while path[-1] != origin:
+                path.append(came_from[path[-1]])
+            return tuple(reversed(path))
+        for other in edges[here]:
+            if other not in came_from:
+                came_from[other] = here
+                waiting.append(other)
+    return ()
+
+
 def loops(edges: Edges) -> tuple[tuple[str, ...], ...]:
     """Return one shortest loop for every knot of operators that reach each other, as the names along it."""
     declared = {name: index for index, name in enumerate(edges)}
@@ -116,15 +133,16 @@ def loop_through(name: str, edges: Edges) -> tuple[str, ...]:
     return _loop_through(name, edges.keys(), edges)
 
 
-def _edges(names: Iterable[str], links: Iterable[tuple[str, str]]) -> Edges:
+def edges_of(names: Iterable[str], links: Iterable[tuple[str, str]]) -> Edges:
+    """Return the links by the name that they leave from."""
     found: dict[str, dict[str, None]] = {name: {} for name in names}
     for source, target in links:
         found[source][target] = None
     return {name: tuple(targets) for name, targets in found.items()}
 
 
-def _topological_order(downstream: Edges, data_downstream: Edges) -> tuple[str, ...]:
-    """Order by Kahn, the first declared of what is ready first."""
+def topological_order(downstream: Edges, data_downstream: Edges) -> tuple[str, ...]:
+    """Order by Kahn, the first declared of what is ready first; what is only in `downstream` may close a loop."""
     knot_of = {name: number for number, knot in enumerate(_knots(downstream)) for name in knot}
     counted = {
         name: tuple(other for other in others if other in data_downstream[name] or knot_of[other] != knot_of[name])
@@ -151,7 +169,7 @@ def _topological_order(downstream: Edges, data_downstream: Edges) -> tuple[str, 
 
 def _knots(edges: Edges) -> list[frozenset[str]]:
     """Return the strongly connected components: finish times forwards, then reachability backwards (Kosaraju)."""
-    backwards = _edges(edges, ((target, source) for source, targets in edges.items() for target in targets))
+    backwards = edges_of(edges, ((target, source) for source, targets in edges.items() for target in targets))
     taken: set[str] = set()
     knots: list[frozenset[str]] = []
     for name in reversed(_finished(edges)):

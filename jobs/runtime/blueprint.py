@@ -28,14 +28,15 @@ from jobs.runtime.claiming import NO_CODE, Code
 from jobs.runtime.frames import GroupFrames, empty_like
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
+from jobs.runtime.row_types import empty_rows
 from jobs.runtime.shipping import ship_by_value
-from jobs.runtime.taking import empty_rows
 from jobs.runtime.walking import Verdict, verdict_of
 from jobs.state.handler_state import HandlerState
 from jobs.state.keyed import KeyedState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _UNSUPPORTED_TYPES = ("void", "interval", "variant", "char", "varchar")
 
@@ -52,6 +53,7 @@ class Blueprint:
         code: what the claim keeps of the code.
         own_places: see `GroupFrames`.
         made: see `GroupFrames.once_a_run`.
+        carried: the types of the streams that channels carry, by name of the stream.
     """
 
     region: RegionPlan
@@ -64,6 +66,7 @@ class Blueprint:
     code: Code = NO_CODE
     own_places: frozenset[str] = frozenset()
     made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    carried: Mapping[str, StructType] = field(default_factory=dict, compare=False)
 
     @property
     def forced_single(self) -> Mapping[str, str]:
@@ -147,9 +150,32 @@ def analyse(
         verdicts=verdicts,
         written_by=written_by,
         kept=kept,
-        code=Code(operators=region.fingerprints, states=states or {}, dropped=frozenset(dropped)),
+        code=_code_of(region, states or {}, dropped),
         own_places=_own_places(region, verdicts),
+        carried={name: _nullable_type(frames.streams[name]) for name in {each.stream for each in region.channels}},
     )
+
+
+def _code_of(region: RegionPlan, states: Mapping[str, str], dropped: Collection[str]) -> Code:
+    """Return what the claim keeps of the code; of how it is cut, where it is."""
+    starts = {start.name for start in region.starts}
+    stages = region.stages if region.channels else ()
+    return Code(
+        operators=region.fingerprints,
+        states=states,
+        dropped=frozenset(dropped),
+        stages={
+            stage.name: tuple(each.name for each in stage.operators if each.name not in starts) for stage in stages
+        },
+        channels=tuple(channel.name for channel in region.channels),
+    )
+
+
+def _nullable_type(frame: DataFrame) -> StructType:
+    """Return the type of a stream's rows: what may be null differs from group to group."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(nullable_schema(frame.schema.json())))
 
 
 def _own_places(region: RegionPlan, verdicts: Mapping[str, Verdict]) -> frozenset[str]:

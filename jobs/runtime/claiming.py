@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.errors import RegistryLost, StateIncompatible, StatesMoved
+from jobs.errors import InFlightLost, RegistryLost, StateIncompatible, StatesMoved
 from jobs.protocol.generations import labels_in_force
 from jobs.protocol.history import RegionHistory
+from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.manifest import RegionTable
 from jobs.protocol.table_changes import is_state, misfit
 from jobs.runtime.ports import Outside
@@ -22,16 +23,21 @@ class Code:
         operators: fingerprint by name; kept in the claim's row, so that other code can be compared with it.
         states: label by operator, of the states that are not their first generation, as the code was analysed.
         dropped: operators whose state begins anew with the claim, under the label in `states`.
+        stages: by name of a stage, where there are several, its operators but for the starts.
+        channels: names of the channels between them.
     """
 
     operators: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
+    stages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    channels: tuple[str, ...] = ()
 
     def to_detail(self) -> dict[str, Any]:
         """Return the fields of the claim's row; None where there is nothing to say."""
         dropped = {name: self.states[name] for name in sorted(self.dropped)}
-        return {"operators": dict(self.operators) or None, "dropped_states": dropped or None}
+        stages = {name: list(operators) for name, operators in self.stages.items()}
+        return {"operators": dict(self.operators) or None, "dropped_states": dropped or None, "stages": stages or None}
 
 
 NO_CODE = Code()
@@ -49,6 +55,7 @@ def ready(
         RegistryLost: the registry is empty beside a checkpoint table that is not, or older than that.
         StateIncompatible, SchemaMismatch, ForeignTable, AdoptionRefused: the code does not fit the tables.
         StatesMoved: a state was dropped, or its drop undone, since the code was analysed.
+        InFlightLost: what is in flight has no place in the code.
     """
     store, registry = outside.store, outside.registry
     store.checkpoint.create()
@@ -61,6 +68,7 @@ def ready(
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
     if code.operators:
         _require_same_states(history, region, code)
+        _require_same_cut(history, region, code)
     known = tuple(tables) or history.tables
     require_compatible(history, region, known)
     for table in known:
@@ -84,6 +92,19 @@ def require_compatible(history: RegionHistory, region: str, tables: Sequence[Reg
                 " or keep it, and give what is new another name"
             )
             raise StateIncompatible(msg, operator=table.operator, remedy=remedy, table=table.name)
+
+
+def _require_same_cut(history: RegionHistory, region: str, code: Code) -> None:
+    """Refuse code that is cut otherwise while batches of the old cut are in flight."""
+    why = list(history.flow.misfits(code.stages, code.channels))
+    if why:
+        target = history.state_at_most(min(history.flow.through.values())) or INITIAL_ID
+        msg = f"{region!r} is cut into other stages than when it last ran: {'; '.join(why)}"
+        remedy = (
+            "run the code as it was until `drainmark status` shows nothing in flight; or process what is in flight"
+            f" anew: drainmark reset {region} --to {target} --yes"
+        )
+        raise InFlightLost(msg, remedy=remedy, in_flight=len(history.flow.batches))
 
 
 def _require_same_states(history: RegionHistory, region: str, code: Code) -> None:

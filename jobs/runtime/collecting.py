@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jobs.protocol.flow import channels_folder
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import RegionTable
 from jobs.protocol.retention import files_in_reach, first_id_in_reach
@@ -63,6 +64,7 @@ def find_garbage(
     rows = store.checkpoint.rows(first_id_in_reach(history, horizon=horizon, withdrawn_since=since))
     named = files_in_reach(history, rows, horizon=horizon, withdrawn_since=since)
     names = [*(table.name for table in tables if table.is_managed), f"checkpoints/{store.region}"]
+    names.append(channels_folder(store.region))
     found = [store.garbage(name, named.get(name, frozenset()), below_epoch=below_epoch, now=now) for name in names]
     spools = store.dead_spools(below_epoch=below_epoch, before=now - _SPOOL_SECONDS)
     return Collected(tables=tuple(garbage for garbage in found if garbage.files), spools=spools)

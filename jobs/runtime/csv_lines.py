@@ -75,6 +75,16 @@ def fields_of(line: str, dialect: Dialect) -> list[str] | None:
     return None if end < 0 else fields
 
 
+def fault_of_record(text: str, dialect: Dialect) -> str | None:
+    """Return why a text is not one record, None if it is; a field in quotes may hold line ends."""
+    if not text:
+        return "is empty"
+    _, end = _record(text, 0, dialect, multiline=True)
+    if end < 0:
+        return "a quote is not closed"
+    return "has several lines" if end <= len(text) else None
+
+
 def ends_closed(text: str, dialect: Dialect) -> bool:
     """Say whether the last quote of a file whose fields may hold line ends is closed."""
     if not dialect.quote or dialect.quote not in text:

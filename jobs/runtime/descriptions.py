@@ -11,6 +11,9 @@ from jobs.protocol.triggers import Trigger, kind_of
 from jobs.runtime.spark_faults import lost_engine
 from jobs.runtime.storage_faults import no_space
 
+ACCEPT_LOSS = "--accept-loss"
+"""Stands in the remedy of an error whose source knows a way on behind what is lost (`Replayable.past_loss`)."""
+
 
 def trigger_columns(trigger: Trigger) -> dict[str, Any]:
     """Return the columns of a checkpoint row that name its trigger."""
@@ -35,6 +38,8 @@ def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
 def halt_remedies(region: str, halt: Mapping[str, Any]) -> list[str]:
     """Return the commands that end a halt, the detail of whose row is given."""
     commands = [f"drainmark resume {region}"]
+    if ACCEPT_LOSS in ((halt.get("error") or {}).get("remedy") or ""):
+        commands = [f"drainmark resume {region} {ACCEPT_LOSS} --reason '…'"]
     if halt.get("trigger"):
         commands.append(f"drainmark skip {region} --file '{halt['trigger']}' --reason '…'")
     return commands

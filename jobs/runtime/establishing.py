@@ -55,6 +55,11 @@ class Establishing:
     def triggers(self) -> tuple[Trigger, ...]:
         return tuple(member.trigger for member in self.staged.group.members)
 
+    @property
+    def is_over(self) -> bool:
+        """Has it come to its end, or to that of its time: would `wait` return, or raise, at once?"""
+        return self._done.done() or time.monotonic() > self.deadline
+
     def begin(self) -> None:
         """Start in the background."""
         threading.Thread(target=self._work, daemon=True, name="checkpoint").start()
@@ -92,12 +97,16 @@ class Establishing:
         else:
             self._done.set_result(None)
 
-    def _establish(self) -> None:
-        begun = time.monotonic()
-        reach(FailPoint.CHECKPOINT_PENDING)
+    def _write(self) -> None:
+        """Write what is left to write."""
         if self.staged.frozen:
             with self.states.outside.engine.tagged(self.tag):
                 self.staged = self.states.write(self.staged, self.staged.frozen)
+
+    def _establish(self) -> None:
+        begun = time.monotonic()
+        reach(FailPoint.CHECKPOINT_PENDING)
+        self._write()
         reach(FailPoint.CHECKPOINT_PENDING_WRITTEN)
         with self._gate:
             if self._is_abandoned:

@@ -24,7 +24,7 @@ from jobs.runtime.materialising import Materialiser
 from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group, Inbox
-from jobs.runtime.taking import empty_rows
+from jobs.runtime.row_types import empty_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -273,7 +273,7 @@ class GroupWork:
     def _quarantined(self) -> dict[str, StagedTable]:
         """Stage the rows that could not be read beside those that operators refused; no file where there are none."""
         refused = [future.result() for future in self._refused]
-        if not self._taking.sources and not refused:
+        if not self._taking.sources and not refused and not self._taking.aside.records:
             return {}
         name = quarantine_table(self.blueprint.region).name
         files = tuple(file for refusals in refused for file in refusals.files)
@@ -295,11 +295,14 @@ class GroupWork:
         self, operator: Aggregate, partials: DataFrame, materialiser: Materialiser
     ) -> tuple[DataFrame, DataFrame | None]:
         state = self.states[self.blueprint.written_by[operator.name]]
-        whole = state.is_read_whole(sum(self._taking.rows_in.values()))
+        whole = state.is_read_whole(self._rows_come_in())
         if not whole:  # its keys choose the rows of the state, so they may not be computed twice
             partials = self._blaming(operator, lambda: materialiser.once(partials))
         before = state.before(self.outside.engine.session, partials, whole=whole)
         return state.beside(partials), before
+
+    def _rows_come_in(self) -> int:
+        return sum(self._taking.rows_in.values())
 
     def _kept_before(self, operator: Operator, part: str, changed: DataFrame | None) -> DataFrame | None:
         state = self.states[self.blueprint.kept[operator.name, part]]

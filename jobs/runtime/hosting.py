@@ -343,7 +343,7 @@ def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, ep
     entry = entry_of(blueprint.kept[operator.name, ""])
     context = RegionContext(
         region=region.name,
-        index=region.operators.index(operator),
+        index=region.index_of(operator),
         is_start_of_region=operator in region.starts,
         is_end_of_region=operator in region.ends,
         is_trigger_operator=False,

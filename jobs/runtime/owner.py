@@ -18,7 +18,7 @@ from jobs.failpoints import FailPoint, reach
 from jobs.protocol.decisions import attempts_after
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.protocol.manifest import RegionTable
-from jobs.protocol.rows import CheckpointRow, RowKind
+from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from jobs.protocol.transitions import Event, State, move
 from jobs.protocol.triggers import Trigger, kind_of
 from jobs.runtime.claiming import NO_CODE, Code, ready
@@ -161,31 +161,27 @@ class RegionOwner:
     def commit(self, staged: StagedGroup) -> CheckpointRow:
         """Make a drained group a consistent state, the one commit point; return the row of its last id.
 
+        What stages finished late of ids that are committed becomes a `progress` row.
+
         Raises:
             Fenced: another owner claimed; nothing was committed.
         """
-        group = staged.group
+        group, number = staged.group, staged.row_id
         manifest = replace(staged.manifest(), replaced=stage_replaced(self.outside.store, self.history, group))
         started = time.monotonic()
         rows = [
-            self._row(
-                RowKind.STATE,
-                member.sequence_id,
-                attempt=group.attempt,
-                group_first=group.first_id,
-                group_last=group.last_id,
-                rows_in=staged.rows_in.get(member.sequence_id, 0),
-                bytes_in=member.trigger.size_bytes,
-                drain_seconds=round(staged.process_seconds + staged.drain_seconds, 4),
-                manifest=manifest.to_json() if member.sequence_id == group.last_id else None,
-                rows_quarantined=staged.rows_quarantined.get(member.sequence_id),
-                reason=staged.refused.get(member.sequence_id),
-                **trigger_columns(member.trigger),
-            )
+            self._row(RowKind.STATE, member.sequence_id, attempt=group.attempt, **staged.columns_of(member))
             for member in group.members
         ]
-        self._append([*self._open_note(), *rows], group.last_id)
-        self.durations.commits[group.last_id] = round(time.monotonic() - started, 4)
+        if staged.progress_id is not None:
+            rows = [self._row(RowKind.PROGRESS, number, attempt=group.attempt)]
+        is_plain = not (manifest.stages or staged.progress_id)
+        known = PLAIN_FORMAT if is_plain else FORMAT_VERSION
+        late = {"quarantined_late": staged.quarantined_late} if staged.quarantined_late else {}
+        detail = {**rows[-1].detail, "manifest": manifest.to_json(), **late}
+        rows[-1] = replace(rows[-1], detail=detail, format_version=known)
+        self._append([*self._open_note(), *rows], number)
+        self.durations.commits[number] = round(time.monotonic() - started, 4)
         return rows[-1]
 
     def publish(self, row: CheckpointRow) -> None:

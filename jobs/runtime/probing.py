@@ -32,7 +32,8 @@ from jobs.runtime.materialising import Materialiser
 from jobs.runtime.ports import Outside
 from jobs.runtime.probing_handlers import few_rows, handled
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
-from jobs.runtime.taking import Taking, empty_rows
+from jobs.runtime.row_types import empty_rows
+from jobs.runtime.taking import Taking
 from jobs.state.placed import ranked
 
 if TYPE_CHECKING:

@@ -78,7 +78,8 @@ def _bring_up(
     ordered = sorted(files, key=lambda file: (file.first_id or 0, file.path))
     found = history.read_each(ordered, list(table.columns))
     first = row.group_first if row.group_first is not None else row.sequence_id
-    ids = range(first, row.sequence_id + 1)
+    runs = manifest.spans.get(table.name, ((first, row.sequence_id),))
+    ids = [number for start, end in runs for number in range(start, end + 1)]
     replaced = manifest.replaced.ids if manifest.replaced else {}
     return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
 

@@ -30,7 +30,7 @@ def quarantine_table(region: RegionPlan) -> RegionTable:
     return RegionTable(
         name=f"lake/{region.quarantine}",
         role=TableRole.APPEND,
-        operator=region.starts[0].name,
+        operator=region.first_start.name,
         schema_json=json.dumps({"type": "struct", "fields": fields}, sort_keys=True),
     )
 

@@ -33,6 +33,9 @@ class GroupReport:
 
     Attributes:
         pending_seconds: how long the region was CHECKPOINT_PENDING for it: the flow had resumed (N21).
+        alignment: of a region of several stages, else "".
+        inflight_batches, inflight_bytes: what its checkpoint overtook.
+        restarts: how often stages began a batch again by themselves since the last commit.
     """
 
     region: str
@@ -51,6 +54,10 @@ class GroupReport:
     checkpoint_seconds: float
     publish_seconds: float
     pending_seconds: float = 0.0
+    alignment: str = ""
+    inflight_batches: int = 0
+    inflight_bytes: int = 0
+    restarts: int = 0
 
     @property
     def triggers(self) -> int:

@@ -93,6 +93,42 @@ def cut_period(
     return _trigger(f"{PERIOD}:{reach.region}#{number}", identity, size)
 
 
+def cut_loss(
+    sources: Sequence[Source],
+    newest: Mapping[str, Any] | None,
+    reach: Reach,
+    *,
+    waiting: Mapping[str, Any] | None = None,
+) -> NewTrigger | None:
+    """Return a trigger without rows that goes on behind what starts have lost; None where none has (K1).
+
+    Args:
+        waiting: identity of the first trigger that is not committed; its slices, and all after it, are to be cut anew.
+    """
+    starts = [source for source in sources if isinstance(source, SlicedSource)]
+    before = positions(newest)
+    if waiting is not None:
+        before = {name: piece["from"] or None for name, piece in slices_of(waiting).items()}
+    found = {
+        start.name: start.reads.past_loss(
+            before.get(start.name), reach, start.name, waiting=slice_of(waiting or {}, start.name)
+        )
+        for start in starts
+    }
+    lost = {name: piece for name, piece in found.items() if piece is not None}
+    if not lost:
+        return None
+    slices = {name: _nothing(after) for name, after in before.items()}
+    slices |= {name: piece.to_json() for name, piece in lost.items()}
+    start = next(start for start in starts if start.name in lost)
+    if not start.is_periodic:
+        uri = start.reads.label(lost[start.name], start.name, reach)
+        return _trigger(uri, {KIND: start.reads.kind, SLICES: slices}, 0)
+    number = int((newest or {}).get(NUMBER, 0)) + 1
+    identity = {KIND: PERIOD, NUMBER: number, SLICES: slices, LIMIT: (newest or {}).get(LIMIT)}
+    return _trigger(f"{PERIOD}:{reach.region}#{number}", identity, 0)
+
+
 def slice_of(identity: Mapping[str, Any], source: str) -> Slice | None:
     """Return what a trigger takes of a start; None for nothing."""
     taken = slices_of(identity).get(source)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.protocol.manifest import FeedTaken, Image, Manifest, Sent, StagedFile
-from jobs.runtime.reading import Group
+from jobs.runtime.descriptions import trigger_columns
+from jobs.runtime.reading import Assigned, Group
 from jobs.state.handlers import Frozen, Written
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class StagedGroup:
         states: by name of a state's table, the states that the group was processed with: a reset, which gives the group
             up, puts others in their place.
         frozen, written: by name of a state's table, what its checkpoint has to write, and what it has written.
+        progress_id: of the row that commits what stages finished late; None where the group's last id has the row.
+        stages, channels, spans, restarts: see `Manifest`.
     """
 
     group: Group
@@ -60,6 +63,35 @@ class StagedGroup:
     states: Mapping[str, KeyedState] = field(default_factory=dict)
     frozen: Mapping[str, Frozen] = field(default_factory=dict)
     written: Mapping[str, Written] = field(default_factory=dict)
+    progress_id: int | None = None
+    stages: Mapping[str, int] = field(default_factory=dict)
+    channels: Mapping[str, Any] = field(default_factory=dict)
+    spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    restarts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def row_id(self) -> int:
+        return self.group.last_id if self.progress_id is None else self.progress_id
+
+    @property
+    def quarantined_late(self) -> int:
+        """Return how many rows stages put aside of ids that were committed before."""
+        own = {member.sequence_id for member in self.group.members}
+        return sum(count for number, count in self.rows_quarantined.items() if number not in own)
+
+    def columns_of(self, member: Assigned) -> dict[str, Any]:
+        """Return what the row of one of its ids says of it."""
+        number = member.sequence_id
+        return {
+            "group_first": self.group.first_id,
+            "group_last": self.group.last_id,
+            "rows_in": self.rows_in.get(number, 0),
+            "bytes_in": member.trigger.size_bytes,
+            "drain_seconds": round(self.process_seconds + self.drain_seconds, 4),
+            "rows_quarantined": self.rows_quarantined.get(number),
+            "reason": self.refused.get(number),
+            **trigger_columns(member.trigger),
+        }
 
     def manifest(self) -> Manifest:
         return Manifest(
@@ -69,4 +101,8 @@ class StagedGroup:
             lookups=self.lookups,
             feeds=self.feeds,
             sent=self.sent,
+            stages=self.stages,
+            channels=self.channels,
+            spans=self.spans,
+            restarts=self.restarts,
         )

@@ -346,7 +346,7 @@ def start_hosts(blueprint: Blueprint, outside: Outside) -> dict[str, StartHost]:
         operator = region.operator(name)
         context = RegionContext(
             region=region.name,
-            index=region.operators.index(operator),
+            index=region.index_of(operator),
             is_start_of_region=True,
             is_end_of_region=operator in region.ends,
             is_trigger_operator=region.parameters.trigger == Trigger.OPERATOR_DRIVEN,

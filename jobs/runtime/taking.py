@@ -14,21 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import BadInput, InputChanged, InputMissing, SliceLost
-from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE
+from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.operators.directory_scan import DirectorySource
-from jobs.operators.sources import FileSlices, Reach, RowSlices, SlicedSource, Source
+from jobs.operators.sources import FileSlices, RowSlices, SlicedSource, Source
 from jobs.protocol.triggers import FILE, kind_of
 from jobs.runtime.frames import with_source_file
 from jobs.runtime.intake import Intake
 from jobs.runtime.parsing import Parsed
-from jobs.runtime.quarantining import Quarantine
+from jobs.runtime.quarantining import Quarantine, put_aside
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
+from jobs.runtime.records import judged, raw_type, with_faults
+from jobs.runtime.row_types import arrow_schema, empty_rows, row_type
 from jobs.runtime.slice_files import files_of_slices
 from jobs.runtime.slicing import slice_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from jobs.runtime.materialising import Materialiser
@@ -196,22 +198,26 @@ class Taking:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def _rows(self, source: SlicedSource, reads: RowSlices) -> DataFrame:
-        schema = row_type(source, "", self.outside.reach)
+        records = reads.records
+        schema = row_type(source, "", self.outside.reach) if records is None else raw_type(records)
         parsed = Parsed()
         for member in self.group.members:
             piece = slice_of(member.trigger.identity, source.name)
             if piece is None:
                 continue
             with self._losing(source):
-                batches = _placed(
-                    _tagged(source, member, batch, arrow_schema(schema))
-                    for batch in reads.read(piece, self.outside.reach)
-                )
+                found = reads.read(piece, self.outside.reach)
+                if records is not None:
+                    found = with_faults(found, records)
+                batches = _placed(_tagged(source, member, batch, arrow_schema(schema)) for batch in found)
                 rows = self._write(f"{source.name}-{member.sequence_id:019d}", batches, schema, parsed)
             _add(self.rows_in, member.sequence_id, rows)
             if (remark := reads.remark(piece, rows)) is not None:
                 self._remark(member.sequence_id, remark)
         frame = self.materialiser.parsed(parsed, schema)
+        if records is not None:
+            frame, bad = judged(frame, records, self.materialiser)
+            put_aside(self.aside, source, bad, self.group, halts=records.on_bad == "halt")
         return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
 
     def _write(self, stem: str, batches: Iterator[pa.RecordBatch], schema: StructType, parsed: Parsed) -> int:
@@ -300,39 +306,7 @@ def renumbered(frame: DataFrame, ids: Mapping[int, int]) -> DataFrame:
     )
 
 
-# --- columns ---------------------------------------------------------------------------------------------------------
-
-
-def row_type(source: Source, output: str, reach: Reach) -> StructType:
-    """Return the type of a source's rows as read: tags, then its columns."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.types import LongType, StructType
-
-    columns = source.columns(reach, output)
-    if isinstance(columns, str):
-        declared = StructType.fromDDL(columns)
-    else:
-        declared = from_arrow_schema(columns, prefer_timestamp_ntz=True)
-    place = StructType().add("block", LongType()).add("row", LongType())
-    schema = StructType().add(SEQUENCE_ID, LongType()).add(POSITION, place)
-    for column in declared.fields:
-        schema.add(column.name, column.dataType)
-    return schema
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return a Spark type as Arrow has it."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    found: pa.Schema = to_arrow_schema(schema)
-    return found
-
-
-def empty_rows(session: SparkSession, source: Source, output: str, reach: Reach) -> DataFrame:
-    """Return no rows with the columns that a source's rows have as they are read."""
-    from pyspark.sql.types import StringType
-
-    return session.createDataFrame([], row_type(source, output, reach).add(SOURCE_FILE, StringType()))
+# --- tags ------------------------------------------------------------------------------------------------------------
 
 
 def _tagged(source: SlicedSource, member: Assigned, batch: pa.RecordBatch, schema: pa.Schema) -> Numbered:
@@ -358,8 +332,11 @@ def _tagged(source: SlicedSource, member: Assigned, batch: pa.RecordBatch, schem
 
     def numbered(first: int) -> pa.RecordBatch:
         number = batch.num_rows
-        block, row = pa.array([0] * number, pa.int64()), pa.array(range(first, first + number), pa.int64())
-        place = pa.StructArray.from_arrays([block, row], ["block", "row"])
+        if POSITION in batch.schema.names:
+            place = batch.column(POSITION)
+        else:
+            block, row = pa.array([0] * number, pa.int64()), pa.array(range(first, first + number), pa.int64())
+            place = pa.StructArray.from_arrays([block, row], ["block", "row"])
         ids = pa.array([member.sequence_id] * number, pa.int64())
         return pa.record_batch([ids, place.cast(schema.field(POSITION).type), *columns], schema=schema)
 

@@ -92,19 +92,25 @@ def resume(
     *,
     region: RegionName,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "resumed by hand",
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on behind input that its source has lost; the history keeps it.")
+    ] = False,
     home: Home = None,
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
     """Take a halt back and grant a fresh budget of attempts."""
-    from orchestration import operations
+    from orchestration import losses, operations
     from orchestration.assembly import find_region
 
     place = workplace(home)
-    done = operations.resume(place, find_region(region, workplace=place), reason)
+    verb = losses.accept_loss if accept_loss else operations.resume
+    done = verb(place, find_region(region, workplace=place), reason)
     if as_json:
         output.emit(done)
     else:
+        if accept_loss:
+            output.say(f"{done['region']}: {done['trigger']} stands for what is lost; the next run commits it")
         output.say(f"{done['region']} may go on, with a fresh budget of attempts")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -56,17 +57,24 @@ def graph(
     as_json: AsJson = False,
     yes: Yes = False,
 ) -> None:
-    """Show an application's regions, ports, tables, and what vectorises."""
+    """Show an application's regions, stages, channels, ports and tables: what vectorises, and what is promised why."""
     from jobs.regions import explain
     from orchestration.assembly import open_application
+    from orchestration.statements import statement_text
 
     if form not in ("text", "json", "mermaid"):
         raise UsageError(f"--format {form!r} is not known", remedy="text, json or mermaid")
     plan = open_application(app).plan
+
+    def statement(name: str) -> str:
+        with suppress(UsageError):  # a run says what is missing
+            return statement_text(plan.application, name, Path.cwd())
+        return ""
+
     if as_json or form == "json":
-        output.emit(explain.as_json(plan))
+        output.emit(explain.as_json(plan, statement))
     else:
-        output.say(explain.as_mermaid(plan) if form == "mermaid" else explain.as_text(plan))
+        output.say(explain.as_mermaid(plan) if form == "mermaid" else explain.as_text(plan, statement))
 
 
 def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobs.operators.replayable_start import ReplayableStart
+from jobs.operators.sources import Cut, SlicedSource
 from orchestration.assembly import Workplace
 from orchestration.declared import load_region
 from orchestration.doctor.findings import Finding, broken, fail, ok, warn
@@ -43,6 +45,7 @@ def examine_region(
         "clock": lambda: _clock(workplace, region, registry),
         "garbage": lambda: _garbage(workplace, region),
         "outside": lambda: _outside(workplace, region, history),
+        "sources": lambda: _sources(workplace, region, registry),
     }
     findings = [_guarded(name, look, region) for name, look in looks.items()]
     return entry, [*findings, *_tables(workplace, region, history)]
@@ -101,6 +104,22 @@ def _garbage(workplace: Workplace, region: str) -> Finding:
     if found["bytes"] > _MUCH_GARBAGE:
         return warn("garbage", message, f"drainmark gc {region}")
     return ok("garbage", message)
+
+
+def _sources(workplace: Workplace, region: str, registry: Registry | None) -> Finding:
+    """Is what the starts are to read next there, as a scan would find it? Looking changes nothing."""
+    from jobs.runtime.slicing import positions
+
+    found = load_region(workplace, region)
+    newest = registry.newest(region) if registry is not None else None
+    before = positions(newest.identity if newest is not None else None)
+    looked = []
+    for start in found[1].starts if found is not None else ():
+        # What is pushed is ours; a look at it would seal a segment.
+        if isinstance(start, SlicedSource) and not isinstance(start.reads, ReplayableStart):
+            start.next_slice(before.get(start.name), workplace.reach(region), Cut(source=start.name))
+            looked.append(start.name)
+    return ok("sources", f"{region}: {', '.join(looked) or 'nothing outside'} can be read")
 
 
 def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Finding:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestration.testing.exactly_once import Proof, assert_exactly_once, assert_grouping_free
     from orchestration.testing.files import Files
     from orchestration.testing.laws import assert_aggregation_laws
+    from orchestration.testing.long_runs import Staying, staying
     from orchestration.testing.running import Result, run_app
 
 __all__ = [
@@ -25,11 +26,13 @@ __all__ = [
     "Files",
     "Proof",
     "Result",
+    "Staying",
     "assert_aggregation_laws",
     "assert_exactly_once",
     "assert_grouping_free",
     "crash_on",
     "run_app",
+    "staying",
 ]
 
 _MODULES = {
@@ -37,11 +40,13 @@ _MODULES = {
     "Files": "files",
     "Proof": "exactly_once",
     "Result": "running",
+    "Staying": "long_runs",
     "assert_aggregation_laws": "laws",
     "assert_exactly_once": "exactly_once",
     "assert_grouping_free": "exactly_once",
     "crash_on": "crashing",
     "run_app": "running",
+    "staying": "long_runs",
 }
 
 

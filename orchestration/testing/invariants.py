@@ -12,7 +12,7 @@ from jobs.protocol.rows import CheckpointRow, RowKind
 if TYPE_CHECKING:
     from orchestration.assembly import Workplace
 
-_NUMBERED = {RowKind.STATE, RowKind.SKIP, RowKind.REWIND}
+_NUMBERED = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
 
 
 def reused_ids(rows: Sequence[CheckpointRow]) -> Iterator[str]:
@@ -64,5 +64,7 @@ def unfinished(workplace: Workplace, region: str) -> Iterator[str]:
         yield f"it is halted: {history.halt.detail.get('reason')}"
     if history.unpublished:
         yield f"not published: {[row.sequence_id for row in history.unpublished]}"
+    if history.flow.channels:
+        yield f"in flight: {sorted(history.flow.channels)}"
     if history.last_outcome is not Outcome.CLEAN:
         yield f"the last owner ended {history.last_outcome.value}"

@@ -8,9 +8,9 @@ from enum import StrEnum
 import pytest
 from architecture.tree import files_of_tests, product_files
 
-from jobs.failpoints import COMMITS, FailPoint, FilePoint, StorePoint
+from jobs.failpoints import COMMITS, ChannelPoint, FailPoint, FilePoint, SourcePoint, StorePoint
 
-POINTS = (*FailPoint, *StorePoint, *FilePoint)
+POINTS = (*FailPoint, *StorePoint, *FilePoint, *ChannelPoint, *SourcePoint)
 EVERY_POINT = re.compile(r"(\bin |list\(|tuple\(|sorted\(|\*)FailPoint\b(?!\.)")
 """A test that goes through all of them names each one."""
 

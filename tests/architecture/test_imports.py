@@ -17,7 +17,7 @@ CODE_LOCATION = "orchestration.definitions"
 """Dagster imports it to get the definitions: to assemble them, settings included, is all that it is for."""
 
 HEAVY_FREE = ("drainmark", "jobs", *PURE, "jobs.errors", "jobs.failpoints", "jobs.operators", "jobs.apps",
-              "jobs.state", "jobs.runtime", "orchestration.cli")  # fmt: skip
+              "jobs.state", "jobs.runtime", "jobs.counting", "orchestration.cli")  # fmt: skip
 """Packages that declare, compile, decide or explain: their modules load without Spark, Dagster and boto3."""
 
 UNWANTED = {"pyspark", "py4j", "dagster", "boto3"}

@@ -5,6 +5,7 @@ Parts (`--only bulk,one` takes some of them), each in a process of its own:
     one, bulk     the same job as Structured Streaming: one file at a time, and many (`bench_streaming`)
     flink         the same job as Flink SQL (`bench_flink`; needs `make bench-flink-setup`)
     checkpoints   what checkpoints of a large state cost (`bench_checkpoints`)
+    counting      what reference counting costs a stream (`bench_counting`; streamz needs `make bench-streamz-setup`)
     figure7       what consistent states cost the applications and stateless chains (`bench_figure7`)
     landing       from a file's landing to its rows in the lake, through Dagster (`bench_landing`)
     listing       a tick over a million known files (`bench_listing`)

@@ -52,6 +52,7 @@ PARTS = {
         Part("flink", "bench_flink", options=("bulk_files", "rounds", *_SPARK)),
         Part("commits", "bench_commits", options=("commits", *_SPARK)),
         Part("checkpoints", "bench_checkpoints"),
+        Part("counting", "bench_counting"),
         Part("figure7", "bench_figure7"),
         Part("landing", "bench_landing"),
         Part("listing", "bench_listing"),

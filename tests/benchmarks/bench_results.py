@@ -69,6 +69,7 @@ HEADLINES = (
     Headline("state_bytes_per_changed_byte", "growth", "State written per byte changed", "x", 3.0, True),
     Headline("recovery_ratio", "recovery", "Kill to new rows, over the Spark peer", "x", 0.5, True),
     Headline("rewind_1000_ids_s", "rewind", "Rewind across 1000 ids of an append table", "s", 2.0, True),
+    Headline("refcount_overhead", "counting", "Reference counting, on batches of 10 000 rows", "share", 0.01, True),
 )  # fmt: skip
 
 

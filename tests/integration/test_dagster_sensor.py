@@ -303,6 +303,11 @@ def test_a_changed_file_is_said(ticker: Ticker, place: Workplace, tmp_path: Path
     reason = ticker.reason()
     assert "is another file now" in reason
     assert "drainmark reset" in reason
+    halt = place.history(REGION).halt
+    assert halt is not None  # as a run that scans would have it
+    assert "is another file now" in halt.detail["reason"]
+    assert "is another file now" in ticker.reason()
+    assert place.history(REGION).halt == halt
 
 
 def test_a_lost_registry_is_said(place: Workplace, instance: dg.DagsterInstance, tmp_path: Path) -> None:

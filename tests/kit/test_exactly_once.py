@@ -12,13 +12,14 @@ import pytest
 import drainmark as dm
 from drainmark import F
 from jobs.errors import UnknownName, UsageError
-from jobs.failpoints import OF_AUTONOMOUS, FailPoint, arm
+from jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint, arm
 from jobs.runtime.owner import RegionOwner
 from orchestration.testing import matrix
 
 TWO_REGIONS = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
+IN_FLIGHT = TWO_REGIONS.with_name("in_flight.py")
 REGION = "two_regions/orders"
-NOT_PASSED = {*OF_AUTONOMOUS, *(point for point in FailPoint if matrix.is_of_slices(point))}
+NOT_PASSED = {*OF_AUTONOMOUS, *OF_STAGES, *(point for point in FailPoint if matrix.is_of_slices(point))}
 COMMITS = ("checkpoint.after_commit", "publish.before_commit")
 
 
@@ -92,6 +93,22 @@ def test_every_step_is_reached_and_survived_in_every_grouping() -> None:
     proof = check()
     assert set(proof.unreached) == NOT_PASSED, "the application has neither slices nor anything outside of its region"
     assert {cell.point for cell in proof.failures} == set(FailPoint) - NOT_PASSED
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_region_of_several_stages_survives_failures_around_its_commits() -> None:
+    points = ["checkpoint.after_commit", "progress.before_commit", "progress.after_commit"]
+    (proof,) = dm.testing.assert_exactly_once(IN_FLIGHT, orders(), fail_points=points, groupings=(2,))
+    assert {cell.point.value for cell in proof.failures} == set(points)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_every_step_of_a_region_of_several_stages_is_survived() -> None:
+    (proof,) = dm.testing.assert_exactly_once(IN_FLIGHT, orders())
+    assert set(proof.unreached) == NOT_PASSED - {*OF_STAGES}
 
 
 @pytest.mark.recovery

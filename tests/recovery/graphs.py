@@ -21,6 +21,7 @@ from orchestration.testing.children import Nursery
 APPS = Path(__file__).parent / "apps"
 FILES = 5
 SURROUNDED = "surrounded"
+IN_FLIGHT = "in_flight"
 SECOND_REGION = "two_regions/payments"
 SECOND_SINKS = ("two_accounts", "two_payments")
 
@@ -132,6 +133,24 @@ def surrounded(nursery: Nursery, master: str, folder: Path) -> Scene:
     return scene
 
 
+def in_flight(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """The orders in a region of three stages, whose states are unaligned."""
+    scene = Scene(
+        nursery=nursery,
+        master=master,
+        folder=folder,
+        app=str(APPS / "in_flight.py"),
+        region="in_flight/orders",
+        inputs=(str(folder / "orders"),),
+        oracle=orders_oracle,
+        sinks=("two_customers", "two_item_changes"),
+    )
+    chance = random.Random(11)
+    for number in range(FILES):
+        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+    return scene
+
+
 def orders_text(chance: random.Random, count: int = 12) -> str:
     """Return a file of orders, some of no worth, items in any case."""
     names = ("ann", "bob", "cy", "dee", "eve")
@@ -198,7 +217,7 @@ def outer_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, An
 
 GRAPHS: Mapping[str, Build] = {
     "log_watch": log_watch, "two_regions": two_regions, "blocking": blocking, "outer": outer, "handlers": handlers,
-    "surrounded": surrounded,
+    "surrounded": surrounded, IN_FLIGHT: in_flight,
 }  # fmt: skip
 
 

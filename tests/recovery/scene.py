@@ -177,6 +177,16 @@ class Scene:
             found = oracles.differences(expected[sink], self.rows(sink))
             assert not found, "\n".join([sink, *found])
 
+    def assert_reached(self) -> None:
+        """Every sink holds what the failure-free run leaves after the files that its stage has come to."""
+        history = self.history
+        described = {table.name.removeprefix("lake/"): table for table in history.tables}
+        for sink in self.sinks:
+            reached = history.flow.reached(described[sink].operator) if sink in described else None
+            files = len(history.states) - (0 if reached is None else len(history.states.ids.above(reached)))
+            found = oracles.differences(self.oracle(self.files[:files])[sink], self.rows(sink))
+            assert not found, "\n".join([sink, *found])
+
     def assert_ids_visible(self) -> None:
         """The rows that a reader sees are of effective ids, none above the committed one."""
         history = self.history

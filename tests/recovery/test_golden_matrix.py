@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from graphs import GRAPHS, SECOND_REGION, SECOND_SINKS, SURROUNDED
+from graphs import GRAPHS, IN_FLIGHT, SECOND_REGION, SECOND_SINKS, SURROUNDED
 from scene import Scene, frozen
 
-from jobs.failpoints import OF_AUTONOMOUS, FailPoint
+from jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint
 from orchestration.testing.matrix import actions, is_of_compaction, is_of_rewind, is_of_slices, passings
 
 Midway = Callable[..., Scene]
@@ -29,7 +29,14 @@ _AFTER_GROUPS = ("release.", "note.", "compact.")
 def points_of(graph: str) -> tuple[FailPoint, ...]:
     """Return the points that a run of the graph passes; for those of slices see `test_source_matrix.py`."""
     points = (point for point in FailPoint if not is_of_slices(point))
-    return tuple(point for point in points if graph == SURROUNDED or point not in OF_AUTONOMOUS)
+    return tuple(point for point in points if only_of(point) in (None, graph))
+
+
+def only_of(point: FailPoint) -> str | None:
+    """Return the one graph that passes a point, None where all do."""
+    if point in OF_AUTONOMOUS:
+        return SURROUNDED
+    return IN_FLIGHT if point in OF_STAGES else None
 
 
 def group_of(graph: str) -> int:
@@ -41,7 +48,7 @@ def durable(point: FailPoint, graph: str) -> int:
     """Return how many files are committed when a process dies at the point, in its first group or its rewind."""
     if is_of_rewind(point):
         return ALL if point is FailPoint.REWIND_BEFORE else REWIND_TO
-    if point.value.startswith(_AFTER_GROUPS):
+    if point.value.startswith(_AFTER_GROUPS) or point in OF_STAGES:
         return ALL
     if point is FailPoint.CHECKPOINT_AFTER or point.value.startswith(_AFTER_CHECKPOINT):
         return BEGUN + group_of(graph)
@@ -60,15 +67,15 @@ def matrix() -> Iterator[Any]:
     for graph in GRAPHS:
         for point in points_of(graph):
             for action in actions(point):
-                sampled = SURROUNDED if point in OF_AUTONOMOUS else "two_regions"
-                in_sample = graph == sampled and action in ("kill", "lost_reply")
+                in_sample = graph == (only_of(point) or "two_regions") and action in ("kill", "lost_reply")
                 marks = () if in_sample else (pytest.mark.recovery,)
                 yield pytest.param(graph, point, action, marks=marks, id=f"{graph}-{point.value}-{action}")
 
 
 @pytest.mark.seed("T2")
 @pytest.mark.parametrize(
-    "graph", [pytest.param(graph, marks=pytest.mark.recovery if graph == "log_watch" else ()) for graph in GRAPHS]
+    "graph",
+    [pytest.param(graph, marks=pytest.mark.recovery if graph in ("log_watch", IN_FLIGHT) else ()) for graph in GRAPHS],
 )
 def test_the_failure_free_run_equals_the_oracle(midway: Midway, graph: str) -> None:
     scene = midway(graph, BEGUN)
@@ -96,7 +103,7 @@ def after_kill(scene: Scene, point: FailPoint, ended: Any, graph: str) -> None:
     assert len(history.states) == durable(point, graph)
     assert history.is_rewinding == (is_of_rewind(point) and point is not FailPoint.REWIND_BEFORE)
     if not history.unpublished:
-        scene.assert_sinks(scene.files[: durable(point, graph)])
+        scene.assert_reached()
     burnt, committed, claims = scene.next_id, history.committed_id, len(scene.attempts_at_claims())
     recover(scene)
     later = [number for number in scene.history.states if number > committed]
@@ -137,8 +144,8 @@ def recover(scene: Scene) -> None:
         scene.run_well(["own"])
         history = scene.history
         assert not history.unpublished
-        scene.assert_sinks(scene.files[: len(history.states)])
-        if scene.place.registry.pending_count(scene.region):
+        scene.assert_reached()
+        if scene.place.registry.pending_count(scene.region) or history.flow.channels:
             scene.run_well(["run"])
     scene.assert_golden()
 

@@ -28,6 +28,7 @@ REQUIRED = {
     "one_at_a_time_speedup", "bulk_ratio", "upsert_bulk_ratio", "bulk_ratio_flink", "kept_512mb_nonblocking",
     "kept_512mb_blocking", "landing_to_visible_p50_s", "trigger_cost_growth", "idle_tick_1m_files_s",
     "state_bytes_per_changed_byte", "recovery_ratio", "rewind_1000_ids_s", "loss_apps_worst", "loss_stateless_worst",
+    "refcount_overhead",
 }  # fmt: skip
 
 

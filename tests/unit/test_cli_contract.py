@@ -206,6 +206,10 @@ def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFi
         "owner": None,
         "is_idle": False,
         "dropped_ticks": None,
+        "alignment": None,
+        "stages": [],
+        "inflight_batches": 0,
+        "inflight_bytes": 0,
         "rewind_horizon": 0,
         "home": str(home),
     }

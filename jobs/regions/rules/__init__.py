@@ -38,7 +38,12 @@ from jobs.regions.rules.draft import Draft
 from jobs.regions.rules.folders import two_scanners_of_a_folder
 from jobs.regions.rules.names import bad_application_name, bad_name, duplicate_name
 from jobs.regions.rules.parameters import (
+    alignment_timeout_forbidden,
+    alignment_unknown,
+    channels_unknown,
+    checkpoint_interval_invalid,
     checkpoints_unknown,
+    inflight_bound,
     linger_invalid,
     negative_limit,
     nonpositive_timeout,
@@ -48,6 +53,15 @@ from jobs.regions.rules.parameters import (
     schedule_forbidden,
     schedule_malformed,
     trigger_unknown,
+)
+from jobs.regions.rules.stages import (
+    buffered_control_port,
+    buffered_outside_region,
+    channel_bounds,
+    cycle_of_stages,
+    follower_of_two_stages,
+    start_behind_channel,
+    unbuffered_way_around,
 )
 from jobs.regions.rules.tables import (
     import_of_own_table,
@@ -90,11 +104,23 @@ RULES: tuple[Rule, ...] = (
     negative_limit,
     runs_unknown,
     checkpoints_unknown,
+    alignment_unknown,
+    alignment_timeout_forbidden,
+    channels_unknown,
+    inflight_bound,
+    checkpoint_interval_invalid,
     schedule_forbidden,
     schedule_malformed,
     mixed_port,
     control_ports_only,
     autonomous_port_fed_by_region,
+    buffered_outside_region,
+    buffered_control_port,
+    unbuffered_way_around,
+    cycle_of_stages,
+    start_behind_channel,
+    follower_of_two_stages,
+    channel_bounds,
     two_scanners_of_a_folder,
     two_writers_of_a_table,
     table_inside_table,

@@ -10,6 +10,9 @@ from jobs.regions.merging import Membership, starts_of
 from jobs.regions.reachability import reachable
 from jobs.regions.rules.draft import Draft, broken
 
+_OPTIONAL_NUMBERS = ("linger", "alignment_timeout", "checkpoint_interval")
+_EQUAL_OR_MAXIMUM = ("runs", "schedule", "checkpoints", "alignment", "channels", *_OPTIONAL_NUMBERS)
+
 
 def both_annotations(draft: Draft) -> Iterator[Violation]:
     """One operator carries `@consistent` and `@autonomous` (E5)."""
@@ -105,14 +108,14 @@ def second_start_in_operator_driven(draft: Draft) -> Iterator[Violation]:
 def merged_parameters_differ(draft: Draft) -> Iterator[Violation]:
     """Regions are merged, and there is no maximum of a parameter to take (E3).
 
-    It is no number, or one says a number and the other leaves it to a setting, which a run knows first: `linger`.
+    It is no number, or one says a number and the other says none at all, as `linger` by leaving it to a setting.
     """
     for region in draft.regions:
         (first, reference), *others = starts_of(draft.graph, region)
         for start, annotation in others:
-            for name in ("runs", "schedule", "checkpoints", "linger"):
+            for name in _EQUAL_OR_MAXIMUM:
                 ours, theirs = getattr(reference, name), getattr(annotation, name)
-                have_maximum = name == "linger" and None not in (ours, theirs)
+                have_maximum = name in _OPTIONAL_NUMBERS and None not in (ours, theirs)
                 if ours != theirs and not have_maximum:
                     yield broken(
                         "MERGED_PARAMETERS_DIFFER",

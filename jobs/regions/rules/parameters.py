@@ -1,4 +1,4 @@
-"""Rules on what `@consistent` says (V34–V39, E1)."""
+"""Rules on what `@consistent` says (V34–V39, E1, E30, F29, K6)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobs.errors import Violation
-from jobs.graph.annotations import Checkpoints, Consistent, Runs, Trigger
+from jobs.graph.annotations import Alignment, Channels, Checkpoints, Consistent, Runs, Trigger
 from jobs.graph.application import nearest
 from jobs.graph.operator import Operator
 from jobs.regions.rules.draft import Draft, broken
@@ -58,9 +58,11 @@ def period_forbidden(draft: Draft) -> Iterator[Violation]:
 def nonpositive_timeout(draft: Draft) -> Iterator[Violation]:
     """A period or time-out is not a duration above zero (E1); a period of 0 means one state at the end (K8)."""
     for start, annotation in _starts(draft):
-        for name in ("period", "drain_timeout", "reset_timeout"):
+        for name in ("period", "drain_timeout", "reset_timeout", "alignment_timeout"):
             value = getattr(annotation, name)
-            absent = name == "period" and value in (None, dt.timedelta(0))
+            absent = (name == "period" and value in (None, dt.timedelta(0))) or (
+                name == "alignment_timeout" and value is None
+            )
             if not absent and not (isinstance(value, dt.timedelta) and value > dt.timedelta(0)):
                 yield broken(
                     "NONPOSITIVE_TIMEOUT",
@@ -129,6 +131,69 @@ def checkpoints_unknown(draft: Draft) -> Iterator[Violation]:
                 start,
                 f"{start.name!r} has checkpoints={annotation.checkpoints!r}",
                 nearest(str(annotation.checkpoints), known),
+            )
+
+
+def alignment_unknown(draft: Draft) -> Iterator[Violation]:
+    """`alignment` is neither aligned nor unaligned (X1)."""
+    known = [alignment.value for alignment in Alignment]
+    for start, annotation in _starts(draft):
+        if annotation.alignment not in known:
+            yield broken(
+                "ALIGNMENT_UNKNOWN",
+                start,
+                f"{start.name!r} has alignment={annotation.alignment!r}",
+                nearest(str(annotation.alignment), known),
+            )
+
+
+def alignment_timeout_forbidden(draft: Draft) -> Iterator[Violation]:
+    """A region that is unaligned from the first says when it would become so (E30)."""
+    for start, annotation in _starts(draft):
+        if annotation.alignment == Alignment.UNALIGNED and annotation.alignment_timeout is not None:
+            yield broken(
+                "ALIGNMENT_TIMEOUT_FORBIDDEN",
+                start,
+                f"{start.name!r} has alignment='unaligned' and a time after which it would become unaligned",
+                'drop alignment_timeout=, or make it alignment="aligned"',
+            )
+
+
+def channels_unknown(draft: Draft) -> Iterator[Violation]:
+    """`channels` is neither memory nor durable (F7)."""
+    known = [channels.value for channels in Channels]
+    for start, annotation in _starts(draft):
+        if annotation.channels not in known:
+            yield broken(
+                "CHANNELS_UNKNOWN",
+                start,
+                f"{start.name!r} has channels={annotation.channels!r}",
+                nearest(str(annotation.channels), known),
+            )
+
+
+def inflight_bound(draft: Draft) -> Iterator[Violation]:
+    """`max_inflight_bytes` is no size (F29)."""
+    for start, annotation in _starts(draft):
+        if not annotation.inflight_bytes_bound:
+            yield broken(
+                "INFLIGHT_BOUND",
+                start,
+                f"{start.name!r} has max_inflight_bytes={annotation.max_inflight_bytes!r}, which is no size",
+                'give bytes, or a text such as "256 MB"',
+            )
+
+
+def checkpoint_interval_invalid(draft: Draft) -> Iterator[Violation]:
+    """`checkpoint_interval` is no duration (K6); 0 means one commit at the end (K8)."""
+    for start, annotation in _starts(draft):
+        value = annotation.checkpoint_interval
+        if value is not None and (not isinstance(value, dt.timedelta) or value < dt.timedelta(0)):
+            yield broken(
+                "CHECKPOINT_INTERVAL_INVALID",
+                start,
+                f"{start.name!r} has checkpoint_interval={value!r}, which is no duration",
+                "give seconds as a number from 0 up, or a datetime.timedelta",
             )
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jobs.errors import RewindRefused
 from jobs.protocol.digest import digest_of, history_from
 from jobs.protocol.history import RegionHistory
-from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
+from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from jobs.protocol.states import Ids
 
 TABLE = "state/app/words"
@@ -46,7 +46,7 @@ class Listed:
         return [row for row in self.rows if row.kind is RowKind.REFUSED]
 
     def _states(self) -> Iterator[CheckpointRow]:
-        return (row for row in self.rows if row.kind in (RowKind.STATE, RowKind.SKIP))
+        return (row for row in self.rows if row.kind in (RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS))
 
 
 def digested(rows: list[CheckpointRow], archive: Listed | None = None) -> RegionHistory:
@@ -189,7 +189,7 @@ def test_no_rewind_goes_behind_a_history_that_was_cut_but_to_the_beginning() -> 
 def test_a_digest_of_a_newer_version_is_passed_over() -> None:
     text = digest_of(RegionHistory.from_rows([claim(1, 1), skip(1, 1)]))
     assert history_from(text.replace('"version": 1', '"version": 99'), Listed([])) is None
-    newer = text.replace(f'"format": {FORMAT_VERSION}', f'"format": {FORMAT_VERSION + 1}')
+    newer = text.replace(f'"format": {PLAIN_FORMAT}', f'"format": {FORMAT_VERSION + 1}')
     assert history_from(newer, Listed([])) is None
 
 

@@ -10,16 +10,18 @@ import dataclasses
 
 import pytest
 
+from jobs.protocol.flow import InFlight
 from jobs.protocol.manifest import FeedTaken, Image, Manifest, RegionTable, Replaced, Sent, StagedFile, TableRole
 from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
 
 VOCABULARY = {
-    "format": 4,
-    "kinds": "claim halt published refused resume rewind skip state",
+    "format": 5,
+    "kinds": "claim halt progress published refused resume rewind skip state",
     "roles": "append changes copy overwrite upsert",
     "RegionTable": "adopted columns evolves external history keys name operator options retention role"
     " schema_json",
-    "Manifest": "feeds files images lookups replaced sent upserts",
+    "Manifest": "channels feeds files images lookups replaced restarts sent spans stages upserts",
+    "InFlight": "bytes files first_id half last_id rows",
     "FeedTaken": "bad error files rows",
     "Sent": "error rows",
     "Image": "at files table",
@@ -33,7 +35,7 @@ VOCABULARY = {
 
 @pytest.mark.seed("R6")
 def test_what_rows_may_say_goes_with_the_format() -> None:
-    values = (FeedTaken, Sent, Image, Manifest, RegionTable, Replaced, StagedFile, CheckpointRow)
+    values = (FeedTaken, Sent, InFlight, Image, Manifest, RegionTable, Replaced, StagedFile, CheckpointRow)
     found = {
         "format": FORMAT_VERSION,
         "kinds": " ".join(sorted(RowKind)),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from jobs.errors import Location, Violation
-from jobs.graph.annotations import Consistent
+from jobs.graph.annotations import Buffered, Consistent
 from jobs.graph.application import Application
 from jobs.graph.composites import CompositeInstance
 from jobs.graph.operator import Guarantee, Input, Operator, Vectorises
@@ -159,6 +159,10 @@ def control(text: str) -> Input:
 def outside(text: str) -> Input:
     plain = connected(text)
     return Input(upstream=plain.upstream, output=plain.output, parameter=plain.parameter, autonomous=True)
+
+
+def buffered(text: str, **bounds: Any) -> Input:
+    return replace(connected(text), buffered=Buffered(**bounds))
 
 
 def app(*operators: Operator, name: str = "app", composites: tuple[CompositeInstance, ...] = ()) -> Application:

@@ -21,6 +21,7 @@ from shapes import (
     Socket,
     TableSource,
     app,
+    buffered,
     control,
     figure_1c,
     instance,
@@ -30,6 +31,7 @@ from shapes import (
 
 import drainmark as dm
 from jobs.errors import DeclarationError, Location, Violation
+from jobs.graph.annotations import Buffered
 from jobs.graph.application import Application
 from jobs.graph.operator import Input, Operator
 from jobs.operators import catalogue
@@ -106,6 +108,7 @@ BROKEN = {
         periodic(period=dt.timedelta(seconds=-1)),
         declared(drain_timeout=dt.timedelta(seconds=-1)),
         declared(reset_timeout="5 s"),
+        declared(alignment_timeout=dt.timedelta(0)),
     ],
     "NEGATIVE_LIMIT": [
         declared(max_consecutive_reset_attempts=-1),
@@ -119,6 +122,14 @@ BROKEN = {
         declared(linger=dt.timedelta(seconds=9), runs="per_trigger"),
     ],
     "CHECKPOINTS_UNKNOWN": [declared(checkpoints="nonblocking")],
+    "ALIGNMENT_UNKNOWN": [declared(alignment="overtaking")],
+    "ALIGNMENT_TIMEOUT_FORBIDDEN": [declared(alignment="unaligned", alignment_timeout=dt.timedelta(seconds=3))],
+    "CHANNELS_UNKNOWN": [declared(channels="disk")],
+    "INFLIGHT_BOUND": [declared(max_inflight_bytes="256 QB"), declared(max_inflight_bytes=0)],
+    "CHECKPOINT_INTERVAL_INVALID": [
+        declared(checkpoint_interval=dt.timedelta(seconds=-1)),
+        declared(checkpoint_interval="1 min"),
+    ],
     "SCHEDULE_FORBIDDEN": [periodic(schedule="@daily")],
     "SCHEDULE_MALFORMED": [declared(schedule="daily"), declared(schedule="* * * *")],
     "BOTH_ANNOTATIONS": [app(start(autonomous=True))],
@@ -154,6 +165,10 @@ BROKEN = {
         for differing in (
             {"runs": "per_trigger"},
             {"checkpoints": "blocking"},
+            {"alignment": "unaligned"},
+            {"channels": "durable"},
+            {"alignment_timeout": dt.timedelta(seconds=5)},
+            {"checkpoint_interval": dt.timedelta(seconds=5)},
             {"linger": dt.timedelta(seconds=5)},  # the other leaves it to the setting, which a run knows first
         )
     ],
@@ -192,13 +207,59 @@ BROKEN = {
             made(Custom, "a", "orders", table="orders"),
         )
     ],
+    "BUFFERED_OUTSIDE_REGION": [
+        app(start(), made(Dimension, "d"), made(Functor, "f", "start", buffered("d"))),
+        app(start(), made(Functor, "f", buffered("start"), autonomous=True)),
+        app(made(Beacon, "b"), made(Functor, "f", buffered("b"))),
+        app(start("a"), made(Beacon, "b", buffered("a"), consistent=OPERATOR_DRIVEN)),  # two regions in a chain (E4)
+    ],
+    "BUFFERED_CONTROL_PORT": [
+        app(
+            start(),
+            made(Functor, "a", "start"),
+            made(Functor, "f", "start", replace(control("a"), buffered=Buffered())),
+        )
+    ],
+    "UNBUFFERED_WAY_AROUND": [
+        app(start(), made(Functor, "f", buffered("start:x"), "start:y")),
+        app(start(), made(Functor, "f", "start"), made(Functor, "g", buffered("start"), "f")),
+        app(start(), made(Dimension, "d"), made(Functor, "f", "start", "d"), made(Functor, "g", buffered("f"), "d")),
+        app(start(), made(Functor, "f", "start", control("g")), made(Functor, "g", buffered("f"))),
+    ],
+    "CYCLE_OF_STAGES": [
+        app(start(), made(Functor, "slow", buffered("start")), made(Functor, "both", "start", buffered("slow"))),
+        app(
+            start(),
+            made(Counter, "a", buffered("start"), control("c")),
+            made(Functor, "b", buffered("a")),
+            made(Functor, "c", buffered("b")),
+        ),
+    ],
+    "START_BEHIND_CHANNEL": [
+        app(
+            start("a", consistent=PERIODIC),
+            start("b", consistent=PERIODIC),
+            made(Functor, "f", buffered("a"), "b"),
+        )
+    ],
+    "FOLLOWER_OF_TWO_STAGES": [
+        app(start(), made(Functor, "f", buffered("start")), made(Functor, "g", "start", "f", autonomous=True)),
+    ],
+    "CHANNEL_BOUNDS": [
+        *(app(start(), made(Functor, "f", buffered("start", batches=wrong))) for wrong in (0, -1, 1.5, True, "8")),
+        *(app(start(), made(Functor, "f", buffered("start", size=wrong))) for wrong in (0, "64", "MB", 1.5)),
+        *(
+            app(start(), made(Functor, "f", buffered("start", checkpoint_interval=wrong)))
+            for wrong in (-1, dt.timedelta(seconds=-1), "1 s")
+        ),
+    ],
 }
 
 
 @pytest.mark.seed(
-    "V21", "V34", "V35", "V36", "V37", "V38", "V41", "V51", "V52", "V55", "V60", "E1", "E3", "E5", "E6", "E8", "E24",
-    "V17",
-)
+    "V17", "V21", "V34", "V35", "V36", "V37", "V38", "V41", "V51", "V52", "V55", "V60", "V94", "E1", "E3", "E5", "E6",
+    "E8", "E24", "E30", "F29", "K6",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("rule", "application"),
     [(rule, application) for rule, applications in BROKEN.items() for application in applications],

@@ -17,8 +17,10 @@ from jobs.operators.sources import Cut, Position, Reach, Replayable, Slice, Slic
 from jobs.protocol.triggers import DROPPED, SLICES, NewTrigger, slices_of
 from jobs.runtime.slicing import (
     LIMIT,
+    NUMBER,
     SMALLEST_BYTES,
     cut_all,
+    cut_loss,
     cut_period,
     dropped_ticks,
     next_limit,
@@ -175,3 +177,42 @@ def test_ticks_during_a_state_are_counted() -> None:
 def test_a_beacon_has_a_count_where_nobody_else_ends_it(beacon: Beacon, trigger: str, rules: set[str]) -> None:
     found = source("clock", beacon, trigger).violations(in_region=True)
     assert {violation.rule for violation in found} == rules
+
+
+# --- what is lost (K1) -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Losing(Counter):
+    """A counter that has lost what is below a number."""
+
+    first: int = 0
+
+    def past_loss(
+        self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
+    ) -> Slice | None:
+        begun = after["n"] if after else 0
+        if begun >= self.first:
+            return None
+        return Slice(start=after, end={"n": self.first}, size_bytes=0, facts={"lost": [begun, self.first]})
+
+
+@pytest.mark.parametrize("trigger", ["operator-driven", "periodic"])
+def test_a_loss_is_a_trigger_of_its_own_behind_which_slices_go_on(trigger: str) -> None:
+    starts = [source("a", Losing(has=30, first=12), trigger)]
+    starts += [source("b", Counter(has=5), trigger)] if trigger == "periodic" else []
+    before: dict[str, Position | None] = {"a": {"n": 4}, "b": {"n": 5}} if trigger == "periodic" else {"a": {"n": 4}}
+    slices = {name: Slice(start=None, end=at or {}, size_bytes=1).to_json() for name, at in before.items()}
+    newest = {SLICES: slices, NUMBER: 6, LIMIT: 9}
+    loss = cut_loss(starts, newest, REACH)
+    assert loss is not None
+    assert slice_of(loss.identity, "a") == Slice(
+        start={"n": 4}, end={"n": 12}, size_bytes=0, facts={"lost": [4, 12]}
+    )
+    assert positions(loss.identity) == {**before, "a": {"n": 12}}
+    assert (loss.size_bytes, loss.identity.get(NUMBER)) == (0, 7 if trigger == "periodic" else None)
+    assert cut_loss(starts, loss.identity, REACH) is None
+    again = cut_loss(starts, loss.identity, REACH, waiting={**newest, SLICES: {
+        name: Slice(start=at, end={"n": 99}, size_bytes=1).to_json() for name, at in before.items()}})  # fmt: skip
+    assert again is not None
+    assert slice_of(again.identity, "a") == slice_of(loss.identity, "a")

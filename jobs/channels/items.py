@@ -1,0 +1,53 @@
+"""What travels in a channel: batches of rows, and the markers of the protocol between them (V72, V77)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jobs.channels.rows import Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """The rows of one group of one stream, `_sequence_id` and `_position` among their columns.
+
+    Attributes:
+        first_id, last_id: of the group; a group without rows is a batch, too.
+        rows: perhaps shared with the other channels of the stream.
+    """
+
+    first_id: int
+    last_id: int
+    rows: Rows
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first_id <= self.last_id:
+            raise ValueError(f"a batch has no ids {self.first_id}..{self.last_id}")
+
+    @property
+    def bytes(self) -> int:
+        return self.rows.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DrainMarker:
+    """Everything up to an id went before it: who has read it has read all that (V72, V89, V112)."""
+
+    sequence_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetMarker:
+    """Everything that was sent before a reset went before it (V77, V99).
+
+    Attributes:
+        sequence_id: of the state to go back to.
+        attempt: of the reset, from 0; a later one follows where the region fails while it is reset.
+    """
+
+    sequence_id: int
+    attempt: int
+
+
+Marker = DrainMarker | ResetMarker
+Item = Batch | Marker

@@ -1,0 +1,238 @@
+"""The ends of one stage: how the thread of a stage sees its channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jobs.channel_errors import ChannelFull, OutOfOrder
+from jobs.channels.counting import MarkerCounter, Step
+from jobs.channels.ends import End, Reader, Writer
+from jobs.channels.items import Batch, DrainMarker, Item, Marker, ResetMarker
+from jobs.channels.rows import Rows
+from jobs.channels.waiting import FOREVER, Wait, wait_until
+from jobs.errors import Fenced
+from jobs.failpoints import ChannelPoint, reach
+from jobs.regions.stages import StagePlan
+
+if TYPE_CHECKING:
+    from jobs.channels.exchange import Exchange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a stage made of a group.
+
+    Attributes:
+        made: opaque here.
+    """
+
+    stage: str
+    first_id: int
+    last_id: int
+    made: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A group, as a stage gets it.
+
+    Attributes:
+        batches: by stream, one for each channel that the stage reads; held by the channels until it is handed over.
+    """
+
+    first_id: int
+    last_id: int
+    batches: Mapping[str, Batch]
+
+
+@dataclass(kw_only=True, eq=False)
+class StageEnds:
+    """The ends of one stage, while it runs; one thread's. As a context it cuts itself off at the end, so that nothing
+    gets through any more once something failed (V109)."""
+
+    exchange: Exchange
+    plan: StagePlan
+    readers: Mapping[str, Reader]
+    writers: Mapping[str, Writer]
+    _counter: MarkerCounter = field(init=False)
+    _markers: dict[str, Marker] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._counter = MarkerCounter.of_stage(self.plan)
+
+    def __enter__(self) -> StageEnds:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cut these ends off."""
+        with self.exchange.changed:
+            ends: tuple[End, ...] = (*self.readers.values(), *self.writers.values())
+            for end in ends:
+                end.close()
+
+    @property
+    def through(self) -> int:
+        """Return the id that the stage has done everything up to."""
+        return self.exchange.through[self.plan.name]
+
+    def room(self, wait: Wait = FOREVER) -> bool:
+        """Wait until no channel that the stage writes is full: before that, no group is begun (back-pressure).
+
+        Raises:
+            Fenced, Interrupted: see `Writer.put`.
+        """
+        channels = [self.exchange.channels[name] for name in self.writers]
+        return self._wait(lambda: all(channel.has_room() for channel in channels), wait)
+
+    def take(self, wait: Wait = FOREVER) -> Taken | Marker | None:
+        """Return the next group from all channels that the stage reads; or a marker, once it came from each of them.
+
+        A marker has gone on to the stages behind when this returns (V115, N23): what it asks for is to be done, and
+        then said to be, `acted`.
+
+        Returns:
+            None where nothing came in time.
+
+        Raises:
+            Fenced, Interrupted: see `Reader.take`.
+            OutOfOrder: channels bring different groups.
+        """
+        found: list[Taken | Marker] = []
+
+        def is_there() -> bool:
+            got = self._next()
+            if got is not None:
+                found.append(got)
+            return bool(found)
+
+        return found[0] if self._wait(is_there, wait) else None
+
+    def hand_over(
+        self,
+        made: Any,
+        outputs: Mapping[str, Rows],
+        *,
+        ids: tuple[int, int] | None = None,
+        taken: Taken | None = None,
+        wait: Wait = FOREVER,
+    ) -> None:
+        """Hand over what the stage made of a group: at once to all its channels, and as its part to whoever commits.
+
+        Args:
+            made: see `Part`.
+            outputs: by stream, the rows of each stream that a channel of the stage carries. They are let go of for the
+                caller, once the channels have them.
+            ids: first and last of the group, of a stage of starts.
+            taken: the group, of other stages; it is done with.
+            wait: for room in the channels.
+
+        Raises:
+            ChannelFull, Fenced, Interrupted: see `Writer.put`; nothing is handed over, nothing is let go of.
+            OutOfOrder: this group was handed over before, or was not taken from these ends.
+        """
+        if (taken is None) == bool(self.readers) or (taken is None) == (ids is None):
+            raise OutOfOrder(f"stage {self.plan.name!r} hands over a group that it has not taken")
+        first, last = ids or (taken.first_id, taken.last_id)  # type: ignore[union-attr]
+        channels = self.exchange.channels
+        self._require()
+        kept: dict[str, Batch] = {}
+        try:
+            for plan in self.plan.outputs:
+                batch = Batch(first_id=first, last_id=last, rows=outputs[plan.stream])
+                kept[plan.name] = channels[plan.name].prepared(batch)
+            reach(ChannelPoint.HAND_OVER_BEFORE)
+            with self.exchange.changed:
+                if not self._wait(lambda: all(channels[name].has_room(kept[name].bytes) for name in kept), wait):
+                    raise ChannelFull(
+                        f"the channels of stage {self.plan.name!r} had no room for {first}..{last} in time",
+                        remedy="give them wider bounds in dm.buffered, or raise drain_timeout",
+                    )
+                self._settle(made, first, last, kept, taken)
+        finally:
+            for batch in kept.values():
+                batch.rows.release()
+        for rows in outputs.values():
+            rows.release()
+        reach(ChannelPoint.HAND_OVER_AFTER)
+
+    def send(self, marker: Marker, *, overtakes: bool = False) -> None:
+        """Send a marker on all channels that the stage writes: of a start, whose word a state begins with (V87).
+
+        Raises:
+            Fenced, OutOfOrder: see `Writer.send`.
+        """
+        with self.exchange.changed:
+            for writer in self.writers.values():
+                writer.send(marker, overtakes=overtakes)
+
+    def acted(self, marker: Marker) -> None:
+        """Say that what a marker asked for is done: drained and checkpointed, or reset.
+
+        Raises:
+            Fenced: see `take`.
+        """
+        with self.exchange.changed:
+            self._require()
+            for name, reader in self.readers.items():
+                if self._markers.get(name) == marker:
+                    reader.done(self._markers.pop(name))
+            self.exchange.acted(self.plan.name, marker)
+
+    # --- inside; the condition is held -------------------------------------------------------------------------------
+
+    def _settle(self, made: Any, first: int, last: int, kept: Mapping[str, Batch], taken: Taken | None) -> None:
+        exchange, own = self.exchange, self.plan.name
+        if first <= exchange.through[own]:
+            raise OutOfOrder(f"stage {own!r} hands {first}..{last} over and has done {exchange.through[own]}")
+        for name, batch in kept.items():
+            exchange.channels[name].require_next(batch)  # nothing is in before all can be
+        if taken is not None:
+            for plan in self.plan.inputs:
+                self.readers[plan.name].done(taken.batches[plan.stream])
+        for name, batch in kept.items():
+            exchange.channels[name].enter(batch)
+        exchange.done(Part(stage=own, first_id=first, last_id=last, made=made))
+
+    def _next(self) -> Taken | Marker | None:
+        heads: dict[str, Item] = {}
+        for name, reader in self.readers.items():
+            while isinstance(item := reader.peek(), DrainMarker | ResetMarker):
+                self._markers[name] = item
+                reader.take()
+                steps = self._counter.count(name, item)
+                if Step.FORWARD in steps:
+                    self.send(item)
+                    return item
+            if item is not None:
+                heads[name] = item
+        if not self.readers or len(heads) < len(self.readers):
+            return None
+        groups = {(item.first_id, item.last_id) for item in heads.values() if isinstance(item, Batch)}
+        if len(groups) != 1:
+            raise OutOfOrder(f"the channels of stage {self.plan.name!r} bring different groups: {sorted(groups)}")
+        first, last = groups.pop()
+        batches = {plan.stream: self.readers[plan.name].take() for plan in self.plan.inputs}
+        return Taken(
+            first_id=first,
+            last_id=last,
+            batches={stream: item for stream, item in batches.items() if isinstance(item, Batch)},
+        )
+
+    def _wait(self, is_so: Callable[[], bool], wait: Wait) -> bool:
+        with self.exchange.changed:
+            is_it = wait_until(self.exchange.changed, lambda: self._is_cut_off() or is_so(), wait)
+            self._require()
+            return is_it
+
+    def _require(self) -> None:
+        if self._is_cut_off():
+            raise Fenced(f"stage {self.plan.name!r} was cut off from its channels", remedy="end this thread")
+
+    def _is_cut_off(self) -> bool:
+        ends: tuple[End, ...] = (*self.readers.values(), *self.writers.values())
+        return any(end.is_cut_off for end in ends)

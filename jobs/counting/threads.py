@@ -1,0 +1,188 @@
+"""`Threads`: what a stream's asynchronous nodes need of time and threads, so that tests can bring their own."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+Task = Callable[[], Any]
+
+
+class Lane(ABC):
+    """A thread of a node: runs tasks one after the other, at once or when they are due."""
+
+    @abstractmethod
+    def put(self, task: Task, *, after: float = 0.0) -> None:
+        """Have a task run in so many seconds, behind those that are due earlier or came earlier; returns at once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Run nothing more; the task that is under way ends by itself."""
+
+
+class Threads(ABC):
+    """Where the asynchronous nodes of a stream run. One is shared by a stream and all that comes of it."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Return seconds on a clock that is never set back."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> None:
+        """Let the calling thread wait; returns early where all is closed."""
+
+    @abstractmethod
+    def lane(self, name: str) -> Lane:
+        """Return a new lane; its thread starts with its first task."""
+
+    @abstractmethod
+    def submit(self, pool: str, workers: int, call: Callable[[], Any]) -> Future[Any]:
+        """Have one of so many threads of a pool make a call; the pool is made by the first."""
+
+    @abstractmethod
+    def wait_for(self, condition: threading.Condition, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so, holding the condition, whoever makes it so notifies it.
+
+        Raises:
+            StreamStuck: it is known that nothing can make it so.
+        """
+
+    @abstractmethod
+    def has_work(self, *, due: bool = False) -> bool:
+        """Say whether a task or call is under way or waits.
+
+        Args:
+            due: leave out tasks whose time has not come.
+        """
+
+    @abstractmethod
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait until nothing is under way or due; say whether that was so within so many seconds."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all lanes and pools; waits for nothing."""
+
+
+class RealThreads(Threads):
+    """A thread a lane, and pools, on the clock of the machine. A call that never ends keeps the process alive."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._lanes: list[_ThreadLane] = []
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._calls = 0
+        self._is_closed = threading.Event()
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._is_closed.wait(max(0.0, seconds))
+
+    def lane(self, name: str) -> Lane:
+        lane = _ThreadLane(name, self._changed)
+        with self._changed:
+            self._lanes.append(lane)
+        return lane
+
+    def submit(self, pool: str, workers: int, call: Callable[[], Any]) -> Future[Any]:
+        with self._changed:
+            if pool not in self._pools:
+                self._pools[pool] = ThreadPoolExecutor(workers, thread_name_prefix=pool)
+            found = self._pools[pool]
+            self._calls += 1
+        try:
+            future = found.submit(call)
+        except BaseException:
+            self._called(None)
+            raise
+        future.add_done_callback(self._called)
+        return future
+
+    def wait_for(self, condition: threading.Condition, is_so: Callable[[], bool]) -> None:
+        condition.wait_for(is_so)
+
+    def has_work(self, *, due: bool = False) -> bool:
+        with self._changed:
+            return bool(self._calls) or any(lane.has_work(due=due) for lane in self._lanes)
+
+    def join(self, seconds: float | None = None) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self.has_work(due=True), seconds)
+
+    def close(self) -> None:
+        self._is_closed.set()
+        with self._changed:
+            lanes, pools = list(self._lanes), list(self._pools.values())
+        for lane in lanes:
+            lane.close()
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _called(self, _: Any) -> None:
+        with self._changed:
+            self._calls -= 1
+            self._changed.notify_all()
+
+
+class _ThreadLane(Lane):
+    """One thread with a heap of tasks; what waits for it waits on the condition of all."""
+
+    def __init__(self, name: str, changed: threading.Condition) -> None:
+        self._name, self._changed = name, changed
+        self._tasks: list[tuple[float, int, Task]] = []
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._is_running = self._is_closed = False
+
+    def put(self, task: Task, *, after: float = 0.0) -> None:
+        with self._changed:
+            if self._is_closed:
+                return
+            heapq.heappush(self._tasks, (time.monotonic() + max(0.0, after), next(self._numbers), task))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True, name=self._name)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._tasks.clear()
+            self._changed.notify_all()
+
+    def has_work(self, *, due: bool) -> bool:
+        """Say whether there is something to do; the condition is held."""
+        waits = bool(self._tasks) and (not due or self._tasks[0][0] <= time.monotonic())
+        return self._is_running or waits
+
+    def _run(self) -> None:
+        while (task := self._next()) is not None:
+            try:
+                task()
+            except BaseException:  # nodes note what fails in them: this is one of ours
+                logger.exception("A task of a stream failed", extra={"action": "stream_task_failed"})
+            finally:
+                with self._changed:
+                    self._is_running = False
+                    self._changed.notify_all()
+
+    def _next(self) -> Task | None:
+        with self._changed:
+            while not self._is_closed:
+                left = self._tasks[0][0] - time.monotonic() if self._tasks else None
+                if left is not None and left <= 0:
+                    self._is_running = True
+                    return heapq.heappop(self._tasks)[2]
+                self._changed.wait(left)
+        return None

@@ -1,0 +1,73 @@
+"""`Wholes`: which data may be handed over together, so that of each of them everything is, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True, eq=False)
+class Whole:
+    """Data that share outputs, directly or by way of others.
+
+    Attributes:
+        data: by number, in the order in which they began.
+        outputs: in the order in which they came.
+    """
+
+    data: list[int] = field(default_factory=list)
+    outputs: list[tuple[int, Any]] = field(default_factory=list)
+    open: int = 0
+
+
+class Wholes:
+    """Sorts outputs by what they were made of; not safe to use from several threads.
+
+    A datum may give several outputs, at several times, and an output may be made of several data. As soon as nothing
+    more comes of any datum of a whole, the whole is complete: its outputs can be handed over at once.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, Whole] = {}
+        self._outputs = 0
+
+    @property
+    def open(self) -> int:
+        """Return of how many data more may come, or has not been handed over."""
+        return len(self._of)
+
+    def begin(self, number: int) -> None:
+        """Enter a datum."""
+        self._of[number] = Whole(data=[number], open=1)
+
+    def add(self, output: Any, numbers: Iterable[int]) -> None:
+        """Enter an output of data that have begun and not ended; they are one whole from now on."""
+        wholes = list({id(whole): whole for whole in (self._of[number] for number in numbers)}.values())
+        largest = max(wholes, key=lambda whole: len(whole.data))
+        for whole in wholes:
+            if whole is not largest:
+                self._merge(whole, largest)
+        self._outputs += 1
+        largest.outputs.append((self._outputs, output))
+
+    def end(self, number: int) -> tuple[Sequence[int], Sequence[Any]] | None:
+        """Note that nothing more comes of a datum.
+
+        Returns:
+            data and outputs of its whole if that is complete now, both in order; None otherwise.
+        """
+        whole = self._of[number]
+        whole.open -= 1
+        if whole.open:
+            return None
+        for one in whole.data:
+            del self._of[one]
+        return sorted(whole.data), [output for _, output in sorted(whole.outputs, key=lambda entry: entry[0])]
+
+    def _merge(self, whole: Whole, into: Whole) -> None:
+        into.data += whole.data
+        into.outputs += whole.outputs
+        into.open += whole.open
+        for number in whole.data:
+            self._of[number] = into

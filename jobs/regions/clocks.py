@@ -1,0 +1,167 @@
+"""Which operators read the clock (K19): done again after a failure or a rewind, they give other rows.
+
+What is committed is what was computed, so nothing is doubled or lost by that; but results depend on when a group was
+processed. Found in the bytecode of the author's functions, in what they call in their module, and in SQL: a report for
+people, which sees neither through other modules nor through names that are put together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import dis
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from jobs.graph.operator import Operator, UserFunction
+
+_TIME = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"})
+_NOW = frozenset({"now", "utcnow", "today"})
+_SPARK = frozenset({"current_timestamp", "current_date", "curdate", "localtimestamp", "now", "current_time"})
+_FUNCTIONS = "pyspark.sql.functions"
+_TEXTUAL = frozenset(
+    {f"time.{name}" for name in _TIME}
+    | {f"{owner}.{name}" for owner in ("datetime", "Timestamp") for name in _NOW}
+    | {"date.today"}
+    | {f"F.{name}" for name in _SPARK}
+)
+"""What is told by its names alone, where a function imports it inside."""
+
+_SQL = re.compile(
+    r"\b(current_timestamp|current_date|localtimestamp|current_time|(?:now|curdate|unix_timestamp)\s*\(\s*\))",
+    re.IGNORECASE,
+)
+_NO_SQL = frozenset({"name", "inputs", "location", "consistent", "autonomous", "composite", "output", "keys", "schema"})
+_ROOTS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")
+_BETWEEN = frozenset({"CACHE", "PUSH_NULL", "EXTENDED_ARG"})
+
+Statement = Callable[[str], str]
+
+
+def clock_reads(operator: Operator, statement: Statement | None = None) -> tuple[str, ...]:
+    """Return what an operator reads the clock by, as its author wrote it, sorted: `datetime.now`, `current_timestamp`.
+
+    The thread of a start may: what it submits is kept, and comes again as it was.
+
+    Args:
+        statement: text of a file of SQL, by the name that the operator has of it.
+    """
+    found: set[str] = set()
+    for field in dataclasses.fields(operator):
+        value = getattr(operator, field.name)
+        value = value.function if isinstance(value, UserFunction) else value
+        if field.name == "statement" and isinstance(value, str):
+            found.update(_in_sql(statement(value)) if statement is not None else ())
+        elif field.name not in _NO_SQL:
+            found.update(_in_value(value, operator))
+    return tuple(sorted(found))
+
+
+def _in_value(value: Any, operator: Operator) -> Iterator[str]:
+    """Yield what is read by a value of an operator: a function, a class, SQL, or several of them.
+
+    Texts of sources and sinks are names of places, and a source's class is a thread.
+    """
+    if isinstance(value, FunctionType):
+        yield from _in_function(value, set())
+    elif isinstance(value, type):
+        yield from () if operator.is_source else _in_class(value)
+    elif isinstance(value, str):
+        yield from () if operator.is_sink or operator.is_source else _in_sql(value)
+    elif isinstance(value, Mapping | tuple | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _in_value(item, operator)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _in_value(getattr(value, field.name), operator)
+
+
+def _in_class(kind: type) -> Iterator[str]:
+    """Yield what the methods of an author's class read, and those that it inherits from other classes of authors."""
+    library = ("builtins", "jobs.graph.", "jobs.operators.", "jobs.runtime.", "jobs.state.")
+    own = [base for base in kind.__mro__ if not base.__module__.startswith(library)]
+    seen: set[CodeType] = set()
+    for method in (each for base in own for each in vars(base).values()):
+        plain = inspect.unwrap(getattr(method, "__func__", method))
+        if isinstance(plain, FunctionType):
+            yield from _in_function(plain, seen)
+
+
+def _in_sql(text: str) -> Iterator[str]:
+    if not text.strip().isidentifier():  # a column's name
+        yield from (found.lower().replace(" ", "") for found in _SQL.findall(text))
+
+
+def _in_function(function: FunctionType, seen: set[CodeType]) -> Iterator[str]:
+    """Yield what a function reads, and those of its module that it calls."""
+    for code in _codes(function.__code__):
+        if code in seen:
+            continue
+        seen.add(code)
+        for text in code.co_consts[1:]:  # the first is the docstring
+            if isinstance(text, str):
+                yield from _in_sql(text)
+        for path in _paths(code):
+            if _is_clock(path, function):
+                yield ".".join(path[-2:])
+            called = function.__globals__.get(path[0])
+            called = inspect.unwrap(called) if callable(called) and not isinstance(called, type) else None
+            if isinstance(called, FunctionType) and called.__module__ == function.__module__:
+                yield from _in_function(called, seen)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _codes(const)
+
+
+def _paths(code: CodeType) -> Iterator[tuple[str, ...]]:
+    """Yield the names, with their attributes, that a piece of code loads: `("dt", "datetime", "now")`."""
+    path: tuple[str, ...] = ()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _BETWEEN:
+            continue
+        if path and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            path = (*path, str(instruction.argval))
+            continue
+        if path:
+            yield path
+        path = (str(instruction.argval),) if instruction.opname in _ROOTS else ()
+    if path:
+        yield path
+
+
+def _is_clock(path: tuple[str, ...], function: FunctionType) -> bool:
+    """Does the name stand for something that tells the time? Nothing is imported, and no code run, to find out."""
+    found, is_known = _root(path[0], function)
+    if not is_known:
+        return ".".join(path[-2:]) in _TEXTUAL
+    if len(path) == 1:
+        home, name = getattr(found, "__module__", None), getattr(found, "__name__", "")
+        is_spark = isinstance(found, FunctionType) and str(home).startswith("pyspark.sql")
+        return (home == "time" and name in _TIME) or (is_spark and name in _SPARK)
+    for attribute in path[1:]:
+        if isinstance(found, ModuleType):
+            name = found.__name__
+            if (name == "time" and attribute in _TIME) or (name == _FUNCTIONS and attribute in _SPARK):
+                return True
+        if isinstance(found, type) and issubclass(found, dt.date) and attribute in _NOW:
+            return True
+        found = inspect.getattr_static(found, attribute, None) if isinstance(found, ModuleType | type) else None
+    return False
+
+
+def _root(name: str, function: FunctionType) -> tuple[Any, bool]:
+    """Return what a name stands for in a function, and whether that is known."""
+    around = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
+    if name in around:
+        try:
+            return around[name].cell_contents, True
+        except ValueError:  # it is bound later
+            return None, False
+    return (function.__globals__[name], True) if name in function.__globals__ else (None, False)

@@ -1,0 +1,184 @@
+"""The thread of one stage: group by group, and again from its own last state where one fails (K10, K22, X2)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from jobs.channels.items import Batch
+from jobs.channels.rows import ArrowRows, FileRows, Rows
+from jobs.errors import DrainTimeout, Interrupted, Retry
+from jobs.failpoints import ChannelPoint, reach
+from jobs.handler_errors import ResetWanted
+from jobs.regions.stages import StagePlan
+from jobs.runtime.bounded import Bounded, Grace
+from jobs.runtime.descriptions import classified
+from jobs.runtime.materialising import Materialiser
+from jobs.runtime.outlets import Outlets
+from jobs.runtime.ports import Outside
+from jobs.runtime.reading import Group
+from jobs.runtime.staged import StagedGroup
+from jobs.runtime.stages.life import Life, Task
+from jobs.runtime.stages.states import moved_on
+from jobs.runtime.stages.work import StageWork
+from jobs.runtime.states import RegionStates
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 5.0
+
+
+@dataclass(slots=True, kw_only=True)
+class StageWorker:
+    """Runs one stage through one life of the region.
+
+    Attributes:
+        states: of the stage.
+        small_bytes: groups up to here stay in this process (H35).
+        drain_timeout: seconds for one group in this stage (V36).
+        late: makes the error of a group that takes longer.
+        restarts_allowed: of one group, before the region is reset.
+        note: called with the stage, the group and the error whenever it begins a group again.
+    """
+
+    life: Life
+    plan: StagePlan
+    states: RegionStates
+    outside: Outside
+    outlets: Outlets
+    grace: Grace
+    small_bytes: int
+    drain_timeout: float
+    late: Callable[[Group], DrainTimeout]
+    restarts_allowed: int
+    note: Callable[[str, Group, BaseException], None]
+    tag: str = ""
+    _is_moving: bool = field(default=False, init=False)
+
+    def begin(self) -> None:
+        """Start the thread; it ends with the life."""
+        threading.Thread(target=self._work, daemon=True, name=f"stage {self.plan.name}").start()
+
+    def cancel(self) -> None:
+        """Stop what it has started in Spark; its life is over."""
+        if self.tag:
+            self.outside.engine.cancel(self.tag)
+
+    def _work(self) -> None:
+        group: Group | None = None
+        try:
+            while (task := self.life.next(self.plan.name)) is not None:
+                group = task.group
+                self._do(task)
+                group = None
+        except BaseException as error:
+            self.life.failed(self.plan.name, group, error)
+
+    def _do(self, task: Task) -> None:
+        """Do a group, as often as it takes within what is allowed."""
+        pause, failed = _FIRST_PAUSE_SECONDS, 0
+        while True:
+            try:
+                staged, leaving = self._attempt(task, is_first=failed == 0)
+                break
+            except Exception as error:
+                failed += 1
+                if not self._may_restart(error, failed):
+                    raise
+                self.life.restarted(self.plan.name)
+                self.note(self.plan.name, task.group, error)
+                if self.life.pause(pause):
+                    raise
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        self.life.done(self.plan.name, task, staged, leaving)
+
+    def _may_restart(self, error: Exception, failed: int) -> bool:
+        """May the stage begin the group again while the others go on (K22)?
+
+        Not where it has starts, whose input the region assigns; nor where its states have moved already, nor where
+        trying again cannot help; nor where an operator asks for a reset of the region (E19).
+        """
+        if not self.plan.inputs or self._is_moving or self.life.is_closed or failed > self.restarts_allowed:
+            return False
+        return classified(error).retry is Retry.ATTEMPT and not isinstance(error, ResetWanted)
+
+    def _attempt(self, task: Task, *, is_first: bool) -> tuple[StagedGroup, dict[str, Rows]]:
+        is_start = task.taken is None
+        group = task.group if is_start and is_first else replace(task.group, attempt=uuid.uuid4().hex)
+        self.tag = f"drainmark-{group.attempt}"
+        self._is_moving = False
+        if self.life.is_closed:  # the states may be those of the next life by now
+            raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
+        self.states.begin_group()
+        batches = task.taken.batches if task.taken is not None else {}
+        size = group.bytes_to_read if is_start else sum(batch.bytes for batch in batches.values())
+        files: dict[str, Rows] = {}
+        work = StageWork(
+            blueprint=self.states.blueprint,
+            outside=self.outside,
+            group=group,
+            states=self.states.handlers,
+            hosts=self.states.hosts,
+            small=size <= self.small_bytes,
+            tag=self.tag,
+            ports=self.states.ports,
+            outlets=self.outlets,
+            receive=lambda materialiser: self._received(batches, materialiser),
+            outgoing=frozenset(channel.stream for channel in self.plan.outputs),
+            send=lambda stream, frame: self._in_files(stream, frame, group, files),
+            received_rows=sum(batch.rows.count for batch in batches.values()),
+        )
+        staged: StagedGroup = self._bounded(group, work.stage)
+        self._is_moving = True  # from here on the states are not where the last group left them
+        written: StagedGroup = self._bounded(group, lambda: self._moved_on(staged))
+        left: dict[str, Rows] = {stream: ArrowRows(rows) for stream, rows in work.left.items()}
+        return written, left | files
+
+    def _moved_on(self, staged: StagedGroup) -> StagedGroup:
+        with self.outside.engine.tagged(self.tag):
+            return moved_on(self.states, staged)
+
+    def _bounded(self, group: Group, action: Callable[[], StagedGroup]) -> StagedGroup:
+        tag = self.tag
+        found: StagedGroup = Bounded(
+            action,
+            self.drain_timeout,
+            self.grace,
+            late=lambda _: self.late(group),
+            cancel=lambda: self.outside.engine.cancel(tag),
+        ).result()
+        return found
+
+    # --- rows of channels -------------------------------------------------------------------------------------------
+
+    def _received(self, batches: Mapping[str, Batch], materialiser: Materialiser) -> Mapping[str, DataFrame]:
+        """Return the frames of batches: of few rows in one partition of this process, else from where they are."""
+        session, carried = self.outside.engine.session, self.states.blueprint.carried
+        frames: dict[str, DataFrame] = {}
+        for stream, batch in batches.items():
+            table = batch.rows.table() if materialiser.small else None
+            if table is not None:
+                frames[stream] = materialiser.local(table, carried[stream])
+            else:
+                frames[stream] = batch.rows.frame(session, carried[stream])
+        return frames
+
+    def _in_files(self, stream: str, frame: DataFrame, group: Group, files: dict[str, Rows]) -> DataFrame:
+        """Stage the rows of a group that is not small: an executor that is lost does not take them along."""
+        spool = self.life.spool
+        stem = f"{stream.replace('[', '.').replace(']', '')}-{group.first_id:019d}-{group.attempt}"
+        reach(ChannelPoint.SPOOL_BEFORE)
+        frame.write.parquet(str(spool.staging.path(stem)))
+        found = spool.staging.describe(stem)
+        reach(ChannelPoint.SPOOL_WRITTEN)
+        rows = FileRows(
+            found, sum(file.rows for file in found), sum(file.size for file in found), reader=spool.reader,
+            last_id=group.last_id,
+        )
+        files[stream] = rows
+        return rows.frame(self.outside.engine.session, self.states.blueprint.carried[stream])

@@ -1,0 +1,104 @@
+"""`resume --accept-loss`: a region goes on behind input that is lost, and its history says what that was (K1).
+
+A trigger without rows, whose slice says what is lost, takes the place of what cannot be read; the next run commits it
+as a state. Slices that were cut behind the loss and are not committed are cut anew from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from jobs.errors import UsageError
+from jobs.failpoints import SourcePoint, reach
+from jobs.operators.sources import Source
+from jobs.protocol.triggers import TriggerStatus, slices_of
+from jobs.runtime.slicing import cut_loss
+from orchestration.assembly import Workplace, owning
+from orchestration.declared import load_region
+from orchestration.discovery import has_folder, is_periodic
+
+if TYPE_CHECKING:
+    from jobs.protocol.triggers import NewTrigger, Trigger
+    from jobs.regions.plan import RegionPlan
+
+_MOST = 100_000
+"""Slices that may wait: a scan cuts 5000."""
+
+
+def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
+    """Go on behind what a region's starts have lost, and take a halt back; may be repeated where it was cut off.
+
+    Returns:
+        `region`, `was_halted`, `reason`, `epoch`, `trigger` and `lost`, what its slices say, by start.
+
+    Raises:
+        UsageError: the code of the region cannot be found, nothing is lost, or no source knows a way on.
+        Owned: a run has the region.
+    """
+    found = load_region(workplace, region)
+    if found is None or has_folder(found[1]):
+        msg = f"region {region!r} has no source that knows how to go on behind what is lost"
+        remedy = "drainmark skip passes a file or a slice; where its code was moved, run it once from there"
+        raise UsageError(msg, remedy=remedy)
+    with owning(workplace.owner(region)) as owner:
+        registry = workplace.registry
+        was_halted = owner.history.halt is not None
+        waiting = registry.pending(region, _MOST)
+        newest = registry.newest(region)
+        trigger = cut_loss(
+            [start for start in found[1].starts if isinstance(start, Source)],
+            newest.identity if newest else None, workplace.reach(region), waiting=_to_be_cut_anew(found[1], waiting),
+        )  # fmt: skip
+        if trigger is None:
+            msg = f"nothing that region {region!r} is to read next is lost"
+            raise UsageError(msg, remedy=f"drainmark resume {region}; a single slice is passed by drainmark skip")
+        noted = next((each.order_index for each in waiting if each.identity_key == trigger.identity_key), None)
+        if noted is None:  # else an attempt before this one was cut off, and what was cut behind it since is good
+            _note(workplace, region, trigger, newest.order_index if newest else 0)
+        replaced = [each.id for each in waiting if noted is None or each.order_index < noted]
+        registry.mark(region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}")
+        reach(SourcePoint.LOSS_PASSED)
+        owner.resume(f"{reason} (accepted as lost: {trigger.uri})")
+        registry.clear_halt_request(region, owner.epoch)
+        registry.clear_error(region, owner.epoch)
+    lost = {name: piece["lost"] for name, piece in slices_of(trigger.identity).items() if "lost" in piece}
+    return {
+        "region": region,
+        "was_halted": was_halted,
+        "reason": reason,
+        "epoch": owner.epoch,
+        "trigger": trigger.uri,
+        "lost": lost,
+    }
+
+
+def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) -> None:
+    """Add the trigger that stands for what is lost, behind all that waits: only then may that be given up.
+
+    Raises:
+        UsageError: a scan found something in between.
+    """
+    reach(SourcePoint.LOSS_BEFORE)
+    workplace.registry.add_triggers(region, [trigger], after=after)
+    last = workplace.registry.newest(region)
+    if last is None or last.identity_key != trigger.identity_key:
+        msg = f"a scan of {region!r} came in between, and nothing was changed"
+        raise UsageError(msg, remedy="repeat the command")
+    reach(SourcePoint.LOSS_NOTED)
+
+
+def _to_be_cut_anew(plan: RegionPlan, waiting: list[Trigger]) -> Mapping[str, Any] | None:
+    """Return the identity of the first trigger that waits, None where none does.
+
+    Raises:
+        UsageError: slices of several starts wait, which cannot be cut anew for one of them alone.
+    """
+    if not waiting:
+        return None
+    is_loss = any("lost" in piece for piece in slices_of(waiting[0].identity).values())
+    if is_periodic(plan) and not is_loss:  # one that an attempt before this one noted is cut anew alone
+        first = waiting[0].uri
+        msg = f"{len(waiting)} slices over all starts of {plan.name!r} wait"
+        raise UsageError(msg, remedy=f"pass them first: drainmark skip {plan.name} --file '{first}' --reason '…'")
+    return waiting[0].identity

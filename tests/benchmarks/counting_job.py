@@ -1,0 +1,92 @@
+"""The job of part `counting`, for us and for streamz: batches of rows through four nodes, counted and not counted.
+
+Only pandas and pyarrow: `counting_peer.py` runs it in a process that has streamz.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+ROWS = 10_000
+_KEYS = 50
+_PLAIN_DATA = 20_000
+
+Emit = Callable[[Any], None]
+"""Puts a datum into a stream; returns when it is through, or kept by the partition."""
+
+
+class Totals:
+    """The end of the stream: what went through, for comparison."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.total = 0.0
+
+    def add(self, frames: Sequence[pd.DataFrame]) -> None:
+        for frame in frames:
+            self.rows += int(frame["rows"].sum())
+            self.total += float(frame["total"].sum())
+
+
+def batches(count: int) -> list[pa.Table]:
+    """Return batches of `ROWS` rows: `key` int64, `x` double."""
+    chance = random.Random(7)
+    return [
+        pa.table({"key": [chance.randrange(_KEYS) for _ in range(ROWS)], "x": [chance.random() for _ in range(ROWS)]})
+        for _ in range(count)
+    ]
+
+
+def narrowed(batch: pa.Table) -> pa.Table:
+    return batch.filter(pc.greater(batch["x"], 0.25))
+
+
+def has_rows(batch: pa.Table) -> bool:
+    return batch.num_rows > 0
+
+
+def summed(batch: pa.Table) -> pd.DataFrame:
+    frame = batch.to_pandas()
+    return frame.groupby("key").agg(rows=("x", "size"), total=("x", "sum"))
+
+
+def build(source: Any, totals: Totals) -> None:
+    """Put the job behind a source, ours or streamz'."""
+    source.map(narrowed).filter(has_rows).map(summed).partition(4).sink(totals.add)
+
+
+def build_plain(source: Any) -> None:
+    """Put the same nodes behind a source, with nothing to do."""
+    source.map(abs).filter(lambda x: True).map(abs).partition(4).sink(len)
+
+
+def shares(counted: Emit, plain: Emit, data: Sequence[Any], rounds: int) -> list[float]:
+    """Return what counting costs as a share of the time without, a round; batch by batch in turns."""
+    found = []
+    for number in range(rounds + 1):
+        spent = [0.0, 0.0]
+        for place, datum in enumerate(data):
+            for way in (0, 1) if (place // 4 + number) % 2 else (1, 0):
+                started = time.perf_counter()
+                (plain, counted)[way](datum)
+                spent[way] += time.perf_counter() - started
+        found.append(spent[1] / spent[0] - 1)
+    return found[1:]  # the first one warms up
+
+
+def seconds_a_datum(counted: Emit, plain: Emit) -> float:
+    """Return what counting costs a datum, in seconds: the same nodes with nothing to do."""
+    spent = []
+    for emit in (plain, counted, plain, counted):
+        started = time.perf_counter()
+        for datum in range(_PLAIN_DATA):
+            emit(datum)
+        spent.append(time.perf_counter() - started)
+    return (spent[3] - spent[2]) / _PLAIN_DATA

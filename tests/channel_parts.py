@@ -1,0 +1,101 @@
+"""What the tests of channels have in common: rows of a batch, and a spool that keeps its files in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.channels.channel import Channel, DurableChannel
+from jobs.channels.items import Batch
+from jobs.channels.rows import ArrowRows, Rows, Spool
+from jobs.protocol.manifest import StagedFile
+from jobs.regions.stages import ChannelPlan, StagePlan
+
+KINDS: dict[str, type[Channel]] = {"memory": Channel, "durable": DurableChannel}
+
+
+class MemoryFiles:
+    """Staging folder and reader at once; counts how often each batch was written."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, pa.Table] = {}
+        self.writes: Counter[tuple[Any, ...]] = Counter()
+
+    def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]:
+        ids = table["_sequence_id"].to_pylist()
+        self.writes[*ids, *set(table["value"].to_pylist())] += 1
+        if not ids:
+            return ()
+        assert stem not in self.tables
+        self.tables[stem] = table
+        return (StagedFile(path=stem, size=table.nbytes, rows=len(ids), first_id=min(ids), last_id=max(ids)),)
+
+    def describe(self, subdirectory: str) -> tuple[StagedFile, ...]:
+        raise NotImplementedError
+
+    def path(self, subdirectory: str) -> Path:
+        raise NotImplementedError
+
+    def read_each(self, files: Sequence[StagedFile]) -> Iterator[pa.Table]:
+        return (self.tables[file.path] for file in files)
+
+    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]:
+        raise NotImplementedError
+
+
+def spool_of(files: MemoryFiles) -> Spool:
+    return Spool(files, files)
+
+
+def rows_of(*ids: int, value: Any = "x") -> ArrowRows:
+    """Return a row an id, with the value."""
+    numbers = pa.array(ids, pa.int64())
+    return ArrowRows(pa.table({"value": pa.array([str(value)] * len(ids)), "_sequence_id": numbers}))
+
+
+def batch_of(first: int, last: int, *, value: Any = "x") -> Batch:
+    return Batch(first_id=first, last_id=last, rows=rows_of(*range(first, last + 1), value=value))
+
+
+def ids_of(rows: Rows) -> list[int]:
+    table = rows.table()
+    return [] if table is None else sorted(table["_sequence_id"].to_pylist())
+
+
+def values_of(rows: Rows) -> set[str]:
+    table = rows.table()
+    return set() if table is None else set(table["value"].to_pylist())
+
+
+def stages_of(
+    links: Sequence[tuple[str, str]], *, batches: int = 3, size: int = 10**9
+) -> tuple[list[StagePlan], list[ChannelPlan]]:
+    """Return stages without operators, joined by these channels; upstream first, as the links name them."""
+    channels = [
+        ChannelPlan(
+            name=f"{source}->{target}", upstream=source, output="", stage_from=source, stage_to=target,
+            readers=(target,), connections=1, batches=batches, bytes=size,
+        )
+        for source, target in links
+    ]  # fmt: skip
+    names = dict.fromkeys(name for link in links for name in link)
+    order = [name for name in names if all(target != name for _, target in links)]
+    while len(order) < len(names):
+        order += [
+            name
+            for name in names
+            if name not in order and all(source in order for source, target in links if target == name)
+        ]
+    stages = [
+        StagePlan(
+            name=name, starts=(), operators=(), run_order=(),
+            inputs=tuple(channel for channel in channels if channel.stage_to == name),
+            outputs=tuple(channel for channel in channels if channel.stage_from == name),
+        )
+        for name in order
+    ]  # fmt: skip
+    return stages, channels

@@ -1,0 +1,204 @@
+"""What channels stage is on a disk or in a bucket, and comes back as it was (F24, F25, F6)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from channel_parts import KINDS, ids_of
+from places import BUCKET, store_at
+
+from jobs import failpoints
+from jobs.channels.channel import Channel
+from jobs.channels.items import Batch
+from jobs.channels.rows import ArrowRows, FrameRows, Rows, Spool
+from jobs.errors import Fenced
+from jobs.failpoints import ChannelPoint, InjectedFailure
+from jobs.protocol.flow import Half, InFlight, channels_folder
+from resources.locations import Folder, LocalFolder
+from resources.region_store import DirectoryStore
+from resources.s3_folder import S3Folder
+from resources.spark import SparkEngine
+
+REGION = "app/start"
+NAME = channels_folder(REGION)
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    if request.param == "disk":
+        return LocalFolder(tmp_path)
+    server, _ = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_credentials")
+    store = store_at(server)
+    store.client.create_bucket(Bucket=BUCKET)
+    return S3Folder(store, BUCKET, uuid.uuid4().hex)
+
+
+@pytest.fixture
+def store(tables: Folder, tmp_path: Path) -> DirectoryStore:
+    return DirectoryStore(tmp_path, REGION, tables)
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request: pytest.FixtureRequest) -> type[Channel]:
+    return KINDS[request.param]
+
+
+def spool_at(store: DirectoryStore, epoch: int = 1) -> Spool:
+    return Spool(store.staging(NAME, epoch, uuid.uuid4().hex), store.table(NAME))
+
+
+def opened(kind: type[Channel], store: DirectoryStore, in_flight: tuple[InFlight, ...] = (), epoch: int = 1) -> Channel:
+    channel = kind("a[x]->b", stream="a[x]", batches=8, bytes=10**9)
+    channel.open(epoch, spool_at(store, epoch), in_flight)
+    return channel
+
+
+def table_of(first: int, last: int) -> pa.Table:
+    ids = [number for number in range(first, last + 1) for _ in range(2)]
+    position = pa.StructArray.from_arrays(
+        [pa.array([0] * len(ids), pa.int64()), pa.array(range(len(ids)), pa.int64())], ["block", "row"]
+    )
+    moment = dt.datetime(2026, 5, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)
+    return pa.table(
+        {
+            "word": pa.array([f"w{number}" if number % 3 else None for number in ids]),
+            "at": pa.array([moment] * len(ids), pa.timestamp("us", tz="UTC")),
+            "parts": pa.array([[number, None] for number in ids], pa.list_(pa.int64())),
+            "_position": position,
+            "_sequence_id": pa.array(ids, pa.int64()),
+        }
+    )
+
+
+def put(channel: Channel, first: int, last: int) -> pa.Table:
+    table = table_of(first, last)
+    rows = ArrowRows(table)
+    channel.writer(1).put(Batch(first_id=first, last_id=last, rows=rows))
+    rows.release()
+    return table
+
+
+def checkpoint(channel: Channel, spool: Spool) -> tuple[InFlight, ...]:
+    overtaken = channel.overtaken()
+    found = tuple(each.stage(spool) for each in overtaken)
+    for each in overtaken:
+        each.release()
+    return found
+
+
+def as_rows(rows: Rows) -> list[dict[str, Any]]:
+    table = rows.table()
+    assert table is not None
+    found: list[dict[str, Any]] = table.sort_by([("_sequence_id", "ascending")]).to_pylist()
+    return found
+
+
+@pytest.mark.seed("F1", "F24", "F25", "F27", "F28", "V110")
+def test_what_is_in_flight_comes_back_to_its_own_half(kind: type[Channel], store: DirectoryStore) -> None:
+    channel = opened(kind, store)
+    tables = [put(channel, 1, 3), put(channel, 4, 4), put(channel, 7, 9)]
+    reader = channel.reader(1)
+    taken = reader.take()
+    found = checkpoint(channel, spool_at(store))
+    assert [(each.first_id, each.last_id, each.rows, each.half) for each in found] == [
+        (1, 3, 6, Half.INPUT), (4, 4, 2, Half.OUTPUT), (7, 9, 6, Half.OUTPUT),
+    ]  # fmt: skip
+    assert [InFlight.from_json(each.to_json()) for each in found] == list(found)
+    store.verify(NAME, [file for each in found for file in each.files])
+    again = opened(kind, store, found, epoch=2)
+    with pytest.raises(Fenced):
+        again.reader(1)
+    reader = again.reader(2)
+    for table in tables:
+        item = reader.take()
+        assert isinstance(item, Batch)
+        assert as_rows(item.rows) == table.to_pylist()
+        reader.done(item)
+    assert again.is_empty
+    assert isinstance(taken, Batch)
+    assert as_rows(taken.rows) == tables[0].to_pylist(), "the old one still has what it took"
+
+
+@pytest.mark.seed("F5", "E30")
+def test_a_checkpoint_of_what_came_back_names_the_same_files(kind: type[Channel], store: DirectoryStore) -> None:
+    channel = opened(kind, store)
+    put(channel, 1, 3)
+    put(channel, 4, 6)
+    first = checkpoint(channel, spool_at(store))
+    again = opened(kind, store, first, epoch=2)
+    reader = again.reader(2)
+    reader.done(reader.take())  # type: ignore[arg-type]
+    assert checkpoint(again, spool_at(store, 2)) == first[1:]
+
+
+@pytest.mark.seed("F28")
+def test_a_batch_that_a_rewind_cut_has_no_rows_above(kind: type[Channel], store: DirectoryStore) -> None:
+    channel = opened(kind, store)
+    table = put(channel, 1, 5)
+    (whole,) = checkpoint(channel, spool_at(store))
+    cut = whole.up_to(3)
+    assert cut is not None
+    item = opened(kind, store, (cut,), epoch=2).reader(2).take()
+    assert isinstance(item, Batch)
+    assert as_rows(item.rows) == table.slice(0, 6).to_pylist()
+
+
+def test_a_batch_without_rows_has_no_file(kind: type[Channel], store: DirectoryStore) -> None:
+    channel = opened(kind, store)
+    rows = ArrowRows(table_of(1, 1).slice(0, 0))
+    channel.writer(1).put(Batch(first_id=1, last_id=2, rows=rows))
+    (found,) = checkpoint(channel, spool_at(store))
+    assert (found.files, found.rows) == ((), 0)
+    item = opened(kind, store, (found,), epoch=2).reader(2).take()
+    assert isinstance(item, Batch)
+    assert (item.first_id, item.last_id, item.rows.table()) == (1, 2, None)
+
+
+@pytest.mark.parametrize("point", [ChannelPoint.SPOOL_BEFORE, ChannelPoint.SPOOL_WRITTEN])
+def test_a_batch_that_could_not_be_staged_is_not_in(store: DirectoryStore, point: ChannelPoint) -> None:
+    channel = opened(KINDS["durable"], store)
+    failpoints.arm(f"{point}:raise")
+    with pytest.raises(InjectedFailure):
+        put(channel, 1, 2)
+    assert channel.is_empty
+    put(channel, 1, 2)
+    assert channel.batches == 1
+
+
+@pytest.mark.seed("F6")
+def test_rows_that_spark_has_are_staged_and_read_by_spark(store: DirectoryStore, engine: SparkEngine) -> None:
+    """Written in three partitions, read in as many as the reader likes; cut where a rewind cut it."""
+    session = engine.session
+    frame = session.createDataFrame(table_of(1, 6)).repartition(3).persist()
+    count = frame.count()
+    channel = opened(KINDS["memory"], store)
+    rows = FrameRows(frame, count, 4096)
+    channel.writer(1).put(Batch(first_id=1, last_id=6, rows=rows))
+    rows.release()
+    (found,) = checkpoint(channel, spool_at(store))
+    assert (found.rows, found.half) == (12, Half.OUTPUT)
+    cut = found.up_to(4)
+    assert cut is not None
+    for batch, last in ((found, 6), (cut, 4)):
+        item = opened(KINDS["memory"], store, (batch,), epoch=2).reader(2).take()
+        assert isinstance(item, Batch)
+        assert ids_of(item.rows) == sorted([*range(1, last + 1)] * 2)
+        seen = item.rows.frame(session, frame.schema)
+        expected = frame.where(f"_sequence_id <= {last}").orderBy("_position.row").collect()
+        assert seen.orderBy("_position.row").collect() == expected
+    reader = channel.reader(1)
+    assert frame.is_cached
+    reader.done(reader.take())  # type: ignore[arg-type]
+    assert not frame.is_cached, "what nobody needs is given back"

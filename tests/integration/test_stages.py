@@ -1,0 +1,446 @@
+"""A region cut into stages leaves the tables of the same region uncut, in whatever way its states are established, and
+whatever fails on the way (V85, F1–F6, F27–F29, K1–K10, K22, K23, X1, X2)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from staged_app import FILES, REGION, TABLES, Gate, staged
+
+import drainmark as dm
+from jobs.errors import DrainmarkError, InFlightLost, Interrupted, RewindRefused
+from jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
+from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, RowKind
+from orchestration import backfill
+from orchestration.assembly import region_run
+from orchestration.backfill import Wanted
+from orchestration.garbage import collect_region
+from orchestration.retries import Interruption, RunOptions, Watch, run_application
+from orchestration.sensors import needs_recovery
+from orchestration.testing.applications import open_on
+from orchestration.testing.comparing import Tables
+from orchestration.testing.invariants import unfinished
+from orchestration.testing.processing import drive, scan
+from orchestration.testing.running import Result
+
+pytestmark = pytest.mark.spark
+slow = pytest.mark.slow
+
+RunApp = Callable[..., Result]
+PATIENCE = 60.0
+EVERY = len(FILES)
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Every table at every state, of the region uncut, in groups of one."""
+    result = dm.testing.run_app(staged(cut=False), FILES, max_group=1, home=tmp_path_factory.mktemp("golden") / "home")
+    assert not result.region.channels
+    return tables(result)
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    arm("")
+
+
+def tables(result: Result) -> Tables:
+    """All sinks; a handler's state holds ids, which differ where some were burnt."""
+    found = Tables.of(result.workplace, result.region.name).rows
+    return Tables({key: rows for key, rows in found.items() if not key[0].startswith("state/")})
+
+
+def assert_golden(result: Result, golden: Tables) -> None:
+    found = list(tables(result).unequal_to(golden, sorted(FILES)))
+    assert not found, "\n".join(found)
+    assert result.status["inflight_batches"] == 0
+    assert [stage["behind"] for stage in result.status["stages"]] == [0] * len(result.region.stages)
+
+
+def kinds(result: Result) -> Counter[str]:
+    return Counter(row.kind.value for row in rows_of(result))
+
+
+def rows_of(result: Result) -> Any:
+    return result.workplace.store(REGION).checkpoint.rows()
+
+
+class Background:
+    """A run in a thread of its own; what it reports is kept."""
+
+    def __init__(self, result: Result, max_group: int = 1) -> None:
+        self.steps: list[tuple[str, dict[str, Any]]] = []
+        self.error: BaseException | None = None
+        self._result = result
+        scan(result.workplace, result.opened, result.region)
+        self.run = region_run(
+            result.workplace, result.opened, result.region, max_group=max_group,
+            report=lambda step, numbers: self.steps.append((step, dict(numbers))),
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            drive(self.run)
+        except BaseException as error:
+            self.error = error
+
+    def await_committed(self, number: int) -> None:
+        waiting = threading.Event()
+        for _ in range(int(PATIENCE / 0.05)):
+            if self._result.workplace.history(self._result.region.name).committed_id >= number:
+                return
+            assert self._thread.is_alive(), self.error
+            waiting.wait(0.05)
+        raise AssertionError(f"{number} was never committed: {self.steps}")
+
+    def join(self) -> None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+
+# --- any way to establish states gives the same tables ----------------------------------------------------------------
+
+
+@pytest.mark.seed("V85", "F1", "F27", "X1")
+@pytest.mark.parametrize(
+    ("alignment", "channels"),
+    [
+        ("aligned", "memory"),
+        ("unaligned", "durable"),
+        pytest.param("aligned", "durable", marks=slow),
+        pytest.param("unaligned", "memory", marks=slow),
+    ],
+)
+def test_a_region_that_is_cut_leaves_the_tables_of_one_that_is_not(
+    run_app: RunApp, golden: Tables, alignment: str, channels: str
+) -> None:
+    result = run_app(staged(alignment=alignment, channels=channels), FILES, max_group=2)
+    assert [stage.name for stage in result.region.stages] == ["lines", "counts", "changed", "long"]
+    assert_golden(result, golden)
+    assert sum(report.triggers for report in result.groups) == EVERY
+    assert result.status["alignment"] == alignment
+    assert not files_below(result.home / "channels" / REGION), "what is done with is deleted as the run goes on"
+
+
+def test_aligned_states_are_rows_as_they_always_were(run_app: RunApp) -> None:
+    result = run_app(staged(), FILES, max_group=3)
+    assert RowKind.PROGRESS.value not in kinds(result)
+    states = [row for row in rows_of(result) if row.kind is RowKind.STATE]
+    assert {row.format_version for row in states} == {PLAIN_FORMAT}
+    assert not any("stages" in (row.detail.get("manifest") or {}) for row in states)
+
+
+@slow
+def test_groups_in_files_leave_the_same_tables(run_app: RunApp, golden: Tables) -> None:
+    """Nothing is small: rows stay with Spark, in channels they are in files."""
+    settings = {"small_group_bytes": 0}
+    assert_golden(run_app(staged(alignment="unaligned"), FILES, max_group=3, settings=settings), golden)
+
+
+@slow
+def test_a_channel_of_one_batch_holds_the_others_back(run_app: RunApp, golden: Tables) -> None:
+    assert_golden(run_app(staged(batches=1, alignment="unaligned"), FILES, max_group=1), golden)
+
+
+@slow
+@pytest.mark.seed("K5", "K8")
+def test_with_an_interval_of_nothing_there_is_one_commit_at_the_end(run_app: RunApp, golden: Tables) -> None:
+    result = run_app(staged(checkpoint_interval=0), FILES, max_group=1)
+    assert_golden(result, golden)
+    assert [(group.first_id, group.last_id) for group in result.groups] == [(1, EVERY)]
+
+
+# --- unaligned --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("F1", "F2", "F19", "F28", "K23")
+@pytest.mark.parametrize("channels", ["memory", pytest.param("durable", marks=slow)])
+def test_a_state_is_established_while_a_stage_hangs_and_what_is_in_flight_outlives_the_run(
+    run_app: RunApp, golden: Tables, channels: str
+) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="unaligned", channels=channels)).add(FILES)
+    begun = Background(result)
+    begun.await_committed(4)
+    status = result.status
+    stages = {stage["name"]: stage for stage in status["stages"]}
+    assert stages["lines"]["through"] >= 4
+    assert stages["changed"]["through"] <= 1
+    assert stages["changed"]["behind"] >= 3
+    assert status["inflight_batches"] >= 3
+    assert status["inflight_bytes"] > 0
+    newest = [row for row in rows_of(result) if row.kind is RowKind.STATE][-1]
+    assert newest.format_version == FORMAT_VERSION
+    with pytest.raises(RewindRefused):
+        result.sink("numbered_words", at=4)
+    result.sink("count_changes", at=stages["counts"]["through"])
+    end_abruptly(begun, gate)
+
+    for path in result.inbox.folders["lines"].glob("[0-3].txt"):
+        path.write_text("nobody may read this again\n")
+    run_rest(result, gate)
+    assert_golden(result, golden)
+
+
+def end_abruptly(begun: Background, gate: Gate) -> None:
+    """End a run as if it was killed, but for the lease: nothing that it has in hand is committed any more."""
+    begun.run._pipeline.grace._until = 0.0
+    begun.run.interrupted.set()
+    begun.join()
+    assert isinstance(begun.error, Interrupted)
+    gate.hold_from(None)
+
+
+def run_rest(result: Result, gate: Gate) -> None:
+    gate.hold_from(None)
+    drive(region_run(result.workplace, result.opened, result.region, max_group=2))
+
+
+@pytest.mark.seed("F6", "F28", "K23")
+@pytest.mark.parametrize("to", [2, *(pytest.param(number, marks=slow) for number in (0, 1, 4))])
+def test_a_rewind_while_a_stage_stands_behind_is_exact(run_app: RunApp, golden: Tables, to: int) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="unaligned")).add(FILES)
+    begun = Background(result, max_group=3)  # 1..3, 4..6: two is inside a group
+    begun.await_committed(6)
+    end_abruptly(begun, gate)
+    result.rewind(to)
+    history = result.workplace.history(REGION)
+    assert all(batch.last_id <= to for batch in history.flow.batches)
+    assert bool(history.flow.batches) == (to > 0)
+    scan(result.workplace, result.opened, result.region)
+    run_rest(result, gate)
+    assert_golden(result, golden)
+
+
+@pytest.mark.seed("F1", "K23")
+def test_what_is_in_flight_is_work_though_nothing_is_pending(run_app: RunApp) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="unaligned")).add(dict(list(FILES.items())[:2]))
+    begun = Background(result)
+    begun.await_committed(2)
+    end_abruptly(begun, gate)
+    assert (result.status["pending_triggers"], result.status["inflight_batches"] > 0) == (0, True)
+    assert needs_recovery(result.workplace.history(REGION)), "a sensor starts a run"
+    with Interruption() as interruption:
+        run_application(
+            result.workplace, result.opened, result.regions, options=RunOptions(), watch=Watch(), run_id="r",
+            interruption=interruption,
+        )  # fmt: skip
+    assert list(unfinished(result.workplace, REGION)) == []
+    assert not needs_recovery(result.workplace.history(REGION))
+
+
+@slow
+@pytest.mark.seed("F5")
+def test_new_states_are_established_while_what_was_in_flight_is_replayed(run_app: RunApp, golden: Tables) -> None:
+    gate = Gate(held_from=2)
+    first = dict(list(FILES.items())[:3])
+    result = run_app(staged(gate, alignment="unaligned")).add(first)
+    begun = Background(result)
+    begun.await_committed(3)
+    end_abruptly(begun, gate)
+    gate.hold_from(2)
+    result.add({name: text for name, text in FILES.items() if name not in first})
+    again = Background(result)
+    again.await_committed(EVERY)  # the stage still stands at 1
+    gate.hold_from(None)
+    again.join()
+    assert again.error is None
+    assert_golden(result, golden)
+
+
+@pytest.mark.seed("E30")
+def test_an_aligned_drain_that_lasts_is_ended_unaligned(run_app: RunApp, golden: Tables) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="aligned", alignment_timeout=0.05)).add(FILES)
+    begun = Background(result)
+    begun.await_committed(3)
+    assert result.status["inflight_batches"] > 0
+    gate.hold_from(None)
+    begun.join()
+    assert begun.error is None
+    assert_golden(result, golden)
+
+
+@slow
+@pytest.mark.seed("V85")
+def test_an_aligned_state_waits_for_every_stage(run_app: RunApp, golden: Tables) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate)).add(FILES)
+    begun = Background(result)
+    gate.await_id(2)
+    assert result.workplace.history(REGION).committed_id <= 1
+    gate.hold_from(None)
+    begun.join()
+    assert begun.error is None
+    assert_golden(result, golden)
+
+
+def test_what_is_in_flight_is_refused_by_code_that_is_cut_otherwise(run_app: RunApp) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="unaligned")).add(FILES)
+    begun = Background(result)
+    begun.await_committed(4)
+    end_abruptly(begun, gate)
+    result.opened = open_uncut(result, gate)
+    plan = result.opened.region()
+    with pytest.raises(InFlightLost) as refused:
+        drive(region_run(result.workplace, result.opened, plan))
+    assert f"--to {min(stage['through'] for stage in result.status['stages'])}" in refused.value.remedy
+    result.rewind(min(stage["through"] for stage in result.status["stages"]))
+    drive(region_run(result.workplace, result.opened, plan))
+    assert result.status["stages"] == []
+
+
+def open_uncut(result: Result, gate: Gate) -> Any:
+    return open_on(staged(gate, cut=False), result.inbox.folders)
+
+
+REPLACING = """
+import pathlib
+import time
+
+import drainmark as dm
+
+HELD = pathlib.Path("{held}")
+
+
+@dm.consistent(trigger="operator-driven", alignment="unaligned")
+@dm.source(dm.DirectoryScan(path="in", pattern="*.csv", format="csv", schema="n bigint", settle=0))
+def numbers(scanned):
+    return scanned
+
+
+@dm.parallel_map(output="n bigint", buffered=True)
+def late(numbers):
+    while HELD.exists():
+        time.sleep(0.01)
+    return {{"n": numbers["n"]}}
+
+
+dm.sink(numbers, dm.DeltaAppend("numbers"))
+dm.sink(late, dm.DeltaAppend("late"))
+"""
+
+
+@slow
+def test_a_file_that_replaces_its_own_waits_for_the_stages_that_have_not_done_that(
+    run_app: RunApp, tmp_path: Path
+) -> None:
+    """Else the rows that they bring later would be there beside those of the new id."""
+    held, app = tmp_path / "held", tmp_path / "replacing.py"
+    held.touch()
+    app.write_text(REPLACING.format(held=held))
+    result = run_app(app).add({"a.csv": "1\n", "b.csv": "2\n"})
+    begun = Background(result)
+    begun.await_committed(2)
+    assert result.status["inflight_batches"] > 0
+    wanted = Wanted(pattern=str(result.inbox.folders["numbers"] / "a.csv"), again=True)
+    assert backfill.queue(result.workplace, result.region.name, wanted)["replaced"] == 1
+    result.add({"c.csv": "3\n"})
+    scan(result.workplace, result.opened, result.region)
+    threading.Event().wait(0.5)  # it could begin now
+    held.unlink()
+    begun.join()
+    assert begun.error is None
+    result.run()
+    for table in ("numbers", "late"):
+        found = sorted((row["n"], row["_sequence_id"]) for row in result.sink(table, ids=True))
+        assert [n for n, _ in found] == [1, 2, 3], table
+        assert found[0][1] > 2, "the file has its new id"
+
+
+# --- local recovery ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("K10", "K22", "X2")
+@pytest.mark.parametrize("alignment", [pytest.param("aligned", marks=slow), "unaligned"])
+def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, golden: Tables, alignment: str) -> None:
+    gate = Gate(raises={3: [ValueError("once"), ValueError("twice")]})
+    result = run_app(staged(gate, alignment=alignment)).add(FILES)
+    begun = Background(result)
+    begun.join()
+    assert begun.error is None
+    assert [numbers["stage"] for step, numbers in begun.steps if step == "restart"] == ["changed", "changed"]
+    assert not any(step == "failed" for step, _ in begun.steps)
+    assert_golden(result, golden)
+    restarts = {stage["name"]: stage["restarts"] for stage in result.status["stages"]}
+    assert restarts == {"lines": 0, "counts": 0, "changed": 2, "long": 0}
+    assert kinds(result)[RowKind.CLAIM.value] == 1
+
+
+@slow
+@pytest.mark.seed("K10", "E14")
+def test_a_stage_that_fails_on_and_on_has_the_region_reset(run_app: RunApp, golden: Tables) -> None:
+    gate = Gate(raises={3: [ValueError("for ever")] * 3})
+    result = run_app(staged(gate, max_consecutive_reset_attempts=2)).add(FILES)
+    begun = Background(result, max_group=EVERY)
+    begun.join()
+    assert begun.error is None
+    assert len([step for step, _ in begun.steps if step == "restart"]) == 2
+    assert [numbers["decision"] for step, numbers in begun.steps if step == "failed"] == ["Split"]
+    assert_golden(result, golden)
+
+
+# --- steps of channels ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=() if point is ChannelPoint.HAND_OVER_BEFORE else slow, id=point.value)
+        for point in ChannelPoint
+    ],
+)
+def test_a_failure_at_a_step_of_a_channel_is_survived(run_app: RunApp, golden: Tables, point: ChannelPoint) -> None:
+    result = run_app(staged(alignment="unaligned", channels="durable"), max_group=2).add(FILES)
+    arm(f"{point.value}:raise:2")
+    try:
+        result.run()
+    except (InjectedFailure, DrainmarkError):
+        result.run()
+    assert not unreached()
+    assert_golden(result, golden)
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+@slow
+def test_gc_deletes_what_is_in_no_channel_any_more(run_app: RunApp, golden: Tables) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="unaligned")).add(FILES)
+    begun = Background(result)
+    begun.await_committed(4)
+    end_abruptly(begun, gate)
+    folder = result.home / "channels" / REGION
+    named = {file.path for batch in result.workplace.history(REGION).flow.batches for file in batch.files}
+    collect_region(result.workplace, REGION)
+    assert named <= files_below(folder)
+    run_rest(result, gate)
+    assert_golden(result, golden)
+    collect_region(result.workplace, REGION)
+    assert not files_below(folder)
+
+
+def files_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")}
+
+
+@slow
+def test_every_table_has_its_rows_once(run_app: RunApp) -> None:
+    result = run_app(staged(alignment="unaligned"), FILES, max_group=2)
+    for table in TABLES:
+        assert result.sink(table), table
+    lines = [line for text in FILES.values() for line in text.splitlines()]
+    found = Counter(row["word"] for row in result.sink("numbered_words"))
+    assert sum(n for word, n in found.items() if "=" not in word) == sum(len(line.split()) for line in lines)

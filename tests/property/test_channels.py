@@ -1,0 +1,305 @@
+"""Both kinds of channel against a model: FIFO, nothing lost or doubled whatever restarts, bounded, fenced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from channel_parts import KINDS, MemoryFiles, batch_of, ids_of, spool_of, values_of
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from jobs.channel_errors import ChannelFull, OutOfOrder
+from jobs.channels.channel import Budget, Channel
+from jobs.channels.ends import Reader, Writer
+from jobs.channels.items import Batch, DrainMarker, Item, ResetMarker
+from jobs.channels.waiting import AT_ONCE, FOREVER
+from jobs.errors import Fenced
+from jobs.protocol.flow import Half, InFlight
+
+BATCHES, ROWS_BYTES = 3, 400
+
+
+@dataclass
+class Known:
+    """What the model knows of an entry: a batch by ids and value, or a marker."""
+
+    first: int = 0
+    last: int = 0
+    value: str = ""
+    marker: Any = None
+    is_received: bool = False
+
+    @property
+    def is_batch(self) -> bool:
+        return self.marker is None
+
+
+@dataclass
+class Saved:
+    """A checkpoint: what the channel said was in flight, and what the model says."""
+
+    batches: tuple[InFlight, ...]
+    known: list[Known] = field(default_factory=list)
+
+
+class Channels(RuleBasedStateMachine):
+    """One writer and one reader, checkpoints, restarts of either side, and restores under a new epoch."""
+
+    kind: type[Channel]
+
+    @initialize(limit=st.sampled_from([None, 150, 10**6]), keeps=st.booleans())
+    def begin(self, limit: int | None, keeps: bool) -> None:
+        self.files = MemoryFiles()
+        self.spool = spool_of(self.files)
+        self.budget = Budget(limit)
+        self.channel = self.kind(
+            "a->b", stream="a", batches=BATCHES, bytes=ROWS_BYTES, budget=self.budget, keeps=keeps
+        )
+        self.keeps = keeps
+        self.epoch, self.next_id, self.marked, self.attempt, self.serial = 1, 1, 0, 0, 0
+        self.entries: list[Known] = []
+        self.kept: list[Known] = []
+        self.taken: list[Item] = []
+        self.saved: list[Saved] = []
+        self.old: list[Reader | Writer] = []
+        self.channel.open(1, self.spool)
+        self.connect()
+
+    def connect(self) -> None:
+        self.writer, self.reader = self.channel.writer(self.epoch), self.channel.reader(self.epoch)
+        self.taken = []
+
+    # --- the writer --------------------------------------------------------------------------------------------------
+
+    @rule(length=st.integers(1, 4))
+    def put(self, length: int) -> None:
+        self.serial += 1
+        value = f"v{self.serial}"
+        batch = batch_of(self.next_id, self.next_id + length - 1, value=value)
+        before, room = self.channel.batches, self.channel.has_room(batch.bytes)
+        assert room or before  # one batch always fits
+        try:
+            self.writer.put(batch, AT_ONCE)
+        except ChannelFull:
+            assert before
+            size = self.channel.bytes + batch.bytes
+            assert before >= BATCHES or size > ROWS_BYTES or size > (self.budget.limit or size)
+            batch.rows.release()
+            assert batch.rows.holders == 0
+            return
+        assert before < BATCHES
+        assert before == 0 or self.channel.bytes <= ROWS_BYTES
+        batch.rows.release()
+        self.entries.append(Known(self.next_id, self.next_id + length - 1, value))
+        self.next_id += length
+        assert batch.rows.holders == (1 if self.kind is Channel else 0)
+
+    @rule(back=st.integers(1, 3))
+    def put_twice(self, back: int) -> None:
+        """What a writer that began again would put once more is refused."""
+        newest = max((known.last for known in (*self.kept, *self.entries)), default=0)
+        if newest:
+            with pytest.raises(OutOfOrder):
+                self.writer.put(batch_of(max(1, newest - back), newest + 5), FOREVER)
+
+    @rule(overtakes=st.booleans())
+    def send_drain(self, overtakes: bool) -> None:
+        self.marked = max(self.marked + 1, self.next_id - 1)
+        self.send(DrainMarker(self.marked), overtakes)
+
+    @rule(overtakes=st.booleans())
+    def send_reset(self, overtakes: bool) -> None:
+        self.attempt += 1
+        self.send(ResetMarker(0, self.attempt), overtakes)
+
+    @precondition(lambda self: self.marked)
+    @rule(overtakes=st.booleans())
+    def send_again(self, overtakes: bool) -> None:
+        """A writer that began again does not know of its marker; one that waits may be told to overtake (E30)."""
+        marker = DrainMarker(self.marked)
+        waiting = [known for known in self.entries[len(self.taken) :] if known.marker == marker]
+        if overtakes and waiting:
+            self.entries.remove(waiting[0])
+            self.place(waiting[0])
+        self.writer.send(marker, overtakes=overtakes)
+        if self.marked > 1:
+            with pytest.raises(OutOfOrder):
+                self.writer.send(DrainMarker(self.marked - 1), overtakes=overtakes)
+
+    def send(self, marker: Any, overtakes: bool) -> None:
+        self.writer.send(marker, overtakes=overtakes)
+        known = Known(marker=marker)
+        self.place(known) if overtakes else self.entries.append(known)
+
+    def place(self, known: Known) -> None:
+        place = len(self.entries)
+        while place > len(self.taken) and self.entries[place - 1].is_batch:
+            place -= 1
+        known.is_received = any(after.is_received for after in self.entries[place:])
+        self.entries.insert(place, known)
+
+    # --- the reader --------------------------------------------------------------------------------------------------
+
+    @rule()
+    def take(self) -> None:
+        item = self.reader.take(AT_ONCE)
+        if len(self.taken) == len(self.entries):
+            assert item is None
+            return
+        known = self.entries[len(self.taken)]
+        known.is_received = True
+        assert item is not None
+        self.compare(item, known)
+        self.taken.append(item)
+
+    def compare(self, item: Item, known: Known) -> None:
+        if isinstance(item, Batch):
+            assert (item.first_id, item.last_id) == (known.first, known.last)
+            assert ids_of(item.rows) == list(range(known.first, known.last + 1))
+            assert values_of(item.rows) == {known.value}
+        else:
+            assert item == known.marker
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data())
+    def done(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, len(self.taken) - 1))
+        if any(known.is_batch for known in self.entries[:index]):
+            with pytest.raises(OutOfOrder):
+                self.reader.done(self.taken[index])
+            return
+        self.reader.done(self.taken[index])
+        gone = self.entries[: index + 1]
+        self.kept += [known for known in gone if known.is_batch and self.keeps]
+        del self.entries[: index + 1], self.taken[: index + 1]
+
+    @rule()
+    def done_with_what_was_not_taken(self) -> None:
+        with pytest.raises(OutOfOrder):
+            self.reader.done(batch_of(1, 1))
+        waiting = self.reader.peek()
+        if waiting is not None:
+            with pytest.raises(OutOfOrder):
+                self.reader.done(waiting)
+
+    # --- restarts ----------------------------------------------------------------------------------------------------
+
+    @rule()
+    def reader_begins_again(self) -> None:
+        self.old.append(self.reader)
+        self.reader = self.channel.reader(self.epoch)
+        self.taken = []
+
+    @rule()
+    def writer_begins_again(self) -> None:
+        self.old.append(self.writer)
+        self.writer = self.channel.writer(self.epoch)
+
+    @rule(through=st.integers(0, 40))
+    def forget(self, through: int) -> None:
+        with self.channel.changed:
+            self.channel.forget(through)
+        self.kept = [known for known in self.kept if known.last > through]
+
+    @rule(data=st.data())
+    def checkpoint(self, data: st.DataObject) -> None:
+        """It overtakes what the reader has not done, as far as the writer is in it (F1)."""
+        batches = [known for known in (*self.kept, *self.entries) if known.is_batch]
+        ends = [0, *(known.last for known in batches)]
+        after = data.draw(st.sampled_from(ends))
+        through = data.draw(st.sampled_from([None, *(end for end in ends if end >= after)]))
+        overtaken = self.channel.overtaken(after=after, through=through)
+        expected = [known for known in batches if known.last > after and (through is None or known.first <= through)]
+        found = tuple(each.stage(self.spool) for each in overtaken)
+        assert tuple(each.stage(self.spool) for each in overtaken) == found  # written once (E30)
+        for each in overtaken:
+            each.release()
+        assert [(each.first_id, each.last_id) for each in found] == [(known.first, known.last) for known in expected]
+        halves = [Half.INPUT if known.is_received or known in self.kept else Half.OUTPUT for known in expected]
+        assert [each.half for each in found] == halves
+        assert all(count == 1 for count in self.files.writes.values())
+        self.saved.append(Saved(found, [replace(known) for known in expected]))
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data(), same_epoch=st.booleans())
+    def restore(self, data: st.DataObject, same_epoch: bool) -> None:
+        """A crash, or a reset: the channel is refilled from a checkpoint, and whoever was connected is fenced (F28)."""
+        saved = data.draw(st.sampled_from(self.saved))
+        cut = data.draw(st.integers(0, max([0, *(known.last for known in saved.known)])))
+        known = [replace(each) for each in saved.known]
+        batches: list[InFlight] = list(saved.batches)
+        if cut:  # a rewind, which may straddle a batch
+            known = [replace(each, last=min(each.last, cut)) for each in known if each.first <= cut]
+            batches = [kept for each in saved.batches if (kept := each.up_to(cut)) is not None]
+        self.old += [self.reader, self.writer]
+        self.epoch += not same_epoch
+        self.channel.open(self.epoch, self.spool, batches)
+        with pytest.raises(Fenced):
+            self.channel.open(self.epoch - 1, self.spool)
+        with pytest.raises(Fenced):
+            self.channel.writer(self.epoch - 1)
+        for each, batch in zip(known, batches, strict=True):
+            each.is_received = batch.half is Half.INPUT
+        self.entries, self.kept, self.marked, self.attempt = known, [], 0, 0
+        self.connect()
+
+    @invariant()
+    def the_old_are_fenced(self) -> None:
+        for end in getattr(self, "old", [])[-3:]:
+            calls: list[Any] = (
+                [lambda end=end: end.take(AT_ONCE), end.peek, lambda end=end: end.done(batch_of(1, 1))]
+                if isinstance(end, Reader)
+                else [
+                    lambda end=end: end.put(batch_of(999, 999), AT_ONCE),
+                    lambda end=end: end.send(DrainMarker(999)),
+                ]
+            )
+            for call in calls:
+                with pytest.raises(Fenced):
+                    call()
+
+    @invariant()
+    def it_is_as_full_as_the_model(self) -> None:
+        if not hasattr(self, "channel"):
+            return
+        batches = [known for known in self.entries if known.is_batch]
+        assert self.channel.batches == len(batches)
+        assert self.channel.is_empty == (not self.entries)
+        assert self.budget.used == self.channel.bytes
+        assert (self.channel.bytes > 0) == bool(batches)
+        assert (self.channel.kept_bytes > 0) == bool(self.kept)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "channel"):
+            return
+        self.reader_begins_again()
+        while len(self.taken) < len(self.entries):
+            self.take()
+        assert self.reader.take(AT_ONCE) is None
+        self.channel.close()
+        assert (self.channel.batches, self.channel.bytes, self.budget.used, self.channel.kept_bytes) == (0, 0, 0, 0)
+        with pytest.raises(Fenced):
+            self.reader.take(AT_ONCE)
+        with pytest.raises(Fenced):
+            self.channel.reader(self.epoch)
+
+
+class MemoryChannels(Channels):
+    kind = KINDS["memory"]
+
+
+class DurableChannels(Channels):
+    kind = KINDS["durable"]
+
+
+STATEFUL = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+pytestmark = pytest.mark.seed("V107", "V110", "V111", "V113", "F1", "F7", "F27", "F28", "F29", "E30", "K6")
+TestMemoryChannels = MemoryChannels.TestCase
+TestMemoryChannels.settings = STATEFUL
+TestDurableChannels = DurableChannels.TestCase
+TestDurableChannels.settings = STATEFUL

@@ -1,0 +1,57 @@
+"""A region of several stages, killed where only such a region can be: no row of what was in flight is lost or doubled.
+
+The steps that all regions have are in `test_golden_matrix.py`, for the same graph.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+from graphs import IN_FLIGHT
+from scene import Scene
+from test_golden_matrix import GROUP, recover
+from test_zombies import FENCED, SHORT_LEASE, snapshot
+
+from jobs.failpoints import ChannelPoint
+from jobs.protocol.rows import RowKind
+
+pytestmark = pytest.mark.recovery
+
+Midway = Callable[..., Scene]
+
+
+@pytest.mark.seed("V107", "V109", "V112", "F28", "K23")
+@pytest.mark.parametrize("passing", [1, 3])
+@pytest.mark.parametrize("point", list(ChannelPoint), ids=str)
+def test_killed_at_a_step_of_a_channel(midway: Midway, point: ChannelPoint, passing: int) -> None:
+    scene = midway(IN_FLIGHT)
+    with scene.watched():
+        scene.run_killed(["run", GROUP if passing == 1 else 1], failpoints=f"{point.value}:kill:{passing}")
+    recover(scene)
+
+
+@pytest.mark.seed("V110", "V111", "F28")
+def test_a_run_woken_after_the_take_over_brings_nothing_of_its_channels(midway: Midway) -> None:
+    """It stops with a batch handed over, somebody else does everything, and it wakes: fenced, whatever it has."""
+    scene = midway(IN_FLIGHT)
+    zombie = scene.start(["run", 1], failpoints=f"{ChannelPoint.HAND_OVER_AFTER.value}:stop:2", settings=SHORT_LEASE)
+    zombie.await_stopped()
+    scene.run_well(["sleep", 1.0], ["run", GROUP], settings=SHORT_LEASE)
+    scene.assert_golden()
+    before = snapshot(scene)
+    zombie.signal(signal.SIGCONT)
+    ended = zombie.wait()
+    assert snapshot(scene) == before
+    assert ended.code == FENCED, ended
+
+
+def test_what_is_in_flight_is_replayed_after_a_rewind_that_was_killed(midway: Midway) -> None:
+    scene = midway(IN_FLIGHT)
+    with scene.watched():
+        scene.run_killed(["run", GROUP], failpoints="progress.before_commit:kill:1")
+        assert scene.history.flow.channels
+        scene.run_killed(["rewind", 3], failpoints="rewind_table.before_commit:kill:1")
+    recover(scene)
+    assert RowKind.PROGRESS in {row.kind for row in scene.checkpoint_rows()}

@@ -1,0 +1,349 @@
+"""Channels between real threads: waiting, giving up, being cut off; and all of it at once for a while."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from channel_parts import KINDS, MemoryFiles, batch_of, ids_of, rows_of, spool_of, stages_of, values_of
+
+from jobs import failpoints
+from jobs.channel_errors import ChannelFull, OutOfOrder
+from jobs.channels.channel import Channel
+from jobs.channels.exchange import Exchange
+from jobs.channels.items import Batch, DrainMarker, ResetMarker
+from jobs.channels.stage_ends import StageEnds, Taken
+from jobs.channels.waiting import AT_ONCE, Wait
+from jobs.errors import AccountingError, Fenced, Interrupted
+from jobs.failpoints import ChannelPoint, InjectedFailure
+from jobs.graph.annotations import Consistent
+
+SOON = 20.0
+PATIENT = Wait(seconds=SOON)
+
+
+@pytest.fixture(params=sorted(KINDS))
+def channel(request: pytest.FixtureRequest) -> Channel:
+    made = KINDS[request.param]("a->b", stream="a", batches=2, bytes=10**6)
+    made.open(1, spool_of(MemoryFiles()))
+    return made
+
+
+def waiting(action: Callable[[], Any]) -> Future[Any]:
+    """Begin something in a thread that has to wait, and let it come to that."""
+    begun: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            begun.set_result(action())
+        except BaseException as error:
+            begun.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    threading.Event().wait(0.05)
+    assert not begun.done()
+    return begun
+
+
+def test_a_writer_waits_for_room_and_a_reader_for_a_batch(channel: Channel) -> None:
+    writer, reader = channel.writer(1), channel.reader(1)
+    taking = waiting(lambda: reader.take(PATIENT))
+    writer.put(batch_of(1, 1))
+    first = taking.result(SOON)
+    writer.put(batch_of(2, 2))
+    putting = waiting(lambda: writer.put(batch_of(3, 3), PATIENT))
+    assert channel.batches == 2
+    reader.done(first)
+    putting.result(SOON)
+    assert [item.first_id for item in (reader.take(), reader.take())] == [2, 3]  # type: ignore[union-attr]
+
+
+def test_a_large_batch_waits_until_the_channel_is_empty_and_then_fits() -> None:
+    channel = Channel("a->b", batches=9, bytes=1)
+    channel.open(1, spool_of(MemoryFiles()))
+    writer, reader = channel.writer(1), channel.reader(1)
+    writer.put(batch_of(1, 50))
+    putting = waiting(lambda: writer.put(batch_of(51, 99), PATIENT))
+    reader.done(reader.take())  # type: ignore[arg-type]
+    putting.result(SOON)
+    assert channel.bytes > 1
+
+
+@pytest.mark.seed("V36")
+def test_a_wait_ends_when_its_time_is_over_or_when_it_is_given_up(channel: Channel) -> None:
+    writer, reader = channel.writer(1), channel.reader(1)
+    assert reader.take(Wait(seconds=0.01)) is None
+    for number in (1, 2):
+        writer.put(batch_of(number, number))
+    with pytest.raises(ChannelFull):
+        writer.put(batch_of(3, 3), Wait(seconds=0.01))
+    given_up = threading.Event()
+    putting = waiting(lambda: writer.put(batch_of(3, 3), Wait(is_cancelled=given_up.is_set)))
+    given_up.set()
+    with pytest.raises(Interrupted):
+        putting.result(SOON)
+    assert channel.batches == 2
+    with pytest.raises(Interrupted):
+        channel.writer(1).put(batch_of(3, 3), Wait(seconds=SOON, is_cancelled=lambda: True))
+
+
+@pytest.mark.seed("V110", "V111")
+@pytest.mark.parametrize("how", ["writer", "open", "close"])
+def test_who_waits_to_put_is_cut_off(channel: Channel, how: str) -> None:
+    writer = channel.writer(1)
+    for number in (1, 2):
+        writer.put(batch_of(number, number))
+    putting = waiting(lambda: writer.put(batch_of(3, 3), PATIENT))
+    if how == "writer":
+        channel.writer(1)
+    elif how == "open":
+        channel.open(2, spool_of(MemoryFiles()))
+    else:
+        channel.close()
+    with pytest.raises(Fenced):
+        putting.result(SOON)
+
+
+@pytest.mark.seed("V110", "V111")
+@pytest.mark.parametrize("how", ["reader", "open", "close", "end"])
+def test_who_waits_to_take_is_cut_off(channel: Channel, how: str) -> None:
+    reader = channel.reader(1)
+    taking = waiting(lambda: reader.take(PATIENT))
+    if how == "reader":
+        channel.reader(1)
+    elif how == "open":
+        channel.open(1, spool_of(MemoryFiles()))
+    elif how == "close":
+        channel.close()
+    else:
+        reader.close()
+    with pytest.raises(Fenced):
+        taking.result(SOON)
+
+
+@pytest.mark.seed("V107", "V109")
+def test_what_failed_lets_nothing_more_through(channel: Channel) -> None:
+    writer = channel.writer(1)
+    writer.put(batch_of(1, 1))
+    writer.close()
+    for action in (lambda: writer.put(batch_of(2, 2)), lambda: writer.send(DrainMarker(1))):
+        with pytest.raises(Fenced):
+            action()
+    reader = channel.reader(1)
+    assert isinstance(reader.take(AT_ONCE), Batch)
+    assert reader.take(AT_ONCE) is None
+
+
+@pytest.mark.seed("F1", "E30")
+def test_a_marker_overtakes_what_nobody_has_taken_and_no_other_marker(channel: Channel) -> None:
+    writer, reader = channel.writer(1), channel.reader(1)
+    writer.put(batch_of(1, 1))
+    writer.send(DrainMarker(1))
+    writer.put(batch_of(2, 2))
+    writer.send(DrainMarker(2))
+    writer.send(DrainMarker(2), overtakes=True)  # it was aligned, and took too long
+    writer.send(ResetMarker(0, 0), overtakes=True)
+    got = [reader.take(AT_ONCE) for _ in range(5)]
+    assert [item.first_id if isinstance(item, Batch) else item for item in got] == [
+        1, DrainMarker(1), DrainMarker(2), ResetMarker(0, 0), 2,
+    ]  # fmt: skip
+    assert reader.take(AT_ONCE) is None
+
+
+def test_rows_are_held_as_long_as_anybody_needs_them() -> None:
+    rows = rows_of(1, 2)
+    rows.hold()
+    rows.release()
+    rows.release()
+    assert rows.holders == 0
+    with pytest.raises(AccountingError):
+        rows.hold()
+    with pytest.raises(AccountingError):
+        rows.release()
+
+
+def test_rows_of_other_ids_than_the_group_has_are_not_staged() -> None:
+    with pytest.raises(AccountingError):
+        rows_of(3, 9).stage(spool_of(MemoryFiles()), "x", 3, 8)
+
+
+@pytest.mark.seed("E30")
+def test_rows_are_staged_once_by_however_many_threads() -> None:
+    files, rows = MemoryFiles(), rows_of(1, 2)
+    with ThreadPoolExecutor(8) as pool:
+        written = set(pool.map(lambda _: rows.stage(spool_of(files), "x", 1, 2), range(32)))
+    assert len(written) == 1
+    assert sum(files.writes.values()) == 1
+
+
+# --- a region ----------------------------------------------------------------------------------------------------
+
+DIAMOND = [("s", "a"), ("s", "b"), ("a", "c"), ("b", "c")]
+
+
+def region(kind: str = "memory", *, batches: int = 2, inflight: int = 10**9) -> Exchange:
+    stages, channels = stages_of(DIAMOND, batches=batches)
+    exchange = Exchange(
+        stages, channels, Consistent(trigger="operator-driven", channels=kind, max_inflight_bytes=inflight)
+    )
+    exchange.open(1, spool_of(MemoryFiles()), through=dict.fromkeys("sabc", 0))
+    return exchange
+
+
+def send(ends: StageEnds, number: int) -> None:
+    ends.hand_over(f"s{number}", {"s": rows_of(number, value=f"s{number}")}, ids=(number, number), wait=PATIENT)
+
+
+def test_a_start_waits_for_room_in_all_its_channels() -> None:
+    exchange = region(batches=1)
+    start, fast = exchange.connect("s", 1), exchange.connect("a", 1)
+    send(start, 1)
+    got = fast.take(PATIENT)
+    assert isinstance(got, Taken)
+    fast.hand_over("a1", {"a": rows_of(1)}, taken=got)
+    assert not start.room(AT_ONCE)
+    slow = exchange.connect("b", 1)
+    roomy = waiting(lambda: start.room(PATIENT))
+    got = slow.take(PATIENT)
+    assert isinstance(got, Taken)
+    slow.hand_over("b1", {"b": rows_of(1)}, taken=got)
+    assert roomy.result(SOON)
+
+
+def test_a_hand_over_without_its_group_or_with_another_is_refused() -> None:
+    exchange = region()
+    start, other = exchange.connect("s", 1), exchange.connect("a", 1)
+    rows = rows_of(1)
+    with pytest.raises(OutOfOrder):
+        start.hand_over("x", {"s": rows})
+    with pytest.raises(OutOfOrder):
+        other.hand_over("x", {"a": rows}, ids=(1, 1))
+    send(start, 1)
+    with pytest.raises(OutOfOrder):
+        send(start, 1)
+    assert exchange.through == {"s": 1, "a": 0, "b": 0, "c": 0}
+    assert rows.holders == 1
+
+
+def test_ends_are_cut_off_with_their_block() -> None:
+    exchange = region()
+    with exchange.connect("s", 1) as ends:
+        send(ends, 1)
+    with pytest.raises(Fenced):
+        send(ends, 2)
+
+
+@pytest.mark.parametrize("point", [ChannelPoint.HAND_OVER_BEFORE, ChannelPoint.HAND_OVER_AFTER])
+@pytest.mark.seed("K10", "X2")
+def test_a_stage_that_fails_around_its_hand_over_has_handed_over_once(point: ChannelPoint) -> None:
+    exchange = region()
+    send(exchange.connect("s", 1), 1)
+    ends, rows = exchange.connect("a", 1), rows_of(1, value="first")
+    got = ends.take(AT_ONCE)
+    assert isinstance(got, Taken)
+    failpoints.arm(f"{point}:raise")
+    try:
+        with pytest.raises(InjectedFailure):
+            ends.hand_over("first", {"a": rows}, taken=got)
+    finally:
+        failpoints.arm("")
+    ends = exchange.connect("a", 1)
+    again = ends.take(AT_ONCE)
+    if point is ChannelPoint.HAND_OVER_BEFORE:
+        assert rows.holders == 1
+        assert isinstance(again, Taken)
+        ends.hand_over("second", {"a": rows_of(1, value="second")}, taken=again)
+    else:
+        assert again is None
+    (part,) = exchange.snapshot().parts[1:]
+    (batch,) = exchange.channels["a->c"].overtaken()
+    assert values_of(batch.batch.rows) == {part.made}
+
+
+@dataclass
+class Stress:
+    """A diamond whose stages, but for the start, fail now and then and begin again, while the others go on."""
+
+    exchange: Exchange
+    groups: int
+    fails: dict[str, set[int]]
+    ended: threading.Event = field(default_factory=threading.Event)
+    serial: Iterator[int] = field(default_factory=lambda: iter(range(10**9)))
+    parts: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in "sabc"})
+
+    @property
+    def wait(self) -> Wait:
+        return Wait(seconds=SOON, is_cancelled=self.ended.is_set)
+
+    def begin(self) -> None:
+        with self.exchange.connect("s", 1) as ends:
+            for number in range(1, self.groups + 1):
+                assert ends.room(self.wait)
+                value = f"s{next(self.serial)}"
+                rows = {"s": rows_of(number, value=value)}
+                ends.hand_over((number, {}, value), rows, ids=(number, number), wait=self.wait)
+
+    def work(self, name: str) -> None:
+        while self.exchange.through[name] < self.groups:
+            with self.exchange.connect(name, 1) as ends:
+                while ends.through < self.groups and self.step(name, ends):
+                    pass
+
+    def step(self, name: str, ends: StageEnds) -> bool:
+        """Do the next group; say no where the stage fails at it."""
+        got = ends.take(self.wait)
+        assert isinstance(got, Taken)
+        assert all(ids_of(batch.rows) == [got.first_id] for batch in got.batches.values())
+        read = {stream: values_of(batch.rows) for stream, batch in got.batches.items()}
+        value = f"{name}{next(self.serial)}"
+        rows = {name: rows_of(got.first_id, value=value)} if name != "c" else {}
+        if got.first_id in self.fails[name]:
+            self.fails[name].discard(got.first_id)
+            return False
+        ends.hand_over((got.first_id, read, value), rows, taken=got, wait=self.wait)
+        return True
+
+    def checkpoint(self) -> None:
+        snapshot = self.exchange.snapshot()
+        in_flight = snapshot.in_flight()
+        snapshot.release()
+        for part in snapshot.parts:
+            self.parts[part.stage].append(part.made)
+        for plan in (plan for stage in self.exchange.stages.values() for plan in stage.inputs):
+            low, high = snapshot.through[plan.stage_to], snapshot.through[plan.stage_from]
+            assert [each.first_id for each in in_flight.get(plan.name, ())] == list(range(low + 1, high + 1))
+
+    def run(self) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            working = [pool.submit(self.begin), *(pool.submit(self.work, name) for name in "abc")]
+            until = time.monotonic() + SOON
+            try:
+                while min(map(len, self.parts.values())) < self.groups and time.monotonic() < until:
+                    self.checkpoint()
+            finally:
+                self.ended.set()
+            for each in working:
+                each.result()
+
+
+@pytest.mark.parametrize("inflight", [1, 10**9])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.seed("V107", "V109", "V113", "K10", "X2", "F1", "F5", "F29")
+def test_stages_in_threads_fail_and_are_checkpointed_meanwhile(kind: str, inflight: int) -> None:
+    groups, chance = 120, random.Random(7)
+    fails = {name: {chance.randrange(1, groups) for _ in range(8)} for name in "abc"}
+    stress = Stress(region(kind, inflight=inflight), groups, fails)
+    stress.run()
+    made = {(name, number): value for name, found in stress.parts.items() for number, _, value in found}
+    for name, found in stress.parts.items():
+        assert [number for number, _, _ in found] == list(range(1, groups + 1)), name
+        for number, read, _ in found:
+            assert read == {stream: {made[stream, number]} for stream in read}
+    assert not any(fails.values())
+    assert stress.exchange.inflight_batches == 0

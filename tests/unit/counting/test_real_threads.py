@@ -1,0 +1,188 @@
+"""Streams on real threads: back-pressure, order, what ends out of order; no test sleeps (C4, C8, E42, E53)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jobs.counting import Acknowledged, ManualThreads, RealThreads, RefCounter, Stream
+from jobs.handler_errors import StreamClosed, StreamStuck
+
+SOON = 20.0
+
+
+@pytest.fixture
+def source() -> Iterator[Stream]:
+    made = Stream(threads=RealThreads())
+    yield made
+    made.close()
+
+
+@pytest.mark.seed("E42", "C8")
+def test_a_full_buffer_lets_whoever_emits_wait(source: Stream) -> None:
+    go, at_work = threading.Event(), threading.Event()
+    found: list[int] = []
+
+    def slow(x: int) -> None:
+        at_work.set()
+        assert go.wait(SOON)
+        found.append(x)
+
+    source.buffer(2).sink(slow)
+    source.emit(0)
+    assert at_work.wait(SOON)
+    source.emit(1)
+    source.emit(2)  # two wait, one is at work
+    emitter = threading.Thread(target=source.emit, args=(3,))
+    emitter.start()
+    emitter.join(0.05)
+    assert emitter.is_alive(), "there is no room"
+    go.set()
+    emitter.join(SOON)
+    assert not emitter.is_alive()
+    assert source.join(SOON)
+    assert found == [0, 1, 2, 3]
+
+
+@pytest.mark.seed("X8", "E53", "C4")
+def test_what_ends_first_is_acknowledged_behind_what_came_first(source: Stream) -> None:
+    """Three in work; the last ends first, and neither its result nor its position overtakes."""
+    gates = [threading.Event() for _ in range(3)]
+    ended = threading.Semaphore(0)
+    told: list[int] = []
+    acknowledged = Acknowledged(told.append)
+
+    def work(x: int) -> int:
+        assert gates[x].wait(SOON)
+        ended.release()
+        return x * 10
+
+    out = source.map_async(work, parallelism=3)
+    found = out.sink_to_list()
+    for position in range(3):
+        source.emit(position, metadata=[{"ref": acknowledged.begin(position)}])
+    for position in (2, 1):
+        gates[position].set()
+        assert ended.acquire(timeout=SOON)
+    assert (found, told) == ([], [])
+    gates[0].set()
+    assert source.join(SOON)
+    assert (found, told[-1], acknowledged.pending) == ([0, 10, 20], 2, 0)
+
+
+@pytest.mark.seed("C16", "C17", "X8")
+def test_many_threads_and_many_branches_let_everything_go(source: Stream) -> None:
+    """Windows, pools, joins and buffers beside each other: every datum is done at the end, in whatever order."""
+    acknowledged = Acknowledged()
+    left = source.map_async(lambda x: x, parallelism=4).buffer(3)
+    right = source.buffer(5).map(lambda x: -x).map_async(abs, parallelism=2)
+    pairs = left.zip(right, maxsize=2)
+    found = pairs.partition(7, timeout=0.01).flatten().timed_window(0.01, 5).buffer(1).flatten().sink_to_list()
+    lock = threading.Lock()
+
+    def emit(numbers: range) -> None:
+        for number in numbers:
+            with lock:  # positions begin in the order in which they are emitted
+                source.emit(number, metadata=[{"ref": acknowledged.begin(number)}])
+
+    emitters = [threading.Thread(target=emit, args=(range(start, 400, 4),)) for start in range(4)]
+    for emitter in emitters:
+        emitter.start()
+    for emitter in emitters:
+        emitter.join(SOON)
+        assert not emitter.is_alive()
+    done = threading.Event()
+    last = RefCounter(done.set)
+    while acknowledged.pending and source.failure is None:
+        source.join(SOON)
+        threading.Event().wait(0.005)
+    source.emit(400, metadata=[{"ref": last}])
+    assert done.wait(SOON)
+    assert source.failure is None
+    assert sorted(found) == [(number, number) for number in range(401)]
+    assert all(not list(node.held()) for node in source.graph())
+
+
+def test_closing_frees_whoever_waits(source: Stream) -> None:
+    go, at_work = threading.Event(), threading.Event()
+    counters = [RefCounter() for _ in range(3)]
+    refused: list[BaseException] = []
+
+    def slow(x: int) -> None:
+        at_work.set()
+        assert go.wait(SOON)
+
+    source.buffer(1).sink(slow)
+
+    def emit() -> None:
+        try:
+            source.emit(2, metadata=[{"ref": counters[2]}])
+        except StreamClosed as error:
+            refused.append(error)
+
+    source.emit(0, metadata=[{"ref": counters[0]}])
+    assert at_work.wait(SOON)
+    source.emit(1, metadata=[{"ref": counters[1]}])
+    emitter = threading.Thread(target=emit)
+    emitter.start()
+    emitter.join(0.05)
+    source.close()
+    emitter.join(SOON)
+    assert not emitter.is_alive()
+    assert len(refused) == 1
+    go.set()
+    assert source.join(SOON)
+    assert [counter.is_done for counter in counters] == [True, False, False], "one was at work, and went through"
+    assert all(counter.is_over for counter in counters)
+
+
+def test_a_timer_fires_and_join_does_not_wait_for_it(source: Stream) -> None:
+    found: list[Any] = []
+    fired = threading.Event()
+    window = source.timed_window(0.02)
+    window.sink(lambda x: (found.append(x), fired.set()))
+    source.emit(1)
+    assert source.join(SOON)
+    assert fired.wait(SOON)
+    assert found == [[1]]
+    asleep = Stream(threads=source.threads)
+    asleep.delay(3600.0).sink(found.append)
+    asleep.emit(2)
+    assert asleep.join(SOON), "an hour is not waited for"
+    assert asleep.threads.has_work()
+    assert not asleep.threads.has_work(due=True)
+
+
+def test_on_a_clock_by_hand_who_would_wait_for_ever_is_told() -> None:
+    source, other = (Stream(threads=threads) for threads in [ManualThreads()] * 2)
+    source.zip(other, maxsize=2)
+    source.emit(1)
+    source.emit(2)
+    with pytest.raises(StreamStuck):
+        source.emit(3)
+
+
+def test_calls_may_end_in_the_opposite_order_by_hand() -> None:
+    threads = ManualThreads(newest_first=True)
+    source = Stream(threads=threads)
+    called: list[int] = []
+    found = source.map_async(lambda x: called.append(x) or x, parallelism=3).sink_to_list()
+    for datum in range(3):
+        source.emit(datum)
+    threads.run()
+    assert (called, found) == ([2, 1, 0], [0, 1, 2])
+
+
+def test_wrong_sizes_are_refused_when_the_graph_is_built() -> None:
+    source = Stream(threads=ManualThreads())
+    for wrong in (
+        lambda: source.buffer(0), lambda: source.partition(0), lambda: source.sliding_window(0),
+        lambda: source.map_async(abs, parallelism=0), lambda: source.zip(source), lambda: source.slice(-1),
+        lambda: source.partition_unique(1, keep="both"),  # type: ignore[arg-type]
+        lambda: source.zip(Stream(), maxsize=0), lambda: source.combine_latest(Stream(), emit_on=Stream()),
+    ):  # fmt: skip
+        with pytest.raises(ValueError):
+            wrong()

@@ -1,0 +1,424 @@
+"""A counted stream before a region: cuts of whole data, acknowledged when they are committed (X8, C5, E21, N20, V105).
+
+On the real host of a start, without a region: the test says when cuts are made and committed, and when a reset comes.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.counting import BOUNDARY, Stream, StreamStart
+from jobs.counting.wholes import Wholes
+from jobs.errors import OperatorFailed
+from jobs.handler_errors import StreamRefused, StreamStuck
+from jobs.runtime.push_buffers import PUSHED_AT, PushBuffer
+from jobs.runtime.region_context import RegionContext
+from jobs.runtime.start_hosting import StartHost
+
+SOON = 20.0
+Flow = Callable[[Stream], Stream]
+
+
+def table(found: Any) -> pa.Table:
+    numbers = list(found) if isinstance(found, tuple | list) else [found]
+    return pa.table({"n": pa.array(numbers, pa.int64())})
+
+
+class Numbers(StreamStart):
+    """Reads the numbers up to `total`, of which it has those up to `allowed` at once."""
+
+    def __init__(self, flow: Flow, total: int = 1000, allowed: int = 0) -> None:
+        self.total, self.allowed = total, allowed
+        self.build = flow
+        self.reads: list[Any] = []
+        self.told: list[int] = []
+
+    def read(self, after: Any, context: Any) -> Iterator[Any]:
+        self.reads.append(after)
+        for number in range((after or 0) + 1, self.total + 1):
+            while number > self.allowed:
+                if context.wait(0.001):
+                    return
+                yield None
+            yield number, number
+
+    def flow(self, source: Stream) -> Stream:
+        return self.build(source)
+
+    def acknowledge(self, position: int) -> None:
+        self.told.append(position)
+
+
+class Hosted:
+    """A start on its host."""
+
+    def __init__(self, folder: Path, made: Callable[[], StreamStart]) -> None:
+        context = RegionContext(
+            region="app/start", index=0, is_start_of_region=True, is_end_of_region=False, is_trigger_operator=True,
+            drain_timeout=SOON, reset_timeout=SOON, operator="start",
+        )  # fmt: skip
+        self.buffer = PushBuffer(folder, rows=10**9, seconds=600.0)
+        schema = pa.schema([("n", pa.int64())])
+        self.host = StartHost(
+            make=made, context=context, schema=schema, buffer=self.buffer, rows=10**9, seconds=600.0
+        )  # fmt: skip
+        self.handler: Any = self.host.handler
+        self.host.reset()
+
+    def cut(self) -> int:
+        """Have a cut made, and wait for it; return its number."""
+        before = self.host._newest
+        self.host._ask()
+        wait_for(lambda: self.host._newest > before or self.host.failure)
+        return self.host._newest
+
+    def commit(self, cut: int) -> None:
+        self.host.completed(100 + cut, cut)
+
+    def rows(self, cut: int) -> list[int]:
+        """Return the numbers in a cut, in order."""
+        found = [json.loads(line) for line in self.buffer.segment(cut).read_text().splitlines()]
+        assert all(set(row) == {"n", PUSHED_AT} for row in found)
+        return [row["n"] for row in found]
+
+    @property
+    def all_rows(self) -> list[int]:
+        return [number for cut, _ in self.buffer.sealed(0) for number in self.rows(cut)]
+
+    def submitted(self, position: int) -> None:
+        """Wait until all up to a position is submitted."""
+        wait_for(lambda: (self.handler._progress.position or 0) >= position or self.host.failure)
+        assert self.host.failure is None
+
+    def ended(self) -> None:
+        """Wait until the start's thread has ended, and the cut that comes then."""
+        wait_for(lambda: self.host._own is None)
+
+
+@pytest.fixture
+def hosted(tmp_path: Path) -> Iterator[Callable[..., Hosted]]:
+    made: list[Hosted] = []
+
+    def host(flow: Flow = lambda source: source.map(table), kind: Any = Numbers, **more: Any) -> Hosted:
+        made.append(Hosted(tmp_path / "buffer", lambda: kind(flow, **more)))
+        return made[-1]
+
+    yield host
+    for one in made:
+        one.host.close()
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    until = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        threading.Event().wait(0.002)
+
+
+# --- acknowledging ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("X8", "N20", "C2", "C25")
+def test_a_position_is_acknowledged_when_the_region_has_its_cut_and_not_before(hosted: Any) -> None:
+    at = hosted()
+    at.handler.allowed = 3
+    at.submitted(3)
+    assert at.handler.told == [], "submitted is not committed"
+    assert (at.cut(), at.rows(1), at.handler.told) == (1, [1, 2, 3], [])
+    at.handler.allowed = 5
+    at.submitted(5)
+    at.commit(1)
+    assert at.handler.told == [3], "the rows behind it are in no committed cut"
+    assert (at.cut(), at.rows(2)) == (2, [4, 5])
+    at.commit(2)
+    assert at.handler.told == [3, 5]
+
+
+@pytest.mark.seed("X8")
+def test_a_late_commit_covers_all_cuts_before_it(hosted: Any) -> None:
+    at = hosted(allowed=2)
+    at.submitted(2)
+    at.cut()
+    at.handler.allowed = 4
+    at.submitted(4)
+    at.cut()
+    at.commit(2)
+    assert at.handler.told == [4]
+
+
+@pytest.mark.seed("C20", "X8")
+def test_what_gives_no_rows_is_acknowledged_with_a_cut_too(hosted: Any) -> None:
+    at = hosted(lambda source: source.filter(lambda n: n > 2).map(table), allowed=2)
+    at.submitted(2)
+    at.cut()
+    assert at.handler.told == [], "its position is in no state yet"
+    at.commit(1)
+    assert (at.rows(1), at.handler.told) == ([], [2])
+
+
+@pytest.mark.seed("C25")
+def test_a_run_that_ended_before_it_told_the_source_is_made_up_for(hosted: Any) -> None:
+    first = hosted(allowed=3)
+    first.submitted(3)
+    first.cut()
+    first.host.close()
+    second = hosted(allowed=3)
+    assert second.handler.reads == [3]
+    second.commit(1)
+    assert second.handler.told == [3]
+
+
+def test_a_source_that_cannot_be_told_fails_the_run_and_is_told_later(hosted: Any) -> None:
+    class Deaf(Numbers):
+        def acknowledge(self, position: int) -> None:
+            if position < 4:
+                raise ValueError("no connection")
+            super().acknowledge(position)
+
+    at = hosted(kind=Deaf, allowed=3)
+    at.submitted(3)
+    at.commit(at.cut())
+    assert isinstance(at.host.failure, OperatorFailed)
+    assert "no connection" in str(at.host.failure)
+
+
+# --- whole data ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("C6")
+def test_a_cut_has_all_rows_of_a_datum_or_none(hosted: Any) -> None:
+    """One branch gives rows at once, another waits for a second datum: neither is submitted before both are there."""
+
+    def flow(source: Stream) -> Stream:
+        return source.map(lambda n: table(-n)).union(source.partition(2).map(table))
+
+    at = hosted(flow, allowed=3)
+    at.submitted(2)
+    assert (at.cut(), at.rows(1)) == (1, [-1, -2, 1, 2])
+    at.host.reset()
+    at.handler.allowed = 4
+    at.submitted(4)
+    assert (at.cut(), at.rows(2)) == (2, [-3, -4, 3, 4])
+    assert at.handler.reads == [None, 2]
+
+
+@pytest.mark.seed("X8", "V105")
+@pytest.mark.parametrize("commits", ["before the reset", "before the replay", "after the replay"])
+def test_what_is_in_beyond_the_prefix_is_read_again_and_left_out(hosted: Any, commits: str) -> None:
+    at = hosted(lambda source: source.partition(2, key=lambda n: n % 2).map(table), allowed=3)
+    wait_for(lambda: at.handler._progress.state()[1])
+    assert (at.cut(), at.rows(1)) == (1, [1, 3])
+    if commits == "before the reset":
+        at.commit(1)
+    at.handler.allowed = 0
+    at.host.reset()
+    if commits == "before the replay":
+        at.commit(1)
+    assert at.handler._progress.state() == (1, [3])
+    at.handler.allowed = 3
+    wait_for(lambda: not at.handler._progress.has(3))
+    if commits == "after the replay":
+        at.commit(1)
+    assert at.cut() == 2, "and the state still says what is in"
+    at.handler.allowed = 4
+    at.submitted(4)
+    assert (at.cut(), at.rows(2), at.rows(3)) == (3, [], [2, 4])
+    assert at.handler.told == [1]
+    at.commit(3)
+    assert (at.handler.told, at.handler.reads) == ([1, 4], [None, 1])
+
+
+@pytest.mark.seed("E53", "X8")
+def test_what_runs_beside_each_other_is_in_whole_cuts(hosted: Any) -> None:
+    gates = {number: threading.Event() for number in (1, 2, 3)}
+
+    def work(number: int) -> pa.Table:
+        assert gates[number].wait(SOON)
+        return table(number)
+
+    at = hosted(lambda source: source.map_async(work, parallelism=3), allowed=3)
+    gates[3].set()
+    gates[2].set()
+    assert (at.cut(), at.rows(1)) == (1, [])
+    gates[1].set()
+    at.submitted(3)
+    assert (at.cut(), at.rows(2)) == (2, [1, 2, 3])
+
+
+def test_a_source_at_its_end_flushes_and_its_last_cut_has_everything(hosted: Any) -> None:
+    at = hosted(lambda source: source.buffer(2).partition(4).map(table), total=6, allowed=6)
+    at.ended()
+    wait_for(lambda: at.host._newest)
+    assert (at.all_rows, at.handler._progress.position) == ([1, 2, 3, 4, 5, 6], 6)
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("C5", "E40", "E53")
+@pytest.mark.parametrize("way", ["map", "map_async", "buffer"])
+def test_what_fails_in_the_graph_fails_the_run_and_the_next_one_goes_on(hosted: Any, way: str) -> None:
+    broken = [True]
+
+    def work(number: int) -> pa.Table:
+        if number == 3 and broken:
+            raise ValueError("three")
+        return table(number)
+
+    flows: dict[str, Flow] = {
+        "map": lambda source: source.map(work),
+        "map_async": lambda source: source.map_async(work, parallelism=2),
+        "buffer": lambda source: source.buffer(5).map(work),
+    }
+    at = hosted(flows[way], allowed=2)
+    at.submitted(2)
+    at.commit(at.cut())
+    at.handler.allowed = 9
+    wait_for(lambda: at.host.failure)
+    assert isinstance(at.host.failure, OperatorFailed)
+    assert isinstance(at.host.failure.__cause__, ValueError)
+    assert at.handler.told == [2]
+    at.host.close()
+    broken.clear()
+    again = hosted(flows[way], total=5, allowed=5)
+    again.ended()
+    wait_for(lambda: again.host._newest > 1)
+    assert (again.handler.reads, again.all_rows) == ([2], [1, 2, 3, 4, 5])
+
+
+@pytest.mark.seed("E47", "E49")
+@pytest.mark.parametrize("flow", [
+    lambda source: source.sliding_window(2).map(table),
+    lambda source: source.unique().map(table),
+    lambda source: source.accumulate(lambda total, n: total + n).map(table),
+    lambda source: source.combine_latest(source.map(abs)).map(table),
+])  # fmt: skip
+def test_nodes_that_remember_are_refused(hosted: Any, flow: Flow) -> None:
+    at = hosted(flow)
+    wait_for(lambda: at.host.failure)
+    assert isinstance(at.host.failure, StreamRefused)
+
+
+def test_what_is_no_table_or_has_no_metadata_is_refused(hosted: Any) -> None:
+    at = hosted(lambda source: source, allowed=1)
+    wait_for(lambda: at.host.failure)
+    assert isinstance(at.host.failure.__cause__, TypeError)
+
+
+class Forgetful(Stream):
+    """A node of somebody's own, which loses the metadata."""
+
+    def update(self, x: Any, who: Stream, metadata: Any) -> None:
+        self._emit(table(x))
+
+
+def test_rows_that_belong_to_no_datum_are_refused(hosted: Any) -> None:
+    at = hosted(Forgetful, allowed=1)
+    wait_for(lambda: at.host.failure)
+    assert isinstance(at.host.failure, StreamRefused)
+
+
+def test_a_stream_that_can_only_grow_is_stuck(hosted: Any) -> None:
+    class Small(Numbers):
+        max_in_flight = 4
+
+    at = hosted(lambda source: source.partition(5).map(table), kind=Small, allowed=9)
+    wait_for(lambda: at.host.failure)
+    assert isinstance(at.host.failure, StreamStuck)
+
+
+# --- at random -------------------------------------------------------------------------------------------------------
+
+RANDOM_FLOWS: dict[str, Flow] = {
+    "pool": lambda source: source.map_async(lambda n: n, parallelism=3).map(table),
+    "keys": lambda source: source.partition(3, key=lambda n: n % 4).buffer(2).map(table),
+    "branches": lambda source: source.map(table).union(
+        source.buffer(3).partition(4, timeout=0.003).map(lambda found: table([-n for n in found]))
+    ),
+    "windows": lambda source: source.map_async(lambda n: [n, -n], parallelism=2).flatten().timed_window(0.002, 5)
+    .map(table),
+    "unique": lambda source: source.partition_unique(3, key=lambda n: n % 5, timeout=0.003).map(table),
+}  # fmt: skip
+TWICE = {"branches", "windows"}
+
+
+@pytest.mark.seed("X8", "V105", "T10")
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", RANDOM_FLOWS)
+def test_cuts_and_resets_at_random_lose_nothing_and_double_nothing(hosted: Any, name: str, seed: int) -> None:
+    chance = random.Random(seed)
+    total = 120
+    at = hosted(RANDOM_FLOWS[name], total=total)
+    while at.handler.allowed < total:
+        at.handler.allowed = min(total, at.handler.allowed + chance.randrange(1, 15))
+        for _ in range(chance.randrange(3)):
+            if chance.random() < 0.5:
+                at.commit(at.cut())
+            else:
+                at.host.reset()
+        assert at.host.failure is None
+    at.ended()
+    wait_for(lambda: at.handler._progress.position == total and not at.host._is_asked)
+    at.commit(at.cut())
+    assert at.host.failure is None
+    wanted = Counter(range(1, total + 1))
+    if name in TWICE:
+        wanted += Counter(range(-total, 0))
+    found = Counter(at.all_rows)
+    if name == "unique":
+        assert not found - wanted, "a duplicate of a key is dropped, whichever; nothing comes twice"
+    else:
+        assert found == wanted
+    assert at.handler.told == sorted(set(at.handler.told)), "never backwards within a life"
+    assert at.handler.told[-1] == total
+
+
+# --- the bookkeeping -------------------------------------------------------------------------------------------------
+
+
+def test_outputs_that_share_data_are_one_whole() -> None:
+    wholes = Wholes()
+    for number in range(1, 7):
+        wholes.begin(number)
+    wholes.add("a", [1, 2])
+    wholes.add("b", [4, 5])
+    wholes.add("c", [2, 4])
+    wholes.add("d", [3])
+    wholes.add("e", [1, 1])
+    assert wholes.end(3) == ([3], ["d"])
+    assert wholes.end(6) == ([6], [])
+    assert [wholes.end(number) for number in (5, 1, 2)] == [None, None, None]
+    assert wholes.open == 4
+    assert wholes.end(4) == ([1, 2, 4, 5], ["a", "b", "c", "e"])
+    assert wholes.open == 0
+
+
+@pytest.mark.seed("E21", "V43")
+def test_a_boundary_waits_for_a_state_of_all_before_it(hosted: Any) -> None:
+    class Pairs(Numbers):
+        def read(self, after: Any, context: Any) -> Iterator[Any]:
+            for item in super().read(after, context):
+                yield item
+                if item is not None and item[0] % 2 == 0:
+                    yield BOUNDARY
+
+    at = hosted(lambda source: source.buffer(4).partition(3).map(table), kind=Pairs, allowed=9)
+    for cut, rows in ((1, [1, 2]), (2, [3, 4])):
+        wait_for(lambda cut=cut: at.host._newest == cut)
+        assert (at.rows(cut), at.handler._progress.position) == (rows, rows[-1]), "it waits, and reads nothing"
+        at.commit(cut)
+        assert at.handler.told[-1] == rows[-1]
+    wait_for(lambda: at.host._newest == 3)
+    at.host.reset()
+    wait_for(lambda: at.host._newest == 4)
+    assert (at.rows(3), at.rows(4)) == ([5, 6], [7, 8]), "make_consistent ended with the reset, and it goes on"

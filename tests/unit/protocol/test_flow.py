@@ -1,0 +1,243 @@
+"""Stages and channels in the history: whatever happened, and to whichever id a rewind went, what a stage lacks is in
+flight in front of it, each id once (F1, F19, F28, K10)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from checkpoint_rows import claim, group, rewind, row, skip
+from hypothesis import given
+from hypothesis import strategies as st
+from test_digest import between_commits, digested
+
+from jobs.protocol.digest import digest_of
+from jobs.protocol.flow import Flow, Half, InFlight, channels_to_json
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.manifest import Image, StagedFile
+from jobs.protocol.retention import files_in_reach
+from jobs.protocol.rows import PLAIN_FORMAT, CheckpointRow, RowKind
+
+STAGES = {"start": [], "middle": ["parse", "count"], "end": ["sink"]}
+CHANNELS = {"start->middle": ("start", "middle"), "start->end": ("start", "end"), "middle->end": ("middle", "end")}
+TABLE = "state/app/count"
+EMPTY: dict[str, Any] = {"files": {}, "upserts": [], "images": [], "lookups": {}}
+
+
+@dataclasses.dataclass
+class Region:
+    """A region of three stages, kept the simple way: the groups, and how far each stage is."""
+
+    rows: list[CheckpointRow] = dataclasses.field(default_factory=list)
+    groups: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    skips: set[int] = dataclasses.field(default_factory=set)
+    through: dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(STAGES, 0))
+    images: list[int] = dataclasses.field(default_factory=list)
+    next_id: int = 1
+    epoch: int = 0
+
+    @property
+    def committed(self) -> int:
+        return max([0, *self.skips, *(last for _, last in self.groups)])
+
+    def claim(self, _: int) -> None:
+        self.epoch += 1
+        self.rows.append(claim(self.next_id, self.epoch, "clean", operators={"parse": "x"}, stages=STAGES))
+
+    def verb(self, _: int) -> None:
+        """A claim of a command, which has no code."""
+        self.epoch += 1
+        self.rows.append(claim(self.next_id, self.epoch, "clean"))
+
+    def unaligned(self, number: int) -> None:
+        self._group(1 + number % 3)
+        self.through["start"] = self.groups[-1][1]
+        self._move(number)
+        self._commit(RowKind.STATE, number)
+
+    def aligned(self, number: int) -> None:
+        self._group(1 + number % 3)
+        self.through = dict.fromkeys(STAGES, self.groups[-1][1])
+        self._commit(RowKind.STATE, number)
+
+    def progress(self, number: int) -> None:
+        self._move(number + 1)
+        self._commit(RowKind.PROGRESS, number)
+
+    def skip(self, number: int) -> None:
+        before = self.committed
+        self.skips.add(self.next_id)
+        self.rows.append(skip(self.next_id, number, self.epoch))
+        is_idle = not any(self.lacking(channel) for channel in CHANNELS)
+        for name, done in self.through.items():
+            self.through[name] = self.next_id if done >= before or is_idle else done
+        self.next_id += 1
+
+    def rewind(self, number: int) -> None:
+        targets = [0, *(n for first, last in self.groups for n in range(first, last + 1))]
+        to = targets[number % len(targets)]
+        self.rows.append(rewind(self.next_id, to, self.epoch))
+        self.groups = [(first, min(last, to)) for first, last in self.groups if first <= to]
+        self.skips = {n for n in self.skips if n <= to}
+        self.through = {name: min(done, to) for name, done in self.through.items()}
+        self.images = [at for at in self.images if at <= to]
+        self.next_id += 1
+
+    def lacking(self, channel: str) -> list[tuple[int, int]]:
+        """The groups that the consumer has not done and the producer has."""
+        producer, consumer = (self.through[name] for name in CHANNELS[channel])
+        return [(first, last) for first, last in self.groups if consumer < first and last <= producer]
+
+    def _group(self, count: int) -> None:
+        self.groups.append((self.next_id, self.next_id + count - 1))
+        self.next_id += count
+
+    def _move(self, number: int) -> None:
+        """Let each stage do some of the groups that it can do; stages stand at the ends of groups."""
+        for name, sources in (("middle", ("start",)), ("end", ("start", "middle"))):
+            limit = min(self.through[source] for source in sources)
+            todo = [last for _, last in self.groups if self.through[name] < last <= limit]
+            if todo[: number % 4]:
+                self.through[name] = todo[: number % 4][-1]
+
+    def _commit(self, kind: RowKind, number: int) -> None:
+        found = {name: self.lacking(name) for name in CHANNELS}
+        manifest = dict(EMPTY)
+        if any(found.values()):
+            batches = {name: tuple(batch(*span) for span in spans) for name, spans in found.items()}
+            manifest |= {"stages": dict(self.through), "channels": channels_to_json(batches)}
+        if number % 2 and self.through["middle"]:
+            self.images.append(self.through["middle"])
+            manifest["images"] = [Image(table=TABLE, at=self.through["middle"], files=()).to_json()]
+        if kind is RowKind.STATE:
+            first, last = self.groups[-1]
+            self.rows += group(first, list(range(first, last + 1)), epoch=self.epoch, manifest=manifest)
+        else:
+            self.rows.append(row(RowKind.PROGRESS, self.next_id, epoch=self.epoch, manifest=manifest))
+            self.next_id += 1
+
+
+def batch(first: int, last: int) -> InFlight:
+    file = StagedFile(path=f"_staged/1-a/b-{first}.parquet", size=9, rows=3, first_id=first, last_id=last)
+    return InFlight(first_id=first, last_id=last, files=(file,), rows=3, bytes=9)
+
+
+VERBS = ["claim", "verb", "unaligned", "unaligned", "unaligned", "aligned", "progress", "progress", "skip", "rewind"]
+STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 9)), max_size=20)
+
+
+def region_of(steps: list[tuple[str, int]]) -> Region:
+    region = Region()
+    region.claim(0)
+    for verb, number in steps:
+        getattr(region, verb)(number)
+    return region
+
+
+def spans(flow: Flow, channel: str) -> list[tuple[int, int]]:
+    return [(batch.first_id, batch.last_id) for batch in flow.channels.get(channel, ())]
+
+
+@pytest.mark.seed("F1", "F19", "F28")
+@given(STEPS)
+def test_what_a_stage_lacks_is_in_flight_in_front_of_it(steps: list[tuple[str, int]]) -> None:
+    region = region_of(steps)
+    history = RegionHistory.from_rows(region.rows)
+    assert history.committed_id == region.committed
+    assert {name: spans(history.flow, name) for name in CHANNELS} == {name: region.lacking(name) for name in CHANNELS}
+    if history.flow.channels:
+        assert history.flow.through == region.through
+    for name, (_, consumer) in CHANNELS.items():
+        ids = [n for first, last in spans(history.flow, name) for n in range(first, last + 1)]
+        assert all(n > history.flow.through[consumer] and n in history.states for n in ids)
+
+
+@given(STEPS, st.integers(0, 40))
+def test_a_rewind_to_any_id_leaves_what_leads_there(steps: list[tuple[str, int]], to: int) -> None:
+    region = region_of(steps)
+    region.rewind(to)
+    flow = RegionHistory.from_rows(region.rows).flow
+    assert {name: spans(flow, name) for name in CHANNELS} == {name: region.lacking(name) for name in CHANNELS}
+    assert flow.through == region.through
+
+
+@given(STEPS, st.integers(0, 40))
+def test_a_digest_knows_the_stages(steps: list[tuple[str, int]], cut: int) -> None:
+    rows = region_of(steps).rows
+    cut = between_commits(rows, cut)
+    whole, continued = RegionHistory.from_rows(rows), digested(rows[:cut]).with_rows(rows[cut:])
+    assert digest_of(continued) == digest_of(whole)
+    assert continued.flow == whole.flow
+    assert [continued.image_of(TABLE, at) for at in range(12)] == [whole.image_of(TABLE, at) for at in range(12)]
+
+
+@given(STEPS, st.integers(0, 30))
+def test_the_image_at_an_id_is_the_newest_that_is_not_above_it(steps: list[tuple[str, int]], at: int) -> None:
+    region = region_of(steps)
+    history = RegionHistory.from_rows(region.rows)
+    image = history.image_of(TABLE, at)
+    # A row of a plain state says nothing of stages, and its image is of its own id.
+    assert (image.at if image else None) == max((found for found in region.images if found <= at), default=None)
+
+
+def test_a_progress_row_is_no_state_and_takes_an_id() -> None:
+    region = region_of([("unaligned", 0), ("unaligned", 0), ("progress", 3)])
+    history = RegionHistory.from_rows(region.rows)
+    assert (history.committed_id, history.next_id) == (2, 4)
+    assert list(history.states) == [1, 2]
+    assert [found.kind for found in history.unpublished] == [RowKind.STATE, RowKind.STATE, RowKind.PROGRESS]
+
+
+def test_code_of_one_stage_ends_the_facts_of_stages() -> None:
+    rows = region_of([("aligned", 0)]).rows
+    assert RegionHistory.from_rows(rows).flow.through == {"start": 1, "middle": 1, "end": 1}
+    later = [*rows, claim(2, 2, "clean", operators={"parse": "x"})]
+    assert RegionHistory.from_rows(later).flow == Flow()
+    assert '"flow"' not in digest_of(RegionHistory.from_rows(later))
+
+
+def test_what_is_in_flight_is_for_the_cut_that_put_it_there() -> None:
+    flow = RegionHistory.from_rows(region_of([("unaligned", 0)]).rows).flow
+    assert list(flow.misfits(STAGES, list(CHANNELS))) == []
+    assert len(list(flow.misfits(STAGES, ["start->middle", "start->end"]))) == 0  # nothing was in flight in the third
+    assert len(list(flow.misfits(STAGES, ["start->middle"]))) == 1
+    assert len(list(flow.misfits({"start": ["count"], "middle": ["parse"], "end": ["sink"]}, list(CHANNELS)))) == 1
+    assert len(list(flow.misfits({**STAGES, "fourth": []}, list(CHANNELS)))) == 1  # what it reads is partly done
+    assert list(Flow().misfits({}, [])) == []
+
+
+def test_gc_keeps_what_is_in_flight_and_no_more() -> None:
+    rows = region_of([("unaligned", 0), ("unaligned", 0)]).rows
+    history = RegionHistory.from_rows(rows)
+    kept = files_in_reach(history, rows, horizon=100, withdrawn_since=rows[0].recorded_at)
+    assert kept["channels/app/start"] == {"_staged/1-a/b-1.parquet", "_staged/1-a/b-2.parquet"}
+    done = [*rows, row(RowKind.PROGRESS, 3, manifest=EMPTY)]
+    assert "channels/app/start" not in files_in_reach(
+        RegionHistory.from_rows(done), done, horizon=100, withdrawn_since=rows[0].recorded_at
+    )
+
+
+def test_a_table_is_reached_as_far_as_its_stage_is() -> None:
+    flow = Flow(
+        through={"start": 9, "middle": 5, "end": 3}, operators={n: tuple(o) for n, o in STAGES.items()},
+        channels={"start->end": (batch(4, 9),)},
+    )  # fmt: skip
+    assert (flow.reached("count"), flow.reached("sink"), flow.reached("files")) == (5, 3, 3)
+    assert dataclasses.replace(flow, channels={}).reached("sink") is None
+
+
+def test_a_batch_keeps_its_half() -> None:
+    taken = dataclasses.replace(batch(1, 3), half=Half.INPUT)
+    assert InFlight.from_json(taken.to_json()) == taken
+    assert taken.up_to(2) == dataclasses.replace(taken, last_id=2)
+    assert taken.up_to(0) is None
+
+
+def test_rows_of_one_stage_are_as_they_were() -> None:
+    assert all(found.format_version == PLAIN_FORMAT for found in group(1, [1]))
+
+
+def test_rows_that_are_put_aside_late_are_counted() -> None:
+    rows = [*group(1, [1]), row(RowKind.PROGRESS, 2, manifest=EMPTY, quarantined_late=3)]
+    assert RegionHistory.from_rows(rows).totals.counts["rows_quarantined"] == 3

@@ -1,0 +1,309 @@
+"""What may be committed when, in a region of several stages; threads of stages are played by the test."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import drainmark as dm
+from jobs.channels.rows import ArrowRows, Spool
+from jobs.errors import DrainmarkError
+from jobs.graph.annotations import Alignment
+from jobs.protocol.flow import Flow, InFlight
+from jobs.protocol.history import RegionHistory
+from jobs.protocol.manifest import Image, StagedFile
+from jobs.protocol.triggers import AGAIN, Trigger, TriggerStatus
+from jobs.regions.plan import RegionPlan, compile_application
+from jobs.runtime.reading import Assigned, Group
+from jobs.runtime.staged import StagedGroup, StagedTable
+from jobs.runtime.stages.life import Life, Task
+from jobs.runtime.stages.parts import joinable, joined
+
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+ALIGNED, UNALIGNED = Alignment.ALIGNED, Alignment.UNALIGNED
+
+
+class Nowhere:
+    """Stages nothing: what is in these tests stays in memory."""
+
+    def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]:
+        return (StagedFile(path=stem, size=1, rows=table.num_rows, first_id=1, last_id=1),)
+
+    def describe(self, subdirectory: str) -> tuple[StagedFile, ...]:
+        return ()
+
+    def path(self, subdirectory: str) -> Any:
+        raise NotImplementedError
+
+    def read_each(self, files: Any) -> Any:
+        return iter(())
+
+    def spark_paths(self, files: Any) -> list[str]:
+        return []
+
+
+def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
+    """Three stages in a chain: `lines`, `middle`, `end`."""
+    with dm.application("chain") as declared:
+
+        @dm.consistent(trigger="operator-driven", **parameters)
+        @dm.source(dm.DirectoryScan(path="in", pattern="*.txt", format="text"))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor(inputs=[dm.buffered(lines)])
+        def middle(lines: Any) -> Any:
+            return lines
+
+        @dm.functor(inputs=[dm.buffered(middle, checkpoint_interval=interval)])
+        def end(middle: Any) -> Any:
+            return middle
+
+        dm.sink(end, dm.DeltaAppend("ends"))
+    return compile_application(dm.build_application(declared)).regions[0]
+
+
+def life_of(plan: RegionPlan, flow: Flow | None = None) -> Life:
+    return Life(
+        plan, epoch=1, spool=Spool(Nowhere(), Nowhere()), history=RegionHistory(flow=flow or Flow()),
+        group_of=group,
+    )  # fmt: skip
+
+
+def group(first: int, last: int, **identity: Any) -> Group:
+    members = (Assigned(sequence_id=number, trigger=trigger(number, **identity)) for number in range(first, last + 1))
+    return Group(members=tuple(members), epoch=1, attempt=f"a{first}")
+
+
+def trigger(number: int, **identity: Any) -> Trigger:
+    return Trigger(
+        id=number, region="chain/lines", uri=identity.pop("uri", f"f{number}"), identity=identity, identity_key="",
+        size_bytes=1, order_index=number, status=TriggerStatus.PENDING, discovered_at=NOON,
+    )  # fmt: skip
+
+
+def staged(of: Group, **values: Any) -> StagedGroup:
+    return StagedGroup(
+        group=of, rows_in=values.pop("rows_in", {}), tables=values.pop("tables", {}), lookups={}, process_seconds=1.0,
+        drain_seconds=0.5, **values,
+    )  # fmt: skip
+
+
+def work(life: Life, stage: str, times: int = 1) -> None:
+    """Let a stage do its next groups, whatever they are."""
+    for _ in range(times):
+        task = life.next(stage)
+        assert isinstance(task, Task)
+        streams = {channel.stream for channel in life.region.stage(stage).outputs}
+        rows = pa.table({"_sequence_id": pa.array([task.group.first_id], pa.int64())})
+        life.done(stage, task, staged(task.group), {stream: ArrowRows(rows) for stream in streams})
+
+
+def ids(moment: Any) -> list[tuple[int, int]] | None:
+    return None if moment is None else [(each.first_id, each.last_id) for each in moment.groups]
+
+
+def test_an_aligned_group_is_committed_when_all_stages_have_done_it() -> None:
+    life = life_of(region())
+    life.give(group(1, 2))
+    work(life, "lines")
+    assert life.moment(ALIGNED, None) is None
+    work(life, "middle")
+    assert life.moment(ALIGNED, None) is None
+    work(life, "end")
+    moment = life.moment(ALIGNED, None)
+    assert ids(moment) == [(1, 2)]
+    assert moment is not None
+    assert not moment.is_in_flight
+    assert [part.stage for part in moment.snapshot.parts] == ["lines", "middle", "end"]
+    assert not life.is_idle
+    life.committed(moment, {}, 0)
+    assert life.is_idle
+    assert life.moment(ALIGNED, None) is None
+
+
+def test_several_groups_that_are_complete_are_committed_at_once() -> None:
+    life = life_of(region())
+    for first in (1, 2, 3):
+        life.give(group(first, first))
+        work(life, "lines")
+    work(life, "middle", 2)
+    work(life, "end", 2)
+    assert ids(life.moment(ALIGNED, None)) == [(1, 1), (2, 2)]
+
+
+def test_an_unaligned_group_is_committed_when_the_starts_have_done_it() -> None:
+    life = life_of(region())
+    life.give(group(1, 1))
+    work(life, "lines")
+    first = life.moment(UNALIGNED, None)
+    assert ids(first) == [(1, 1)]
+    assert first is not None
+    assert first.is_in_flight
+    assert first.snapshot.through == {"lines": 1, "middle": 0, "end": 0}
+    life.committed(first, {}, 0)
+    life.give(group(2, 2))
+    work(life, "middle")
+    assert life.moment(UNALIGNED, None) is None, "a group is in hand, whose ids are lower than those of a progress row"
+    work(life, "lines")
+    second = life.moment(UNALIGNED, None)
+    assert second is not None
+    assert ids(second) == [(2, 2)]
+    assert [(part.stage, part.last_id) for part in second.snapshot.parts] == [("lines", 2), ("middle", 1)]
+    life.committed(second, {}, 0)
+    work(life, "end")
+    third = life.moment(UNALIGNED, None)
+    assert third is not None
+    assert ids(third) == []
+    assert [(part.stage, part.last_id) for part in third.snapshot.parts] == [("end", 1)]
+    life.committed(third, {}, 0)
+    assert not life.is_idle
+    work(life, "middle")
+    work(life, "end")
+    last = life.moment(UNALIGNED, None)
+    assert last is not None
+    assert not last.is_in_flight
+    life.committed(last, {}, 0)
+    assert life.is_idle
+
+
+@pytest.mark.seed("E30")
+def test_an_aligned_drain_that_lasts_is_ended_unaligned() -> None:
+    life = life_of(region())
+    life.give(group(1, 1))
+    work(life, "lines")
+    assert life.moment(ALIGNED, 60.0) is None
+    moment = life.moment(ALIGNED, -1.0)
+    assert ids(moment) == [(1, 1)]
+    assert moment is not None
+    assert moment.is_in_flight
+
+
+@pytest.mark.seed("K1", "K6")
+def test_a_stage_with_an_interval_of_its_own_asks_for_no_commit_before() -> None:
+    life = life_of(region(interval=3600))
+    life.give(group(1, 1))
+    work(life, "lines")
+    moment = life.moment(UNALIGNED, None)
+    assert moment is not None
+    life.committed(moment, {}, 0)
+    life.give(group(2, 2))
+    work(life, "lines")
+    work(life, "middle")
+    work(life, "end")
+    second = life.moment(UNALIGNED, None)
+    assert second is not None
+    assert "end" not in {part.stage for part in second.snapshot.parts}
+    assert second.snapshot.through["end"] == 0
+    life.committed(second, {}, 0)
+    assert not life.is_idle
+    assert life.moment(UNALIGNED, None) is None
+    work(life, "middle")
+    work(life, "end")
+    last = life.moment(UNALIGNED, None)  # nothing is left to do: nobody waits for the interval
+    assert last is not None
+    assert last.snapshot.through == {"lines": 2, "middle": 2, "end": 2}
+    life.committed(last, {}, 0)
+    assert life.is_idle
+
+
+def test_the_starts_are_held_back_by_a_full_channel() -> None:
+    life = life_of(region(max_inflight_bytes=4))
+    assert life.has_room
+    life.give(group(1, 1))
+    assert not life.has_room, "the starts are at work"
+    work(life, "lines")
+    assert not life.has_room, "a batch always fits, and more do not"
+    work(life, "middle")
+    assert not life.has_room
+    work(life, "end")
+    assert life.has_room
+
+
+def test_a_life_that_is_over_gives_nothing_and_takes_nothing() -> None:
+    life = life_of(region())
+    life.give(group(1, 1))
+    task = life.next("lines")
+    assert task is not None
+    life.close()
+    with pytest.raises(DrainmarkError):
+        life.done("lines", task, staged(task.group), {"lines": ArrowRows(pa.table({"_sequence_id": [1]}))})
+    with pytest.raises(DrainmarkError):
+        life.restarted("lines")
+    assert life.pause(60.0)
+
+
+def test_stages_catch_up_with_an_id_that_was_skipped_and_came_to_none_of_them() -> None:
+    batch = InFlight(first_id=1, last_id=1)
+    flow = Flow(through={"lines": 2, "middle": 0, "end": 0}, channels={"lines->middle": (batch,)})
+    life = life_of(region(), flow)
+    assert not life.has_caught_up
+    work(life, "middle")
+    work(life, "end")
+    assert life.has_caught_up
+    moment = life.moment(ALIGNED, None)
+    assert moment is not None
+    assert ids(moment) == []
+    life.committed(moment, {}, 2)
+    assert life.is_idle
+
+
+def test_groups_join_without_gaps_and_who_replaces_others_is_alone() -> None:
+    assert [each.first_id for each in joinable([group(1, 2), group(3, 3), group(5, 5)])] == [1, 3]
+    again = group(2, 2, **{AGAIN: 1})
+    assert [each.first_id for each in joinable([group(1, 1), again, group(3, 3)])] == [1]
+    assert [each.first_id for each in joinable([again, group(3, 3)])] == [2]
+
+
+def test_a_group_that_replaces_others_is_committed_when_all_stages_have_done_it() -> None:
+    life = life_of(region())
+    life.give(group(1, 1, **{AGAIN: 1}))
+    work(life, "lines")
+    life.give(group(2, 2))
+    work(life, "lines")
+    work(life, "middle", 2)
+    assert life.moment(UNALIGNED, None) is None, "nothing overtakes it, either"
+    work(life, "end")
+    moment = life.moment(UNALIGNED, None)
+    assert ids(moment) == [(1, 1)]
+    assert moment is not None
+    assert not moment.is_in_flight
+    assert {part.stage for part in moment.snapshot.parts} == {"lines", "middle", "end"}
+    life.committed(moment, {}, 1)
+    assert ids(life.moment(UNALIGNED, None)) == [(2, 2)]
+
+
+def test_parts_become_one_group() -> None:
+    life = life_of(region())
+    life.give(group(1, 1))
+    life.give(group(2, 2))
+    for stage in ("lines", "middle", "end"):
+        for number in (1, 2):
+            task = life.next(stage)
+            assert task is not None
+            image = Image(table="t", at=number, files=()) if stage == "end" else None
+            file = StagedFile(path=f"{stage}{number}", size=1, rows=1, first_id=number, last_id=number)
+            made = staged(
+                task.group, rows_in={number: 3 if stage == "lines" else 0}, rows_quarantined={number: 1},
+                refused={number: stage}, upserts=("u",),
+                tables={"t" if stage == "end" else stage: StagedTable(files=(file,), image=image)},
+            )  # fmt: skip
+            rows = {c.stream: ArrowRows(pa.table({"_sequence_id": [number]})) for c in life.region.stage(stage).outputs}
+            life.done(stage, task, made, rows)
+    moment = life.moment(ALIGNED, None)
+    assert moment is not None
+    whole = joined(group(1, 2), moment, {"files": "end"})
+    assert whole.rows_in == {1: 3, 2: 3}
+    assert whole.rows_quarantined == {1: 3, 2: 3}
+    assert whole.quarantined_late == 0
+    assert joined(group(2, 2), moment, {}).quarantined_late == 3, "of an id that was committed before"
+    assert whole.refused[1] == "lines; middle; end"
+    assert [file.path for file in whole.tables["t"].files] == ["end1", "end2"]
+    assert whole.tables["t"].image == Image(table="t", at=2, files=())
+    assert whole.upserts == ("u",)
+    assert whole.spans == {"files": ((1, 1), (2, 2))}
+    assert (whole.process_seconds, whole.drain_seconds) == (2.0, 1.0)
+    assert whole.stages == {}
