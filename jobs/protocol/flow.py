@@ -21,6 +21,20 @@ def channels_folder(region: str) -> str:
     return f"channels/{region}"
 
 
+_PART = "part-"
+
+
+def part_attempt(attempt: str) -> str:
+    """Return an attempt as that of one stage. A row has one attempt and names files of many of these, so that what is
+    staged under one is told to be in use by its path alone, whatever the cut of who looks."""
+    return f"{_PART}{attempt}"
+
+
+def is_part(attempt: str) -> bool:
+    """Is it the attempt of one stage?"""
+    return attempt.startswith(_PART)
+
+
 class Half(StrEnum):
     """Whose a batch in flight is: restored to its own side of the channel (F28)."""
 

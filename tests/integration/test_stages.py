@@ -334,6 +334,23 @@ def test_gc_deletes_what_is_in_no_channel_any_more(run_app: RunApp, golden: Tabl
     assert not files_below(folder)
 
 
+@pytest.mark.seed("H8", "H29")
+def test_images_outlive_the_cut_that_wrote_them(run_app: RunApp) -> None:
+    """A stage stages under attempts that no row has; who claims after a crash takes nothing of them for an orphan."""
+    result = run_app(staged(), FILES, max_group=1)
+    history = result.workplace.history(REGION)
+    images = [image for table in history.images if (image := history.image_of(table)) is not None and image.files]
+    assert images
+    crashed = result.workplace.owner(REGION)
+    crashed.claim()
+    crashed.leave()
+    uncut = open_uncut(result, Gate())
+    drive(region_run(result.workplace, uncut, uncut.region()))
+    assert not result.workplace.history(REGION).flow.through
+    store = result.workplace.store(REGION)
+    assert all(store.table(image.table).holds(image.files) for image in images)
+
+
 def files_below(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")}
 
