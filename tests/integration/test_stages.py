@@ -335,8 +335,9 @@ def test_gc_deletes_what_is_in_no_channel_any_more(run_app: RunApp, golden: Tabl
 
 
 @pytest.mark.seed("H8", "H29")
-def test_images_outlive_the_cut_that_wrote_them(run_app: RunApp) -> None:
+def test_images_outlive_the_cut_that_wrote_them(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage stages under attempts that no row has; who claims after a crash takes nothing of them for an orphan."""
+    monkeypatch.setattr("jobs.state.keyed._IMAGE_MINIMUM_ROWS", 1)
     result = run_app(staged(), FILES, max_group=1)
     history = result.workplace.history(REGION)
     images = [image for table in history.images if (image := history.image_of(table)) is not None and image.files]
