@@ -18,6 +18,7 @@ from jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
 from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, RowKind
 from orchestration.assembly import region_run
 from orchestration.garbage import collect_region
+from orchestration.operations import skip
 from orchestration.testing.applications import open_on
 from orchestration.testing.comparing import Tables
 from orchestration.testing.processing import drive, scan
@@ -221,6 +222,28 @@ def test_new_states_are_established_while_what_was_in_flight_is_replayed(run_app
     again.join()
     assert again.error is None
     assert_golden(result, golden)
+
+
+@pytest.mark.slow
+@pytest.mark.seed("F28", "K8")
+def test_a_skip_while_a_stage_stands_behind_holds_nobody_up(run_app: RunApp) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="unaligned")).add(FILES)
+    begun = Background(result)
+    begun.await_committed(EVERY)
+    end_abruptly(begun, gate)
+    result.add({"6.txt": "nobody can read this\n"})
+    scan(result.workplace, result.opened, result.region)
+    assert skip(result.workplace, REGION, "6.txt", "for the test")["sequence_id"] > EVERY
+    result.opened = open_on(staged(gate), result.inbox.folders)  # aligned: it waits for all stages
+    result.regions = result.opened.plan.regions
+    again = Background(result)
+    again.join()
+    assert again.error is None
+    assert result.status["inflight_batches"] == 0
+    assert len(result.sink("numbered_words")) == sum(len(text.split()) for text in FILES.values()) + len(
+        result.sink("count_changes")
+    )
 
 
 @pytest.mark.seed("E30")

@@ -12,9 +12,10 @@ import drainmark as dm
 from jobs.channels.rows import ArrowRows, Spool
 from jobs.errors import DrainmarkError
 from jobs.graph.annotations import Alignment
-from jobs.protocol.flow import Flow
+from jobs.protocol.flow import Flow, InFlight
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import Image, StagedFile
+from jobs.protocol.states import Ids, States
 from jobs.protocol.triggers import AGAIN, Trigger, TriggerStatus
 from jobs.regions.plan import RegionPlan, compile_application
 from jobs.runtime.reading import Assigned, Group
@@ -66,10 +67,9 @@ def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
     return compile_application(dm.build_application(declared)).regions[0]
 
 
-def life_of(plan: RegionPlan, flow: Flow | None = None) -> Life:
+def life_of(plan: RegionPlan, history: RegionHistory | None = None) -> Life:
     return Life(
-        plan, epoch=1, spool=Spool(Nowhere(), Nowhere()), history=RegionHistory(flow=flow or Flow()),
-        group_of=group,
+        plan, epoch=1, spool=Spool(Nowhere(), Nowhere()), history=history or RegionHistory(), group_of=group
     )  # fmt: skip
 
 
@@ -207,6 +207,29 @@ def test_a_stage_with_an_interval_of_its_own_asks_for_no_commit_before() -> None
     assert last is not None
     assert last.snapshot.through == {"lines": 2, "middle": 2, "end": 2}
     life.committed(last, {}, 0)
+    assert life.is_idle
+
+
+@pytest.mark.seed("F28", "K8")
+@pytest.mark.parametrize("interval", [None, 3600])
+@pytest.mark.parametrize("alignment", [ALIGNED, UNALIGNED])
+def test_a_stage_behind_a_skipped_id_has_caught_up_without_having_done_it(
+    alignment: Alignment, interval: float | None
+) -> None:
+    """6 was skipped while 4..5 was in flight: the stages that had done 5 have passed it, and the last one never will."""
+    flow = Flow(
+        through={"lines": 6, "middle": 6, "end": 3}, channels={"middle->end": (InFlight(first_id=4, last_id=5),)}
+    )  # fmt: skip
+    life = life_of(region(interval=interval), RegionHistory(states=States(Ids([(1, 6)])), flow=flow))
+    assert life.moment(alignment, None) is None
+    assert not life.has_caught_up
+    work(life, "end")
+    assert life.has_caught_up
+    moment = life.moment(alignment, None)
+    assert moment is not None
+    assert [(part.stage, part.last_id) for part in moment.snapshot.parts] == [("end", 5)]
+    assert not moment.is_in_flight
+    life.committed(moment, {}, 6)
     assert life.is_idle
 
 
