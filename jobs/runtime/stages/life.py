@@ -230,6 +230,9 @@ class Life:
             limit = groups[-1].last_id if groups else self.committed_id
             is_whole = not is_unaligned or self.exchange.complete >= limit or self.has_caught_up
             snapshot = self.exchange.snapshot(limit, due=None if is_whole else self._due())
+            if not groups and not snapshot.parts:  # whoever is due waits for a stage ahead of it that is not
+                snapshot.release()
+                return None
             return Moment(groups=groups, snapshot=snapshot, restarts=dict(self.restarts))
 
     def _is_reached(self, group: Group, *, is_unaligned: bool) -> bool:

@@ -46,8 +46,8 @@ class Nowhere:
         return []
 
 
-def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
-    """Three stages in a chain: `lines`, `middle`, `end`."""
+def region(interval: float | None = None, *, middle_interval: float | None = None, **parameters: Any) -> RegionPlan:
+    """Three stages in a chain: `lines`, `middle`, `end`; `interval` is that of the last."""
     with dm.application("chain") as declared:
 
         @dm.consistent(trigger="operator-driven", **parameters)
@@ -55,7 +55,7 @@ def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
         def lines(scanned: Any) -> Any:
             return scanned
 
-        @dm.functor(inputs=[dm.buffered(lines)])
+        @dm.functor(inputs=[dm.buffered(lines, checkpoint_interval=middle_interval)])
         def middle(lines: Any) -> Any:
             return lines
 
@@ -210,13 +210,37 @@ def test_a_stage_with_an_interval_of_its_own_asks_for_no_commit_before() -> None
     assert life.is_idle
 
 
+@pytest.mark.seed("K1", "K6")
+def test_a_stage_behind_one_with_an_interval_asks_for_no_commit_of_nothing() -> None:
+    """What `end` has finished cannot enter before what `middle` made of it does: a row would say nothing, on and on."""
+    life = life_of(region(middle_interval=3600))
+    for first in (1, 2):
+        life.give(group(first, first))
+        work(life, "lines")
+    moment = life.moment(UNALIGNED, None)
+    assert ids(moment) == [(1, 1), (2, 2)]
+    assert moment is not None
+    life.committed(moment, {}, 0)
+    work(life, "middle")
+    work(life, "end")
+    assert life.moment(UNALIGNED, None) is None
+    assert not life.is_idle
+    work(life, "middle")
+    work(life, "end")
+    last = life.moment(UNALIGNED, None)
+    assert last is not None
+    assert [(part.stage, part.last_id) for part in last.snapshot.parts] == [
+        ("middle", 1), ("middle", 2), ("end", 1), ("end", 2)
+    ]  # fmt: skip
+
+
 @pytest.mark.seed("F28", "K8")
 @pytest.mark.parametrize("interval", [None, 3600])
 @pytest.mark.parametrize("alignment", [ALIGNED, UNALIGNED])
 def test_a_stage_behind_a_skipped_id_has_caught_up_without_having_done_it(
     alignment: Alignment, interval: float | None
 ) -> None:
-    """6 was skipped while 4..5 was in flight: the stages that had done 5 have passed it, and the last one never will."""
+    """6 was skipped while 4..5 was in flight: who had done 5 has passed it, and the last stage never does it."""
     flow = Flow(
         through={"lines": 6, "middle": 6, "end": 3}, channels={"middle->end": (InFlight(first_id=4, last_id=5),)}
     )  # fmt: skip
