@@ -175,7 +175,7 @@ class RegionOwner:
         ]
         if staged.progress_id is not None:
             rows = [self._row(RowKind.PROGRESS, number, attempt=group.attempt)]
-        is_plain = not (manifest.stages or staged.progress_id)
+        is_plain = not (manifest.stages or manifest.late or staged.progress_id)
         known = PLAIN_FORMAT if is_plain else FORMAT_VERSION
         detail = {**rows[-1].detail, "manifest": manifest.to_json()}
         rows[-1] = replace(rows[-1], detail=detail, format_version=known)

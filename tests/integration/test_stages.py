@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from staged_app import FILES, REGION, TABLES, Gate, staged
+from staged_app import FILES, REGION, TABLES, Gate, refusing, staged
 
 import drainmark as dm
 from jobs.errors import DrainmarkError, InFlightLost, Interrupted, RewindRefused
 from jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
 from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, RowKind
 from orchestration.assembly import region_run
+from orchestration.checks import QUARANTINE_RATIO, judgements
 from orchestration.garbage import collect_region
 from orchestration.operations import skip
+from orchestration.quarantine import quarantined_files
 from orchestration.testing.applications import open_on
 from orchestration.testing.comparing import Tables
 from orchestration.testing.processing import drive, scan
@@ -204,6 +206,25 @@ def test_a_rewind_while_a_stage_stands_behind_is_exact(run_app: RunApp, golden: 
     scan(result.workplace, result.opened, result.region)
     run_rest(result, gate)
     assert_golden(result, golden)
+
+
+@pytest.mark.seed("K6")
+def test_what_a_stage_refuses_late_is_counted_where_it_belongs(run_app: RunApp) -> None:
+    """The states are committed before the stage behind has seen them; its quarantine is theirs all the same."""
+    gate = Gate(held_from=1)
+    result = run_app(refusing(gate)).add(FILES)
+    begun = Background(result)
+    begun.await_committed(EVERY)
+    assert [entry["rows_quarantined"] for entry in result.history] == [0] * EVERY
+    gate.hold_from(None)
+    begun.join()
+    assert begun.error is None
+    wanted = [sum(line.startswith("be") for line in text.splitlines()) for text in FILES.values()]
+    assert [entry["rows_quarantined"] for entry in result.history] == wanted
+    listed = {entry["sequence_id"]: entry["rows_quarantined"] for entry in quarantined_files(result.workplace, REGION)}
+    assert listed == {number: count for number, count in enumerate(wanted, 1) if count}
+    (ratio,) = (found for found in judgements(result.workplace, result.region) if found.name == QUARANTINE_RATIO)
+    assert ratio.metadata["drainmark/rows_quarantined"] == sum(wanted)
 
 
 @pytest.mark.seed("F5")

@@ -189,6 +189,43 @@ def test_a_progress_row_is_no_state_and_takes_an_id() -> None:
     assert [found.kind for found in history.unpublished] == [RowKind.STATE, RowKind.STATE, RowKind.PROGRESS]
 
 
+LATE = [
+    {"1": {"rows_quarantined": 2}, "2": {"reason": "a feed broke"}},
+    {"1": {"rows_quarantined": 1, "reason": "so did another"}},
+]
+
+
+def late_rows() -> list[CheckpointRow]:
+    """1 and 2 are committed, with a bad row in 2; what a stage finds late comes with a row of its own, and with 4."""
+    rows = [claim(1, 1), *group(1, [1, 2], manifest=EMPTY, rows_quarantined=5)]
+    rows.append(row(RowKind.PROGRESS, 3, manifest={**EMPTY, "late": LATE[0]}))
+    return [*rows, *group(4, [3], manifest={**EMPTY, "late": LATE[1]}, rows_quarantined=7)]
+
+
+@pytest.mark.seed("K6")
+@pytest.mark.parametrize("cut", range(6))
+def test_what_stages_find_late_is_said_of_the_states_that_it_is_of(cut: int) -> None:
+    rows = late_rows()
+    cut = between_commits(rows, cut)
+    for history in (digested(rows[:cut]).with_rows(rows[cut:]), digested(rows)):
+        found = {number: state.detail for number, state in history.states.items()}
+        assert [found[number].get("rows_quarantined") for number in (1, 2, 4)] == [3, 5, 7]
+        assert found[1]["reason"] == history.states[1].detail["reason"] == "so did another"
+        assert found[2]["reason"] == "a feed broke"
+        assert "reason" not in found[4]
+        assert history.totals.counts["rows_quarantined"] == 15
+        assert next(iter(history.states.rows.of(["f1"]))).detail["rows_quarantined"] == 3
+
+
+def test_a_late_word_counts_once_however_often_its_row_is_read() -> None:
+    rows = late_rows()
+    before = RegionHistory.from_rows(rows[:3])
+    for rest in (rows[3:], rows[3:], rows[4:]):
+        assert before.with_rows(rest).states[1].detail["rows_quarantined"] == sum(
+            late["1"]["rows_quarantined"] for late in LATE[len(LATE) - len(rest) :]
+        )
+
+
 def test_code_of_one_stage_ends_the_facts_of_stages() -> None:
     rows = region_of([("aligned", 0)]).rows
     assert RegionHistory.from_rows(rows).flow.through == {"start": 1, "middle": 1, "end": 1}

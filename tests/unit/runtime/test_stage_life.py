@@ -14,7 +14,7 @@ from jobs.errors import DrainmarkError
 from jobs.graph.annotations import Alignment
 from jobs.protocol.flow import Flow, InFlight
 from jobs.protocol.history import RegionHistory
-from jobs.protocol.manifest import Image, StagedFile
+from jobs.protocol.manifest import Image, Manifest, StagedFile
 from jobs.protocol.states import Ids, States
 from jobs.protocol.triggers import AGAIN, Trigger, TriggerStatus
 from jobs.regions.plan import RegionPlan, compile_application
@@ -337,3 +337,11 @@ def test_parts_become_one_group() -> None:
     assert whole.spans == {"files": ((1, 1), (2, 2))}
     assert (whole.process_seconds, whole.drain_seconds) == (2.0, 1.0)
     assert whole.stages == {}
+
+
+@pytest.mark.seed("K6")
+def test_what_is_found_of_ids_of_an_earlier_row_is_in_the_manifest() -> None:
+    late = staged(group(3, 4), rows_quarantined={1: 2, 2: 0, 3: 5}, refused={2: "gone", 4: "bad"})
+    assert late.manifest().late == {1: {"rows_quarantined": 2}, 2: {"reason": "gone"}}
+    assert Manifest.from_json(late.manifest().to_json()) == late.manifest()
+    assert "late" not in staged(group(1, 2), rows_quarantined={1: 2}).manifest().to_json()
