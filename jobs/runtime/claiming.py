@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.errors import InFlightLost, RegistryLost, StateIncompatible, StatesMoved
+from jobs.protocol.flow import Links, links_to_json
 from jobs.protocol.generations import labels_in_force
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.ids import INITIAL_ID
@@ -24,20 +25,23 @@ class Code:
         states: label by operator, of the states that are not their first generation, as the code was analysed.
         dropped: operators whose state begins anew with the claim, under the label in `states`.
         stages: by name of a stage, where there are several, its operators but for the starts.
-        channels: names of the channels between them.
+        channels: those between them, by name.
     """
 
     operators: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
     stages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    channels: tuple[str, ...] = ()
+    channels: Links = field(default_factory=dict)
 
     def to_detail(self) -> dict[str, Any]:
         """Return the fields of the claim's row; None where there is nothing to say."""
         dropped = {name: self.states[name] for name in sorted(self.dropped)}
         stages = {name: list(operators) for name, operators in self.stages.items()}
-        return {"operators": dict(self.operators) or None, "dropped_states": dropped or None, "stages": stages or None}
+        return {
+            "operators": dict(self.operators) or None, "dropped_states": dropped or None, "stages": stages or None,
+            "channels": links_to_json(self.channels) or None,
+        }  # fmt: skip
 
 
 NO_CODE = Code()

@@ -301,6 +301,9 @@ def test_what_is_in_flight_is_refused_by_code_that_is_cut_otherwise(run_app: Run
     end_abruptly(begun, gate)
     result.opened = open_uncut(result, gate)
     plan = result.opened.region()
+    links = result.workplace.history(REGION).flow.links
+    assert set(links) == {channel.name for channel in result.region.channels}
+    assert {"word", "_sequence_id"} <= set(next(link for link in links.values() if link.stage_to == "counts").columns)
     with pytest.raises(InFlightLost) as refused:
         drive(region_run(result.workplace, result.opened, plan))
     assert f"--to {min(stage['through'] for stage in result.status['stages'])}" in refused.value.remedy

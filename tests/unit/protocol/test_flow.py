@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_digest import between_commits, digested
 
 from jobs.protocol.digest import digest_of
-from jobs.protocol.flow import Flow, Half, InFlight, channels_to_json
+from jobs.protocol.flow import Flow, Half, InFlight, Link, channels_to_json, links_to_json
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import Image, StagedFile
 from jobs.protocol.retention import files_in_reach
@@ -21,6 +21,10 @@ from jobs.protocol.rows import PLAIN_FORMAT, CheckpointRow, RowKind
 
 STAGES = {"start": [], "middle": ["parse", "count"], "end": ["sink"]}
 CHANNELS = {"start->middle": ("start", "middle"), "start->end": ("start", "end"), "middle->end": ("middle", "end")}
+LINKS = {
+    name: Link(stage_from=producer, stage_to=consumer, columns={"word": "string"})
+    for name, (producer, consumer) in CHANNELS.items()
+}
 TABLE = "state/app/count"
 EMPTY: dict[str, Any] = {"files": {}, "upserts": [], "images": [], "lookups": {}}
 
@@ -43,7 +47,8 @@ class Region:
 
     def claim(self, _: int) -> None:
         self.epoch += 1
-        self.rows.append(claim(self.next_id, self.epoch, "clean", operators={"parse": "x"}, stages=STAGES))
+        code = {"operators": {"parse": "x"}, "stages": STAGES, "channels": links_to_json(LINKS)}
+        self.rows.append(claim(self.next_id, self.epoch, "clean", **code))
 
     def verb(self, _: int) -> None:
         """A claim of a command, which has no code."""
@@ -236,12 +241,41 @@ def test_code_of_one_stage_ends_the_facts_of_stages() -> None:
 
 def test_what_is_in_flight_is_for_the_cut_that_put_it_there() -> None:
     flow = RegionHistory.from_rows(region_of([("unaligned", 0)]).rows).flow
-    assert list(flow.misfits(STAGES, list(CHANNELS))) == []
-    assert len(list(flow.misfits(STAGES, ["start->middle", "start->end"]))) == 0  # nothing was in flight in the third
-    assert len(list(flow.misfits(STAGES, ["start->middle"]))) == 1
-    assert len(list(flow.misfits({"start": ["count"], "middle": ["parse"], "end": ["sink"]}, list(CHANNELS)))) == 1
-    assert len(list(flow.misfits({**STAGES, "fourth": []}, list(CHANNELS)))) == 1  # what it reads is partly done
-    assert list(Flow().misfits({}, [])) == []
+    assert flow.links == LINKS
+    assert list(flow.misfits(STAGES, LINKS)) == []
+    assert len(list(flow.misfits(STAGES, without("middle->end")))) == 0  # nothing was in flight in there
+    assert len(list(flow.misfits(STAGES, without("middle->end", "start->end")))) == 1
+    assert len(list(flow.misfits({"start": ["count"], "middle": ["parse"], "end": ["sink"]}, LINKS))) == 1
+    assert len(list(flow.misfits({**STAGES, "fourth": []}, LINKS))) == 1  # what it reads is partly done
+    assert list(Flow().misfits({}, {})) == []
+
+
+def without(*names: str) -> dict[str, Link]:
+    return {name: link for name, link in LINKS.items() if name not in names}
+
+
+@pytest.mark.seed("F1", "F28")
+def test_a_further_channel_between_stages_that_stand_apart_is_refused() -> None:
+    """Its reader would wait for ids that its writer has done, or be given such as it has done itself."""
+    batches = {"start->middle": (batch(4, 5),), "start->end": (batch(4, 5),)}
+    before = without("middle->end")
+    apart = Flow(through={"start": 5, "middle": 3, "end": 4}, channels=batches, links=before)
+    (why,) = apart.misfits({}, LINKS)
+    assert "'middle->end' is new" in why
+    abreast = dataclasses.replace(apart, through={"start": 5, "middle": 3, "end": 3})
+    assert list(abreast.misfits({}, LINKS)) == []
+    assert list(dataclasses.replace(apart, channels={}).misfits({}, LINKS)) == []
+
+
+@pytest.mark.seed("F28")
+def test_what_is_in_flight_has_the_columns_that_its_reader_expects() -> None:
+    flow = Flow(through={"start": 5, "middle": 3, "end": 5}, channels={"start->middle": (batch(4, 5),)}, links=LINKS)
+    for columns in ({"word": "bigint"}, {"word": "string", "length": "int"}, {}):
+        changed = {**LINKS, "start->middle": dataclasses.replace(LINKS["start->middle"], columns=columns)}
+        (why,) = flow.misfits({}, changed)
+        assert "other columns" in why
+    changed = {**LINKS, "start->end": dataclasses.replace(LINKS["start->end"], columns={})}
+    assert list(flow.misfits({}, changed)) == [], "nothing is in flight in there"
 
 
 def test_gc_keeps_what_is_in_flight_and_no_more() -> None:
