@@ -72,7 +72,7 @@ def ready(
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
     if code.operators:
         _require_same_states(history, region, code)
-        _require_same_cut(history, region, code)
+        require_takeover(history, region, code)
     known = tuple(tables) or history.tables
     require_compatible(history, region, known)
     for table in known:
@@ -98,17 +98,30 @@ def require_compatible(history: RegionHistory, region: str, tables: Sequence[Reg
             raise StateIncompatible(msg, operator=table.operator, remedy=remedy, table=table.name)
 
 
-def _require_same_cut(history: RegionHistory, region: str, code: Code) -> None:
-    """Refuse code that is cut otherwise while batches of the old cut are in flight."""
-    why = list(history.flow.misfits(code.stages, code.channels))
-    if why:
-        target = history.state_at_most(min(history.flow.through.values())) or INITIAL_ID
+def require_takeover(history: RegionHistory, region: str, code: Code) -> None:
+    """Refuse code that cannot go on with what is in flight: it is cut otherwise, or begins a state anew before that.
+
+    Raises:
+        InFlightLost: says how to let it come to an end, or how to process it anew.
+    """
+    flow = history.flow
+    if why := list(flow.misfits(code.stages, code.channels)):
         msg = f"{region!r} is cut into other stages than when it last ran: {'; '.join(why)}"
-        remedy = (
-            "run the code as it was until `drainmark status` shows nothing in flight; or process what is in flight"
-            f" anew: drainmark reset {region} --to {target} --yes"
-        )
-        raise InFlightLost(msg, remedy=remedy, in_flight=len(history.flow.batches))
+        raise _in_flight_lost(msg, history, region, "run the code as it was")
+    reached = {name: flow.reached(name) for name in sorted(code.dropped)}
+    behind = [name for name, number in reached.items() if number is not None and number < history.committed_id]
+    if behind:
+        msg = f"what is in flight in {region!r} belongs to states that are to be dropped: {', '.join(behind)}"
+        raise _in_flight_lost(msg, history, region, "run the code as it was, without --drop-state,")
+
+
+def _in_flight_lost(msg: str, history: RegionHistory, region: str, first: str) -> InFlightLost:
+    target = history.state_at_most(min(history.flow.through.values())) or INITIAL_ID
+    remedy = (
+        f"{first} until `drainmark status` shows nothing in flight; or process what is in flight anew:"
+        f" drainmark reset {region} --to {target} --yes"
+    )
+    return InFlightLost(msg, remedy=remedy, in_flight=len(history.flow.batches))
 
 
 def _require_same_states(history: RegionHistory, region: str, code: Code) -> None:

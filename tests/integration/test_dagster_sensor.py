@@ -13,13 +13,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from channel_parts import commit_in_flight
 from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance_at, write_application
 
-from jobs.protocol.flow import InFlight, channels_to_json
 from jobs.protocol.history import Outcome
 from jobs.runtime.claiming import Code
-from jobs.runtime.reading import Assigned, Group
-from jobs.runtime.staged import StagedGroup
 from orchestration.assembly import Workplace
 from orchestration.metadata import PROCESS_TAG, REGION_TAG
 from orchestration.run_retries import tag_process
@@ -297,13 +295,7 @@ def test_what_is_in_flight_is_reason_enough(ticker: Ticker, place: Workplace, tm
     owner = place.owner(REGION)
     owner.claim(code=Code(operators={"numbers": "x"}, stages={"rows": (), "numbers": ("numbers",)}))
     (trigger,) = place.registry.pending(REGION, 2)
-    member = Assigned(sequence_id=place.registry.take_ids(REGION, owner.epoch, 1), trigger=trigger)
-    staged = StagedGroup(
-        group=Group(members=(member,), epoch=owner.epoch, attempt=uuid.uuid4().hex), rows_in={}, tables={}, lookups={},
-        process_seconds=0.0, drain_seconds=0.0, stages={"rows": 1, "numbers": 0},
-        channels=channels_to_json({"rows->numbers": (InFlight(first_id=1, last_id=1),)}),
-    )  # fmt: skip
-    owner.publish(owner.commit(staged))
+    commit_in_flight(owner, trigger, "rows->numbers", numbers=0)
     owner.release(Outcome.CLEAN)
     assert not place.registry.pending_count(REGION)
     assert len(ticker().run_requests) == 1
