@@ -157,17 +157,21 @@ class Flow:
     def claimed(self, detail: Mapping[str, Any], committed: int) -> Flow:
         """Return the facts after a claim; code of one stage ends them, a verb without code leaves them as they are.
 
-        Where nothing is in flight all stages have come to the committed id, however the code is cut now.
+        Where nothing is in flight all stages have come to the committed id, however the code is cut now. What is in
+        flight and has no place in the code stays as it is: whoever claims so looks again, and goes no further.
         """
         if "operators" not in detail:
             return self
         named: Mapping[str, Sequence[str]] = detail.get("stages") or {}
+        links = links_from_json(detail.get("channels"))
+        if any(self.misfits(named, links)):  # it came between the look and the claim: kept for who fits
+            return self
         return Flow(
             through={name: self.through.get(name, committed) if self.channels else committed for name in named},
-            channels=self.channels if named else {},
+            channels=self.channels,
             operators={name: tuple(operators) for name, operators in named.items()},
             restarts={name: self.restarts[name] for name in named if name in self.restarts},
-            links=links_from_json(detail.get("channels")),
+            links=links,
         )
 
     def committed(self, manifest: Mapping[str, Any], committed: int) -> Flow:

@@ -63,3 +63,32 @@ def test_a_state_is_not_dropped_while_what_belongs_to_it_is_in_flight(place: Wor
                  states={"early": "g1"})  # fmt: skip
     claimed(place, early).release(Outcome.CLEAN)
     assert set(place.history(REGION).generations) == {"early"}, "its stage has done all that is committed"
+
+
+@pytest.mark.seed("F28", "H2", "H3")
+def test_what_a_woken_owner_puts_in_flight_under_the_claim_of_other_code_is_kept(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped when the other one looked, and wakes and commits before the claim of that one lands."""
+    zombie = claimed(place, CUT)
+    zombie.outside.lease.release(clean=True)
+    other = place.owner(REGION)
+    checkpoint = other.outside.store.checkpoint
+    claim = checkpoint.claim
+
+    def late(row: CheckpointRow) -> None:
+        put_in_flight(place, zombie)
+        claim(row)
+
+    monkeypatch.setattr(checkpoint, "claim", late)
+    with pytest.raises(InFlightLost):
+        other.claim(code=UNCUT)
+
+    assert place.history(REGION).epoch == other.epoch > zombie.epoch
+    assert place.history(REGION).flow == zombie.history.flow
+    with pytest.raises(InFlightLost):
+        claimed(place, UNCUT)
+    owner = claimed(place, CUT)
+    assert [(batch.first_id, batch.last_id) for batch in owner.history.flow.channels[CHANNEL]] == [(1, 1)]
+    assert owner.history.flow.through == {"start": 1, "behind": 0}
+    owner.release(Outcome.CLEAN)

@@ -231,6 +231,17 @@ def test_a_late_word_counts_once_however_often_its_row_is_read() -> None:
         )
 
 
+@pytest.mark.seed("F28", "H2")
+def test_a_claim_without_a_place_for_what_is_in_flight_leaves_it_as_it_is() -> None:
+    """An older owner put it there between the look and the claim: who comes next with code that fits has it all."""
+    rows = region_of([("unaligned", 0), ("unaligned", 0)]).rows
+    before = RegionHistory.from_rows(rows).flow
+    assert before.channels
+    for code in ({}, {"stages": STAGES, "channels": links_to_json(without("start->middle"))}):
+        later = [*rows, claim(3, 2, "clean", operators={"parse": "x"}, **code)]
+        assert RegionHistory.from_rows(later).flow == before
+
+
 def test_code_of_one_stage_ends_the_facts_of_stages() -> None:
     rows = region_of([("aligned", 0)]).rows
     assert RegionHistory.from_rows(rows).flow.through == {"start": 1, "middle": 1, "end": 1}
