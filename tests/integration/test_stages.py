@@ -335,6 +335,23 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
     assert kinds(result)[RowKind.CLAIM.value] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.seed("H10", "X12")
+def test_a_group_that_cannot_begin_is_judged_when_the_commit_under_way_has_ended(
+    run_app: RunApp, golden: Tables
+) -> None:
+    result = run_app(staged(alignment="unaligned")).add(FILES)
+    arm("checkpoint_pending.before:hang=2:1,assign.before:raise:2")
+    begun = Background(result, max_group=2)
+    begun.join()
+    assert begun.error is None
+    assert not unreached()
+    steps = [step for step, _ in begun.steps if step in ("group", "failed")]
+    assert steps[:2] == ["group", "failed"]
+    assert steps.count("failed") == 1
+    assert_golden(result, golden)
+
+
 @pytest.mark.seed("K10", "E14")
 def test_a_stage_that_fails_on_and_on_has_the_region_reset(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(raises={3: [ValueError("for ever")] * 3})
