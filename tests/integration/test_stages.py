@@ -139,8 +139,11 @@ def test_a_channel_of_one_batch_holds_the_others_back(run_app: RunApp, golden: T
 
 
 @pytest.mark.seed("K5", "K8")
-def test_with_an_interval_of_nothing_there_is_one_commit_at_the_end(run_app: RunApp, golden: Tables) -> None:
-    result = run_app(staged(checkpoint_interval=0), FILES, max_group=1)
+@pytest.mark.parametrize("checkpoints", ["non-blocking", pytest.param("blocking", marks=pytest.mark.slow)])
+def test_with_an_interval_of_nothing_there_is_one_commit_at_the_end(
+    run_app: RunApp, golden: Tables, checkpoints: str
+) -> None:
+    result = run_app(staged(checkpoint_interval=0, checkpoints=checkpoints), FILES, max_group=1)
     assert_golden(result, golden)
     assert [(group.first_id, group.last_id) for group in result.groups] == [(1, EVERY)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from jobs.runtime.reading import Assigned, Group
 from jobs.runtime.staged import StagedGroup, StagedTable
 from jobs.runtime.stages.life import Life, Task
 from jobs.runtime.stages.parts import joinable, joined
+from jobs.runtime.stages.pipeline import StagedPipeline
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 ALIGNED, UNALIGNED = Alignment.ALIGNED, Alignment.UNALIGNED
@@ -268,6 +270,31 @@ def test_the_starts_are_held_back_by_a_full_channel() -> None:
     assert not life.has_room
     work(life, "end")
     assert life.has_room
+
+
+@pytest.mark.seed("K5", "K8", "N19")
+@pytest.mark.parametrize(("interval", "is_held_up"), [(None, True), (0, False), (3600, False)])
+def test_blocking_checkpoints_hold_the_flow_up_when_one_is_due(interval: float | None, is_held_up: bool) -> None:
+    plan = region(checkpoints="blocking", checkpoint_interval=interval)
+    stages = pipeline_of(plan)
+    assert not stages.is_held_up, "there is nothing to establish"
+    assert stages.life is not None
+    stages.life.give(group(1, 1))
+    assert stages.is_held_up is is_held_up
+    stages._committed_at -= 3600.0
+    assert stages.is_held_up is (interval != 0)
+    stages.under_way = object()
+    assert stages.is_held_up
+    assert not pipeline_of(region(checkpoints="non-blocking")).is_held_up
+
+
+def pipeline_of(plan: RegionPlan) -> Any:
+    """Return what decides when groups begin; who would do the work is not asked here."""
+    nobody: Any = None
+    return StagedPipeline(
+        blueprint=SimpleNamespace(region=plan), outside=nobody, owner=nobody, states=nobody, grace=nobody,
+        small_bytes=0, note=nobody, life=life_of(plan),
+    )  # fmt: skip
 
 
 def test_a_life_that_is_over_gives_nothing_and_takes_nothing() -> None:
