@@ -272,6 +272,54 @@ def test_the_starts_are_held_back_by_a_full_channel() -> None:
     assert life.has_room
 
 
+@pytest.mark.seed("F29", "K6")
+def test_what_is_kept_for_a_stage_with_an_interval_holds_the_starts_back() -> None:
+    """Batches are done with, and a state may still need them: two in each channel are more than the region may hold."""
+    life = life_of(region(interval=3600, alignment="unaligned", max_inflight_bytes=24))
+    assert groups_begun(life) == 2
+    moment = life.moment(UNALIGNED, None)
+    assert ids(moment) == [(1, 1), (2, 2)]
+    assert moment is not None
+    life.committed(moment, {}, 2)
+    assert life.has_room
+
+
+@pytest.mark.seed("F29", "K8")
+@pytest.mark.parametrize("given", [{}, {"alignment": "unaligned", "checkpoint_interval": 0}])
+def test_nothing_is_kept_where_all_stages_stand_at_the_same_id_in_every_state(given: dict[str, Any]) -> None:
+    life = life_of(region(interval=3600, max_inflight_bytes=24, **given))
+    assert groups_begun(life) == 9
+    assert not any(channel.kept_bytes for channel in life.exchange.channels.values())
+
+
+def groups_begun(life: Life) -> int:
+    """Let groups of eight bytes pass all stages, uncommitted, as long as there is room; return how many did, up to 9."""
+    for number in range(1, 10):
+        if not life.has_room:
+            return number - 1
+        life.give(group(number, number))
+        for stage in ("lines", "middle", "end"):
+            work(life, stage)
+    return 9
+
+
+@pytest.mark.seed("F29", "K6")
+def test_a_stage_whose_interval_keeps_too_much_is_committed_before_it_is_over() -> None:
+    life = life_of(region(interval=3600, alignment="unaligned", max_inflight_bytes=16))
+    for number in (1, 2, 3):
+        life.give(group(number, number))
+        work(life, "lines")
+    for stage in ("middle", "end"):
+        moment = life.moment(UNALIGNED, None)
+        assert moment is not None
+        life.committed(moment, {}, 0)
+        work(life, stage, 2)
+    assert not life.has_room
+    last = life.moment(UNALIGNED, None)
+    assert last is not None
+    assert [(part.stage, part.last_id) for part in last.snapshot.parts] == [("end", 1), ("end", 2)]
+
+
 @pytest.mark.seed("K5", "K8", "N19")
 @pytest.mark.parametrize(("interval", "is_held_up"), [(None, True), (0, False), (3600, False)])
 def test_blocking_checkpoints_hold_the_flow_up_when_one_is_due(interval: float | None, is_held_up: bool) -> None:
