@@ -165,8 +165,9 @@ class StateRows:
             return self
         kept = {number: row for number, row in self.recent.items() if number < next_id}
         said = {
-            number: {by: remark for by, remark in remarks.items() if by < next_id}
+            number: found
             for number, remarks in self.remarks.items()
+            if (found := {by: remark for by, remark in remarks.items() if by < next_id})
         }
         return StateRows(self.archive, self.archived, kept, self.late, said, max(kept, default=0))
 
