@@ -88,5 +88,6 @@ def joined(first: GroupReport, second: GroupReport) -> GroupReport:
         checkpoint_seconds=first.checkpoint_seconds + second.checkpoint_seconds,
         publish_seconds=first.publish_seconds + second.publish_seconds,
         pending_seconds=first.pending_seconds + second.pending_seconds,
+        restarts=first.restarts + second.restarts,
     )
 

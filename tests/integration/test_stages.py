@@ -16,17 +16,23 @@ import drainmark as dm
 from jobs.errors import DrainmarkError, InFlightLost, Interrupted, RewindRefused
 from jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
 from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, RowKind
+from orchestration import backfill
 from orchestration.assembly import region_run
+from orchestration.backfill import Wanted
 from orchestration.checks import QUARANTINE_RATIO, judgements
 from orchestration.garbage import collect_region
 from orchestration.operations import skip
 from orchestration.quarantine import quarantined_files
+from orchestration.retries import Interruption, RunOptions, Watch, run_application
+from orchestration.sensors import needs_recovery
 from orchestration.testing.applications import open_on
 from orchestration.testing.comparing import Tables
+from orchestration.testing.invariants import unfinished
 from orchestration.testing.processing import drive, scan
 from orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
+slow = pytest.mark.slow
 
 RunApp = Callable[..., Result]
 PATIENCE = 60.0
@@ -92,7 +98,7 @@ class Background:
     def await_committed(self, number: int) -> None:
         waiting = threading.Event()
         for _ in range(int(PATIENCE / 0.05)):
-            if self._result.workplace.history(REGION).committed_id >= number:
+            if self._result.workplace.history(self._result.region.name).committed_id >= number:
                 return
             assert self._thread.is_alive(), self.error
             waiting.wait(0.05)
@@ -107,8 +113,15 @@ class Background:
 
 
 @pytest.mark.seed("V85", "F1", "F27", "X1")
-@pytest.mark.parametrize("channels", ["memory", "durable"])
-@pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
+@pytest.mark.parametrize(
+    ("alignment", "channels"),
+    [
+        ("aligned", "memory"),
+        ("unaligned", "durable"),
+        pytest.param("aligned", "durable", marks=slow),
+        pytest.param("unaligned", "memory", marks=slow),
+    ],
+)
 def test_a_region_that_is_cut_leaves_the_tables_of_one_that_is_not(
     run_app: RunApp, golden: Tables, alignment: str, channels: str
 ) -> None:
@@ -128,18 +141,21 @@ def test_aligned_states_are_rows_as_they_always_were(run_app: RunApp) -> None:
     assert not any("stages" in (row.detail.get("manifest") or {}) for row in states)
 
 
+@slow
 def test_groups_in_files_leave_the_same_tables(run_app: RunApp, golden: Tables) -> None:
     """Nothing is small: rows stay with Spark, in channels they are in files."""
     settings = {"small_group_bytes": 0}
     assert_golden(run_app(staged(alignment="unaligned"), FILES, max_group=3, settings=settings), golden)
 
 
+@slow
 def test_a_channel_of_one_batch_holds_the_others_back(run_app: RunApp, golden: Tables) -> None:
     assert_golden(run_app(staged(batches=1, alignment="unaligned"), FILES, max_group=1), golden)
 
 
+@slow
 @pytest.mark.seed("K5", "K8")
-@pytest.mark.parametrize("checkpoints", ["non-blocking", pytest.param("blocking", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("checkpoints", ["non-blocking", "blocking"])
 def test_with_an_interval_of_nothing_there_is_one_commit_at_the_end(
     run_app: RunApp, golden: Tables, checkpoints: str
 ) -> None:
@@ -152,7 +168,7 @@ def test_with_an_interval_of_nothing_there_is_one_commit_at_the_end(
 
 
 @pytest.mark.seed("F1", "F2", "F19", "F28", "K23")
-@pytest.mark.parametrize("channels", ["memory", "durable"])
+@pytest.mark.parametrize("channels", ["memory", pytest.param("durable", marks=slow)])
 def test_a_state_is_established_while_a_stage_hangs_and_what_is_in_flight_outlives_the_run(
     run_app: RunApp, golden: Tables, channels: str
 ) -> None:
@@ -195,7 +211,7 @@ def run_rest(result: Result, gate: Gate) -> None:
 
 
 @pytest.mark.seed("F6", "F28", "K23")
-@pytest.mark.parametrize("to", [0, 1, 2, 4])
+@pytest.mark.parametrize("to", [2, *(pytest.param(number, marks=slow) for number in (0, 1, 4))])
 def test_a_rewind_while_a_stage_stands_behind_is_exact(run_app: RunApp, golden: Tables, to: int) -> None:
     gate = Gate(held_from=2)
     result = run_app(staged(gate, alignment="unaligned")).add(FILES)
@@ -230,6 +246,26 @@ def test_what_a_stage_refuses_late_is_counted_where_it_belongs(run_app: RunApp) 
     assert ratio.metadata["drainmark/rows_quarantined"] == sum(wanted)
 
 
+@slow
+@pytest.mark.seed("F1", "K23")
+def test_what_is_in_flight_is_work_though_nothing_is_pending(run_app: RunApp) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="unaligned")).add(dict(list(FILES.items())[:2]))
+    begun = Background(result)
+    begun.await_committed(2)
+    end_abruptly(begun, gate)
+    assert (result.status["pending_triggers"], result.status["inflight_batches"] > 0) == (0, True)
+    assert needs_recovery(result.workplace.history(REGION)), "a sensor starts a run"
+    with Interruption() as interruption:
+        run_application(
+            result.workplace, result.opened, result.regions, options=RunOptions(), watch=Watch(), run_id="r",
+            interruption=interruption,
+        )  # fmt: skip
+    assert list(unfinished(result.workplace, REGION)) == []
+    assert not needs_recovery(result.workplace.history(REGION))
+
+
+@slow
 @pytest.mark.seed("F5")
 def test_new_states_are_established_while_what_was_in_flight_is_replayed(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(held_from=2)
@@ -248,7 +284,7 @@ def test_new_states_are_established_while_what_was_in_flight_is_replayed(run_app
     assert_golden(result, golden)
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.seed("F28", "K8")
 def test_a_skip_while_a_stage_stands_behind_holds_nobody_up(run_app: RunApp) -> None:
     gate = Gate(held_from=2)
@@ -283,6 +319,7 @@ def test_an_aligned_drain_that_lasts_is_ended_unaligned(run_app: RunApp, golden:
     assert_golden(result, golden)
 
 
+@slow
 @pytest.mark.seed("V85")
 def test_an_aligned_state_waits_for_every_stage(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(held_from=2)
@@ -319,11 +356,65 @@ def open_uncut(result: Result, gate: Gate) -> Any:
     return open_on(staged(gate, cut=False), result.inbox.folders)
 
 
+REPLACING = """
+import pathlib
+import time
+
+import drainmark as dm
+
+HELD = pathlib.Path("{held}")
+
+
+@dm.consistent(trigger="operator-driven", alignment="unaligned")
+@dm.source(dm.DirectoryScan(path="in", pattern="*.csv", format="csv", schema="n bigint", settle=0))
+def numbers(scanned):
+    return scanned
+
+
+@dm.parallel_map(output="n bigint", buffered=True)
+def late(numbers):
+    while HELD.exists():
+        time.sleep(0.01)
+    return {{"n": numbers["n"]}}
+
+
+dm.sink(numbers, dm.DeltaAppend("numbers"))
+dm.sink(late, dm.DeltaAppend("late"))
+"""
+
+
+@slow
+def test_a_file_that_replaces_its_own_waits_for_the_stages_that_have_not_done_that(
+    run_app: RunApp, tmp_path: Path
+) -> None:
+    """Else the rows that they bring later would be there beside those of the new id."""
+    held, app = tmp_path / "held", tmp_path / "replacing.py"
+    held.touch()
+    app.write_text(REPLACING.format(held=held))
+    result = run_app(app).add({"a.csv": "1\n", "b.csv": "2\n"})
+    begun = Background(result)
+    begun.await_committed(2)
+    assert result.status["inflight_batches"] > 0
+    wanted = Wanted(pattern=str(result.inbox.folders["numbers"] / "a.csv"), again=True)
+    assert backfill.queue(result.workplace, result.region.name, wanted)["replaced"] == 1
+    result.add({"c.csv": "3\n"})
+    scan(result.workplace, result.opened, result.region)
+    threading.Event().wait(0.5)  # it could begin now
+    held.unlink()
+    begun.join()
+    assert begun.error is None
+    result.run()
+    for table in ("numbers", "late"):
+        found = sorted((row["n"], row["_sequence_id"]) for row in result.sink(table, ids=True))
+        assert [n for n, _ in found] == [1, 2, 3], table
+        assert found[0][1] > 2, "the file has its new id"
+
+
 # --- local recovery ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("K10", "K22", "X2")
-@pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
+@pytest.mark.parametrize("alignment", [pytest.param("aligned", marks=slow), "unaligned"])
 def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, golden: Tables, alignment: str) -> None:
     gate = Gate(raises={3: [ValueError("once"), ValueError("twice")]})
     result = run_app(staged(gate, alignment=alignment)).add(FILES)
@@ -338,7 +429,7 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
     assert kinds(result)[RowKind.CLAIM.value] == 1
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.seed("H10", "X12")
 def test_a_group_that_cannot_begin_is_judged_when_the_commit_under_way_has_ended(
     run_app: RunApp, golden: Tables
@@ -355,6 +446,7 @@ def test_a_group_that_cannot_begin_is_judged_when_the_commit_under_way_has_ended
     assert_golden(result, golden)
 
 
+@slow
 @pytest.mark.seed("K10", "E14")
 def test_a_stage_that_fails_on_and_on_has_the_region_reset(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(raises={3: [ValueError("for ever")] * 3})
@@ -370,7 +462,13 @@ def test_a_stage_that_fails_on_and_on_has_the_region_reset(run_app: RunApp, gold
 # --- steps of channels ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", list(ChannelPoint), ids=str)
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=() if point is ChannelPoint.HAND_OVER_BEFORE else slow, id=point.value)
+        for point in ChannelPoint
+    ],
+)
 def test_a_failure_at_a_step_of_a_channel_is_survived(run_app: RunApp, golden: Tables, point: ChannelPoint) -> None:
     result = run_app(staged(alignment="unaligned", channels="durable"), max_group=2).add(FILES)
     arm(f"{point.value}:raise:2")
@@ -385,6 +483,7 @@ def test_a_failure_at_a_step_of_a_channel_is_survived(run_app: RunApp, golden: T
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
+@slow
 def test_gc_deletes_what_is_in_no_channel_any_more(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(held_from=2)
     result = run_app(staged(gate, alignment="unaligned")).add(FILES)
@@ -423,6 +522,7 @@ def files_below(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")}
 
 
+@slow
 def test_every_table_has_its_rows_once(run_app: RunApp) -> None:
     result = run_app(staged(alignment="unaligned"), FILES, max_group=2)
     for table in TABLES:

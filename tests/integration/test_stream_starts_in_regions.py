@@ -121,9 +121,13 @@ POINTS = [
     FailPoint.SEAL_BEFORE, FailPoint.SEAL_AFTER, FailPoint.PROCESS_STAGED, FailPoint.CHECKPOINT_BEFORE,
     FailPoint.CHECKPOINT_AFTER, FailPoint.PUBLISH_BEFORE,
 ]  # fmt: skip
+SAMPLE = (FailPoint.SEAL_AFTER, FailPoint.CHECKPOINT_BEFORE)
 
 
-@pytest.mark.parametrize("point", POINTS, ids=str)
+@pytest.mark.parametrize(
+    "point",
+    [pytest.param(point, marks=() if point in SAMPLE else pytest.mark.slow, id=point.value) for point in POINTS],
+)
 def test_messages_go_through_any_failure_exactly_once(run_app: RunApp, broker: Broker, point: FailPoint) -> None:
     result = run_app(messages)
     broker.last = 20

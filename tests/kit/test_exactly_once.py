@@ -95,6 +95,7 @@ def test_every_step_is_reached_and_survived_in_every_grouping() -> None:
     assert {cell.point for cell in proof.failures} == set(FailPoint) - NOT_PASSED
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_region_of_several_stages_survives_failures_around_its_commits() -> None:
     points = ["checkpoint.after_commit", "progress.before_commit", "progress.after_commit"]

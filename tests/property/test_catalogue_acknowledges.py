@@ -21,6 +21,7 @@ import drainmark as dm
 from drainmark import F
 from jobs.failpoints import FailPoint, InjectedFailure, arm
 from jobs.operators.catalogue import entries
+from orchestration.assembly import Workplace
 from orchestration.testing.comparing import Tables
 from orchestration.testing.invariants import misplaced_files, reused_ids, unfinished, visible_too_early
 from orchestration.testing.running import Result
@@ -129,7 +130,7 @@ ALONE: dict[str, Declare] = {
 """Groups of one are all that they allow."""
 
 STARTS = {"source": "every application here has one", "slices": "test_stream_starts_in_regions.py"}
-SAMPLE = ("functor", "handler", "aggregate", "delta-upsert")
+SAMPLE = ("handler", "aggregate")
 
 
 def declare_all(events: Any) -> None:
@@ -149,7 +150,7 @@ def declare_some(chosen: dict[str, Declare]) -> Callable[[Any], None]:
 
 APPLICATIONS = [
     pytest.param(declare_some({kind: REST[kind] for kind in SAMPLE}), id="sample"),
-    pytest.param(declare_some(ALONE), id="alone"),
+    pytest.param(declare_some(ALONE), id="alone", marks=pytest.mark.slow),
     pytest.param(declare_all, id="library", marks=pytest.mark.slow),
     pytest.param(declare_some(REST), id="rest", marks=pytest.mark.slow),
 ]
@@ -213,8 +214,15 @@ def test_nothing_is_acknowledged_before_it_is_committed(run_app: RunApp, tmp_pat
         *reused_ids(place.store(region).checkpoint.rows()),
         *misplaced_files(place.history(region), uris),
         *unfinished(place, region),
-        *Tables.of(place, region).unequal_to(Tables.of(golden.workplace, region), uris),
+        *comparable(place, region).unequal_to(comparable(golden.workplace, region), uris),
     ] == []
+
+
+def comparable(place: Workplace, region: str) -> Tables:
+    """All tables but those of handlers' states, which hold ids: they differ where some were burnt."""
+    found = Tables.of(place, region).rows
+    handled = f"state/{region.partition('/')[0]}/counted"
+    return Tables({key: rows for key, rows in found.items() if key[0] != handled})
 
 
 def injected(error: BaseException | None) -> bool:

@@ -74,7 +74,8 @@ def matrix() -> Iterator[Any]:
 
 @pytest.mark.seed("T2")
 @pytest.mark.parametrize(
-    "graph", [pytest.param(graph, marks=pytest.mark.recovery if graph == "log_watch" else ()) for graph in GRAPHS]
+    "graph",
+    [pytest.param(graph, marks=pytest.mark.recovery if graph in ("log_watch", IN_FLIGHT) else ()) for graph in GRAPHS],
 )
 def test_the_failure_free_run_equals_the_oracle(midway: Midway, graph: str) -> None:
     scene = midway(graph, BEGUN)

@@ -41,16 +41,24 @@ def test_ten_thousand_fast_groups_leave_few_events_that_tell_of_all() -> None:
     assert pace.rest() is None
 
 
-IDENTITY = {"first_id", "last_id", "first_uri", "last_uri", "region", "epoch", "versions"}
+IDENTITY = {"first_id", "last_id", "first_uri", "last_uri", "region", "epoch", "versions", "alignment"}
 """What a report does not measure."""
 
+AS_OF_THE_LAST = {"inflight_batches", "inflight_bytes"}
+"""What is measured at a moment: the newest counts."""
 
-@pytest.mark.parametrize("name", sorted({field.name for field in fields(GroupReport)} - IDENTITY))
+
+@pytest.mark.parametrize("name", sorted({field.name for field in fields(GroupReport)} - IDENTITY - AS_OF_THE_LAST))
 def test_every_number_of_a_report_is_added(name: str) -> None:
     """Whatever a report will measure one day is added too, or named above."""
     first, second = ({"sink": 3}, {"sink": 5, "late": 7}) if name == "rows_out" else (3, 5)
     total = {"sink": 8, "late": 7} if name == "rows_out" else 8
     assert getattr(joined(replace(GROUP, **{name: first}), replace(GROUP, **{name: second})), name) == total
+
+
+@pytest.mark.parametrize("name", sorted(AS_OF_THE_LAST))
+def test_what_is_in_flight_is_that_of_the_newest_group(name: str) -> None:
+    assert getattr(joined(replace(GROUP, **{name: 3}), replace(GROUP, **{name: 5})), name) == 5
 
 
 def test_slow_groups_have_events_of_their_own() -> None:

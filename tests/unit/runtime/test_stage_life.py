@@ -358,6 +358,21 @@ def test_a_life_that_is_over_gives_nothing_and_takes_nothing() -> None:
     assert life.pause(60.0)
 
 
+def test_stages_catch_up_with_an_id_that_was_skipped_and_came_to_none_of_them() -> None:
+    batch = InFlight(first_id=1, last_id=1)
+    flow = Flow(through={"lines": 2, "middle": 0, "end": 0}, channels={"lines->middle": (batch,)})
+    life = life_of(region(), RegionHistory(flow=flow))
+    assert not life.has_caught_up
+    work(life, "middle")
+    work(life, "end")
+    assert life.has_caught_up
+    moment = life.moment(ALIGNED, None)
+    assert moment is not None
+    assert ids(moment) == []
+    life.committed(moment, {}, 2)
+    assert life.is_idle
+
+
 def test_groups_join_without_gaps_and_who_replaces_others_is_alone() -> None:
     assert [each.first_id for each in joinable([group(1, 2), group(3, 3), group(5, 5)])] == [1, 3]
     again = group(2, 2, **{AGAIN: 1})
@@ -405,6 +420,9 @@ def test_parts_become_one_group() -> None:
     whole = joined(group(1, 2), moment, {"files": "end"})
     assert whole.rows_in == {1: 3, 2: 3}
     assert whole.rows_quarantined == {1: 3, 2: 3}
+    assert whole.manifest().late == {}
+    late = joined(group(2, 2), moment, {}).manifest().late
+    assert late == {1: {"rows_quarantined": 3, "reason": "lines; middle; end"}}, "of an id that was committed before"
     assert whole.refused[1] == "lines; middle; end"
     assert [file.path for file in whole.tables["t"].files] == ["end1", "end2"]
     assert whole.tables["t"].image == Image(table="t", at=2, files=())
