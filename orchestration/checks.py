@@ -142,7 +142,7 @@ def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
     """Judge the newest states: few rows quarantined, and no file whole that was not taken in again since."""
     states = [row for row in history.states.newest(BAD_STATES).values() if row.kind is RowKind.STATE]
     read = sum(row.rows_in or 0 for row in states)
-    bad = sum(row.detail.get(name) or 0 for row in states for name in ("rows_quarantined", "quarantined_late"))
+    bad = sum(row.detail.get("rows_quarantined") or 0 for row in states)
     newest = {row.trigger_uri: row for row in states}
     files = [row.trigger_uri for row in newest.values() if row.detail.get("reason")]
     share = bad / read if read else 0.0

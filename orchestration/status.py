@@ -198,6 +198,7 @@ def commit_times(rows: Iterable[CheckpointRow]) -> Mapping[str, dt.datetime]:
 def _entry(
     row: CheckpointRow, committed_at: dt.datetime, history: RegionHistory, *, is_withdrawn: bool
 ) -> dict[str, Any]:
+    row = history.states.rows.told(row)
     group: Sequence[int] | None = None
     if row.group_first is not None and row.group_last is not None:
         group = [row.group_first, row.group_last]

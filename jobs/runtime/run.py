@@ -190,7 +190,7 @@ class RegionRun:
         """Return the triggers of the next group; none where nothing may be begun now."""
         self.states.check()
         before = self._pipeline.in_hand
-        if before and self._pipeline.is_blocking:
+        if self._pipeline.is_held_up:
             return []
         count = self.size.current
         if self.max_triggers is not None:

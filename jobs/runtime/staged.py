@@ -73,12 +73,6 @@ class StagedGroup:
     def row_id(self) -> int:
         return self.group.last_id if self.progress_id is None else self.progress_id
 
-    @property
-    def quarantined_late(self) -> int:
-        """Return how many rows stages put aside of ids that were committed before."""
-        own = {member.sequence_id for member in self.group.members}
-        return sum(count for number, count in self.rows_quarantined.items() if number not in own)
-
     def columns_of(self, member: Assigned) -> dict[str, Any]:
         """Return what the row of one of its ids says of it."""
         number = member.sequence_id
@@ -105,4 +99,15 @@ class StagedGroup:
             channels=self.channels,
             spans=self.spans,
             restarts=self.restarts,
+            late=self._late(),
         )
+
+    def _late(self) -> dict[int, dict[str, Any]]:
+        """Return what its rows cannot say, since they are of other ids; see `Manifest.late`."""
+        members = {member.sequence_id for member in self.group.members}
+        found: dict[int, dict[str, Any]] = {}
+        for name, values in (("rows_quarantined", self.rows_quarantined), ("reason", self.refused)):
+            for number, value in values.items():
+                if value and number not in members:
+                    found.setdefault(number, {})[name] = value
+        return found

@@ -17,7 +17,7 @@ from jobs.channels.rows import Spool
 from jobs.errors import DrainTimeout, StoreUnavailable
 from jobs.failpoints import FailPoint, reach
 from jobs.graph.annotations import Alignment
-from jobs.protocol.flow import channels_folder, channels_to_json
+from jobs.protocol.flow import channels_folder, channels_to_json, part_attempt
 from jobs.protocol.transitions import Event, State
 from jobs.protocol.triggers import Trigger
 from jobs.runtime.bounded import POLL_SECONDS
@@ -82,6 +82,12 @@ class StagedPipeline(Pipeline):
         return tuple(member.trigger for group in groups for member in group.members)
 
     @property
+    def is_held_up(self) -> bool:
+        """As of `Pipeline`: from when a checkpoint is due, and there is something for it, until it is established. What
+        is begun before belongs to it, so that a region with an interval still commits once in that time (K5, K8)."""
+        return self.is_blocking and bool(self.in_hand) and (self.under_way is not None or self._is_due)
+
+    @property
     def has_room(self) -> bool:
         return self.life is not None and self.life.failure is None and self.life.has_room
 
@@ -115,7 +121,7 @@ class StagedPipeline(Pipeline):
         first = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, len(pending))
         members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(pending))
         reach(FailPoint.ASSIGN_AFTER)
-        life.give(Group(members=members, epoch=self.owner.epoch, attempt=uuid.uuid4().hex))
+        life.give(Group(members=members, epoch=self.owner.epoch, attempt=part_attempt(uuid.uuid4().hex)))
 
     def commit_if_due(self, *, is_final: bool) -> bool:
         """Begin to commit what can be committed; returns whether there is anything.
@@ -261,7 +267,13 @@ class StagedPipeline(Pipeline):
             return True
         if interval == 0:
             return is_final and life.has_caught_up
-        return is_final or time.monotonic() - self._committed_at >= interval
+        return is_final or self._is_due
+
+    @property
+    def _is_due(self) -> bool:
+        """Is the interval of the region over? One of 0 never is."""
+        interval = self._interval
+        return interval is None or 0 < interval <= time.monotonic() - self._committed_at
 
     def _tick(self, now: float) -> None:
         """Begin the next interval; those that ended while the commit was under way are dropped, and counted (K7)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -14,13 +15,15 @@ from jobs.errors import DrainmarkError
 from jobs.graph.annotations import Alignment
 from jobs.protocol.flow import Flow, InFlight
 from jobs.protocol.history import RegionHistory
-from jobs.protocol.manifest import Image, StagedFile
+from jobs.protocol.manifest import Image, Manifest, StagedFile
+from jobs.protocol.states import Ids, States
 from jobs.protocol.triggers import AGAIN, Trigger, TriggerStatus
 from jobs.regions.plan import RegionPlan, compile_application
 from jobs.runtime.reading import Assigned, Group
 from jobs.runtime.staged import StagedGroup, StagedTable
 from jobs.runtime.stages.life import Life, Task
 from jobs.runtime.stages.parts import joinable, joined
+from jobs.runtime.stages.pipeline import StagedPipeline
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 ALIGNED, UNALIGNED = Alignment.ALIGNED, Alignment.UNALIGNED
@@ -45,8 +48,8 @@ class Nowhere:
         return []
 
 
-def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
-    """Three stages in a chain: `lines`, `middle`, `end`."""
+def region(interval: float | None = None, *, middle_interval: float | None = None, **parameters: Any) -> RegionPlan:
+    """Three stages in a chain: `lines`, `middle`, `end`; `interval` is that of the last."""
     with dm.application("chain") as declared:
 
         @dm.consistent(trigger="operator-driven", **parameters)
@@ -54,7 +57,7 @@ def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
         def lines(scanned: Any) -> Any:
             return scanned
 
-        @dm.functor(inputs=[dm.buffered(lines)])
+        @dm.functor(inputs=[dm.buffered(lines, checkpoint_interval=middle_interval)])
         def middle(lines: Any) -> Any:
             return lines
 
@@ -66,10 +69,9 @@ def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
     return compile_application(dm.build_application(declared)).regions[0]
 
 
-def life_of(plan: RegionPlan, flow: Flow | None = None) -> Life:
+def life_of(plan: RegionPlan, history: RegionHistory | None = None) -> Life:
     return Life(
-        plan, epoch=1, spool=Spool(Nowhere(), Nowhere()), history=RegionHistory(flow=flow or Flow()),
-        group_of=group,
+        plan, epoch=1, spool=Spool(Nowhere(), Nowhere()), history=history or RegionHistory(), group_of=group
     )  # fmt: skip
 
 
@@ -210,6 +212,53 @@ def test_a_stage_with_an_interval_of_its_own_asks_for_no_commit_before() -> None
     assert life.is_idle
 
 
+@pytest.mark.seed("K1", "K6")
+def test_a_stage_behind_one_with_an_interval_asks_for_no_commit_of_nothing() -> None:
+    """What `end` has finished cannot enter before what `middle` made of it does: a row would say nothing, on and on."""
+    life = life_of(region(middle_interval=3600))
+    for first in (1, 2):
+        life.give(group(first, first))
+        work(life, "lines")
+    moment = life.moment(UNALIGNED, None)
+    assert ids(moment) == [(1, 1), (2, 2)]
+    assert moment is not None
+    life.committed(moment, {}, 0)
+    work(life, "middle")
+    work(life, "end")
+    assert life.moment(UNALIGNED, None) is None
+    assert not life.is_idle
+    work(life, "middle")
+    work(life, "end")
+    last = life.moment(UNALIGNED, None)
+    assert last is not None
+    assert [(part.stage, part.last_id) for part in last.snapshot.parts] == [
+        ("middle", 1), ("middle", 2), ("end", 1), ("end", 2)
+    ]  # fmt: skip
+
+
+@pytest.mark.seed("F28", "K8")
+@pytest.mark.parametrize("interval", [None, 3600])
+@pytest.mark.parametrize("alignment", [ALIGNED, UNALIGNED])
+def test_a_stage_behind_a_skipped_id_has_caught_up_without_having_done_it(
+    alignment: Alignment, interval: float | None
+) -> None:
+    """6 was skipped while 4..5 was in flight: who had done 5 has passed it, and the last stage never does it."""
+    flow = Flow(
+        through={"lines": 6, "middle": 6, "end": 3}, channels={"middle->end": (InFlight(first_id=4, last_id=5),)}
+    )  # fmt: skip
+    life = life_of(region(interval=interval), RegionHistory(states=States(Ids([(1, 6)])), flow=flow))
+    assert life.moment(alignment, None) is None
+    assert not life.has_caught_up
+    work(life, "end")
+    assert life.has_caught_up
+    moment = life.moment(alignment, None)
+    assert moment is not None
+    assert [(part.stage, part.last_id) for part in moment.snapshot.parts] == [("end", 5)]
+    assert not moment.is_in_flight
+    life.committed(moment, {}, 6)
+    assert life.is_idle
+
+
 def test_the_starts_are_held_back_by_a_full_channel() -> None:
     life = life_of(region(max_inflight_bytes=4))
     assert life.has_room
@@ -221,6 +270,79 @@ def test_the_starts_are_held_back_by_a_full_channel() -> None:
     assert not life.has_room
     work(life, "end")
     assert life.has_room
+
+
+@pytest.mark.seed("F29", "K6")
+def test_what_is_kept_for_a_stage_with_an_interval_holds_the_starts_back() -> None:
+    """Batches are done with, and a state may still need them: two in each channel are more than the region may hold."""
+    life = life_of(region(interval=3600, alignment="unaligned", max_inflight_bytes=24))
+    assert groups_begun(life) == 2
+    moment = life.moment(UNALIGNED, None)
+    assert ids(moment) == [(1, 1), (2, 2)]
+    assert moment is not None
+    life.committed(moment, {}, 2)
+    assert life.has_room
+
+
+@pytest.mark.seed("F29", "K8")
+@pytest.mark.parametrize("given", [{}, {"alignment": "unaligned", "checkpoint_interval": 0}])
+def test_nothing_is_kept_where_all_stages_stand_at_the_same_id_in_every_state(given: dict[str, Any]) -> None:
+    life = life_of(region(interval=3600, max_inflight_bytes=24, **given))
+    assert groups_begun(life) == 9
+    assert not any(channel.kept_bytes for channel in life.exchange.channels.values())
+
+
+def groups_begun(life: Life) -> int:
+    """Let groups of eight bytes pass all stages, uncommitted, as long as there is room; return how many did, up to 9."""
+    for number in range(1, 10):
+        if not life.has_room:
+            return number - 1
+        life.give(group(number, number))
+        for stage in ("lines", "middle", "end"):
+            work(life, stage)
+    return 9
+
+
+@pytest.mark.seed("F29", "K6")
+def test_a_stage_whose_interval_keeps_too_much_is_committed_before_it_is_over() -> None:
+    life = life_of(region(interval=3600, alignment="unaligned", max_inflight_bytes=16))
+    for number in (1, 2, 3):
+        life.give(group(number, number))
+        work(life, "lines")
+    for stage in ("middle", "end"):
+        moment = life.moment(UNALIGNED, None)
+        assert moment is not None
+        life.committed(moment, {}, 0)
+        work(life, stage, 2)
+    assert not life.has_room
+    last = life.moment(UNALIGNED, None)
+    assert last is not None
+    assert [(part.stage, part.last_id) for part in last.snapshot.parts] == [("end", 1), ("end", 2)]
+
+
+@pytest.mark.seed("K5", "K8", "N19")
+@pytest.mark.parametrize(("interval", "is_held_up"), [(None, True), (0, False), (3600, False)])
+def test_blocking_checkpoints_hold_the_flow_up_when_one_is_due(interval: float | None, is_held_up: bool) -> None:
+    plan = region(checkpoints="blocking", checkpoint_interval=interval)
+    stages = pipeline_of(plan)
+    assert not stages.is_held_up, "there is nothing to establish"
+    assert stages.life is not None
+    stages.life.give(group(1, 1))
+    assert stages.is_held_up is is_held_up
+    stages._committed_at -= 3600.0
+    assert stages.is_held_up is (interval != 0)
+    stages.under_way = object()
+    assert stages.is_held_up
+    assert not pipeline_of(region(checkpoints="non-blocking")).is_held_up
+
+
+def pipeline_of(plan: RegionPlan) -> Any:
+    """Return what decides when groups begin; who would do the work is not asked here."""
+    nobody: Any = None
+    return StagedPipeline(
+        blueprint=SimpleNamespace(region=plan), outside=nobody, owner=nobody, states=nobody, grace=nobody,
+        small_bytes=0, note=nobody, life=life_of(plan),
+    )  # fmt: skip
 
 
 def test_a_life_that_is_over_gives_nothing_and_takes_nothing() -> None:
@@ -239,7 +361,7 @@ def test_a_life_that_is_over_gives_nothing_and_takes_nothing() -> None:
 def test_stages_catch_up_with_an_id_that_was_skipped_and_came_to_none_of_them() -> None:
     batch = InFlight(first_id=1, last_id=1)
     flow = Flow(through={"lines": 2, "middle": 0, "end": 0}, channels={"lines->middle": (batch,)})
-    life = life_of(region(), flow)
+    life = life_of(region(), RegionHistory(flow=flow))
     assert not life.has_caught_up
     work(life, "middle")
     work(life, "end")
@@ -298,8 +420,9 @@ def test_parts_become_one_group() -> None:
     whole = joined(group(1, 2), moment, {"files": "end"})
     assert whole.rows_in == {1: 3, 2: 3}
     assert whole.rows_quarantined == {1: 3, 2: 3}
-    assert whole.quarantined_late == 0
-    assert joined(group(2, 2), moment, {}).quarantined_late == 3, "of an id that was committed before"
+    assert whole.manifest().late == {}
+    late = joined(group(2, 2), moment, {}).manifest().late
+    assert late == {1: {"rows_quarantined": 3, "reason": "lines; middle; end"}}, "of an id that was committed before"
     assert whole.refused[1] == "lines; middle; end"
     assert [file.path for file in whole.tables["t"].files] == ["end1", "end2"]
     assert whole.tables["t"].image == Image(table="t", at=2, files=())
@@ -307,3 +430,11 @@ def test_parts_become_one_group() -> None:
     assert whole.spans == {"files": ((1, 1), (2, 2))}
     assert (whole.process_seconds, whole.drain_seconds) == (2.0, 1.0)
     assert whole.stages == {}
+
+
+@pytest.mark.seed("K6")
+def test_what_is_found_of_ids_of_an_earlier_row_is_in_the_manifest() -> None:
+    late = staged(group(3, 4), rows_quarantined={1: 2, 2: 0, 3: 5}, refused={2: "gone", 4: "bad"})
+    assert late.manifest().late == {1: {"rows_quarantined": 2}, 2: {"reason": "gone"}}
+    assert Manifest.from_json(late.manifest().to_json()) == late.manifest()
+    assert "late" not in staged(group(1, 2), rows_quarantined={1: 2}).manifest().to_json()
