@@ -64,5 +64,7 @@ def unfinished(workplace: Workplace, region: str) -> Iterator[str]:
         yield f"it is halted: {history.halt.detail.get('reason')}"
     if history.unpublished:
         yield f"not published: {[row.sequence_id for row in history.unpublished]}"
+    if history.flow.channels:
+        yield f"{len(history.flow.batches)} batches are in flight"
     if history.last_outcome is not Outcome.CLEAN:
         yield f"the last owner ended {history.last_outcome.value}"
