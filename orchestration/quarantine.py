@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from jobs.errors import UnknownName, UsageError
@@ -25,8 +25,7 @@ def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]
     """
     history = workplace.history(region)
     reasons: Mapping[int, Counter[str]] = defaultdict(Counter)
-    rows = _rows(workplace, region, history)
-    for row in rows:
+    for row in _rows(workplace, region, history):
         reasons[row["_sequence_id"]][row["reason"]] += 1
     newest = {row.trigger_uri: number for number, row in history.states.items()}
     return [
@@ -35,11 +34,12 @@ def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]
             "file": state.trigger_uri,
             "is_whole": _is_whole(state),
             "rows_in": state.rows_in,
-            "rows_quarantined": count,
+            "rows_quarantined": state.detail["rows_quarantined"],
             "reasons": [reason for reason, _ in reasons[number].most_common(_REASONS)],
             "redriven_as": newest[state.trigger_uri] if newest[state.trigger_uri] != number else None,
         }
-        for number, state, count in _bad(history, rows)
+        for number, state in history.states.items()
+        if state.kind is RowKind.STATE and state.detail.get("rows_quarantined")
     ]
 
 
@@ -52,7 +52,7 @@ def quarantined_rows(workplace: Workplace, region: str, file: str | None = None)
     history = workplace.history(region)
     rows = _rows(workplace, region, history)
     if file is not None:
-        wanted = {number for number, _, _ in _named(history, rows, region, file)}
+        wanted = {number for number, _ in _named(workplace, region, history, file)}
         rows = [row for row in rows if row["_sequence_id"] in wanted]
     return sorted(rows, key=lambda row: (row["_sequence_id"], row["position"] or 0))
 
@@ -70,11 +70,10 @@ def redrive(workplace: Workplace, region: str, file: str) -> dict[str, Any]:
     from jobs.protocol.addresses import is_object
     from jobs.runtime.scanning import path_of
 
-    history = workplace.history(region)
-    number, state, count = _named(history, _rows(workplace, region, history), region, file)[-1]
+    number, state = _named(workplace, region, workplace.history(region), file)[-1]
     uri = state.trigger_uri or ""
     if not _is_whole(state):
-        msg = f"{uri} was read, less {count} of {state.rows_in} rows"
+        msg = f"{uri} was read, less {state.detail['rows_quarantined']} of {state.rows_in} rows"
         remedy = (
             f"put the mended rows into a file of their own: drainmark backfill {region} --input corrected; "
             f"or mend the file and rewind to before it: drainmark reset {region} --to N (it is {number})"
@@ -109,32 +108,23 @@ def _rows(workplace: Workplace, region: str, history: RegionHistory) -> list[dic
     return found
 
 
-def _bad(history: RegionHistory, rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, CheckpointRow, int]]:
-    """Return the states in force of which rows are quarantined, and how many, by id.
-
-    Those that a stage puts aside after the state was committed are in the table alone.
-    """
-    counts = Counter(row["_sequence_id"] for row in rows)
-    states = ((number, state) for number, state in history.states.items() if state.kind is RowKind.STATE)
-    found = (
-        (number, state, max(state.detail.get("rows_quarantined") or 0, counts[number])) for number, state in states
-    )
-    return [(number, state, count) for number, state, count in found if count]
-
-
 def _named(
-    history: RegionHistory, rows: Sequence[Mapping[str, Any]], region: str, name: str
-) -> list[tuple[int, CheckpointRow, int]]:
+    workplace: Workplace, region: str, history: RegionHistory, name: str
+) -> list[tuple[int, CheckpointRow]]:
     """Return the states of the one quarantined file that a name means."""
     from orchestration.operations import names_file
 
-    bad = _bad(history, rows)
-    found = [entry for entry in bad if names_file(entry[1].trigger_uri, name)]
-    uris = sorted({row.trigger_uri or "" for _, row, _ in found})
+    bad = [
+        (number, row)
+        for number, row in history.states.items()
+        if row.kind is RowKind.STATE and row.detail.get("rows_quarantined")
+    ]
+    found = [(number, row) for number, row in bad if names_file(row.trigger_uri, name)]
+    uris = sorted({row.trigger_uri or "" for _, row in found})
     if len(uris) > 1:
         raise UsageError(f"{name!r} names {len(uris)} files", remedy=f"give the whole path, e.g. {uris[0]}")
     if not found:
-        known = [row.trigger_uri or "" for _, row, _ in bad]
+        known = [row.trigger_uri or "" for _, row in bad]
         remedy = nearest(name, known) if known else f"drainmark quarantine list {region}"
         raise UnknownName(f"nothing of {name!r} is quarantined in region {region!r}", remedy=remedy)
     return found

@@ -217,7 +217,7 @@ class RegionLoop:
             make_up(self.workplace, self.region.name, history)
             raise halted_error(self.region.name, history)
         self._scan()
-        if history.unpublished or history.last_outcome in UNCLEAN:
+        if history.unpublished or history.flow.channels or history.last_outcome in UNCLEAN:
             return True
         return self._pending() > 0 or self._hosts_starts or self._waits_for_more(scanned=True)
 

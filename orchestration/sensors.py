@@ -286,8 +286,8 @@ class RegionTicks:
 
 
 def needs_recovery(history: RegionHistory) -> bool:
-    """Say whether a run is wanted though nothing is pending: something is unpublished, or an owner died."""
-    return bool(history.unpublished) or history.last_outcome is Outcome.CRASHED
+    """Say whether a run is wanted though nothing is pending: what is unpublished, what is in flight, a dead owner."""
+    return bool(history.unpublished or history.flow.channels) or history.last_outcome is Outcome.CRASHED
 
 
 def build_sensor(ticks: RegionTicks, job: Any, name: str) -> dg.SensorDefinition:

@@ -82,7 +82,7 @@ def _status(workplace: Workplace, region: str, known: Declared) -> dict[str, Any
         "max_consecutive_reset_attempts": known.max_consecutive_reset_attempts,
         "last_error": dict(history.last_error) if history.last_error else None,
         "owner": _owner(alive),
-        "is_idle": alive is not None and state is State.PROCESSING and pending == 0,
+        "is_idle": alive is not None and state is State.PROCESSING and pending == 0 and not history.flow.channels,
         "dropped_ticks": _dropped_ticks(history),
         "alignment": known.alignment,
         "stages": _stages(history),
@@ -198,6 +198,7 @@ def commit_times(rows: Iterable[CheckpointRow]) -> Mapping[str, dt.datetime]:
 def _entry(
     row: CheckpointRow, committed_at: dt.datetime, history: RegionHistory, *, is_withdrawn: bool
 ) -> dict[str, Any]:
+    row = history.states.rows.told(row)
     group: Sequence[int] | None = None
     if row.group_first is not None and row.group_last is not None:
         group = [row.group_first, row.group_last]

@@ -186,6 +186,7 @@ class Tracer:
 
     def _entry(self, row: CheckpointRow, *, with_tables: bool = True) -> dict[str, Any]:
         """Return one committed row of a trigger; every key always present."""
+        row = self.history.states.rows.told(row)
         is_state = row.kind is RowKind.STATE
         identity = scanned_identity(row.trigger_identity or {})
         return {

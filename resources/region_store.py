@@ -11,6 +11,7 @@ from typing import Any
 
 from jobs.errors import ForeignTable, SchemaMismatch, UsageError
 from jobs.failpoints import reach
+from jobs.protocol.flow import is_part
 from jobs.protocol.manifest import RegionTable, StagedFile
 from jobs.runtime.ports import Engine, External
 from resources.adopted_tables import AdoptedTable
@@ -153,8 +154,9 @@ class DirectoryStore:
     def collect_orphans(self, names: Sequence[str], below_epoch: int) -> int:
         """Delete staging folders and inboxes of dead epochs that neither a row nor the table names; return how many.
 
-        A row names what its attempt staged, and nothing else is staged under the attempt's name. All that is committed
-        must have been published: a table of which something goes is fenced first.
+        A row names what its attempt staged, and nothing else is staged under the attempt's name; what the attempts of
+        stages left is for `gc`, which goes by the files that rows name. All that is committed must have been
+        published: a table of which something goes is fenced first.
 
         Local copies that older owners left on this machine go as well.
         """
@@ -177,7 +179,7 @@ class DirectoryStore:
     def _orphans(self, name: str, below_epoch: int) -> list[str]:
         """Return the staging folders of dead epochs that neither a row nor the table names."""
         folder = self.table(name).folder
-        dead = _dead(folder, STAGING_FOLDER, below_epoch)
+        dead = [each for each in _dead(folder, STAGING_FOLDER, below_epoch) if not is_part(_attempt_of(each))]
         if not dead:
             return []
         # A reader may still hold a version of the table with files that have left it since.

@@ -1,7 +1,8 @@
-"""What the tests of channels have in common: rows of a batch, and a spool that keeps its files in memory."""
+"""What the tests of channels share: rows of a batch, a spool that keeps its files in memory, a stage that lags."""
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,8 +13,13 @@ import pyarrow as pa
 from jobs.channels.channel import Channel, DurableChannel
 from jobs.channels.items import Batch
 from jobs.channels.rows import ArrowRows, Rows, Spool
+from jobs.protocol.flow import InFlight, channels_to_json, part_attempt
 from jobs.protocol.manifest import StagedFile
+from jobs.protocol.triggers import Trigger
 from jobs.regions.stages import ChannelPlan, StagePlan
+from jobs.runtime.owner import RegionOwner
+from jobs.runtime.reading import Assigned, Group
+from jobs.runtime.staged import StagedGroup
 
 KINDS: dict[str, type[Channel]] = {"memory": Channel, "durable": DurableChannel}
 
@@ -99,3 +105,22 @@ def stages_of(
         for name in order
     ]  # fmt: skip
     return stages, channels
+
+
+def commit_in_flight(owner: RegionOwner, trigger: Trigger, channel: str, **through: int) -> int:
+    """Commit and publish a trigger of which a stage has still to do what is in a channel; returns its id.
+
+    Args:
+        through: what stages have done before; the one that writes the channel has done the trigger.
+    """
+    number = owner.outside.registry.take_ids(owner.region, owner.epoch, 1)
+    member = Assigned(sequence_id=number, trigger=trigger)
+    group = Group(members=(member,), epoch=owner.epoch, attempt=part_attempt(uuid.uuid4().hex))
+    channels = channels_to_json({channel: (InFlight(first_id=number, last_id=number),)})
+    done = {channel.partition("[")[0].partition("->")[0]: number, **through}
+    staged = StagedGroup(
+        group=group, rows_in={}, tables={}, lookups={}, process_seconds=0.0, drain_seconds=0.0, stages=done,
+        channels=channels,
+    )  # fmt: skip
+    owner.publish(owner.commit(staged))
+    return number

@@ -26,9 +26,10 @@ VERSION = 1
 
 def digest_of(history: RegionHistory) -> str:
     """Return the digest of a history as JSON text."""
+    remarks = history.states.rows.remarks
     value = {
         "version": VERSION,
-        "format": FORMAT_VERSION if history.flow.channels or history.carried else PLAIN_FORMAT,
+        "format": FORMAT_VERSION if history.flow.channels or history.carried or remarks else PLAIN_FORMAT,
         "epoch": history.epoch,
         "next_id": history.next_id,
         "states": list(history.states.ids.runs()),
@@ -56,6 +57,8 @@ def digest_of(history: RegionHistory) -> str:
         value["flow"] = history.flow.to_json()
     if history.carried:
         value["carried"] = {table: sorted(ids.items()) for table, ids in history.carried.items()}
+    if remarks:
+        value["remarks"] = [[number, by, dict(found)] for number in remarks for by, found in remarks[number].items()]
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
@@ -69,6 +72,8 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
     if value["version"] != VERSION or value["format"] > FORMAT_VERSION:  # then the rows say which version to install
         return None
     rows = StateRows(archive=archive, archived=value["next_id"] - 1)
+    for number, by, remark in value.get("remarks", ()):
+        rows.remark(by, {number: remark})
     return RegionHistory(
         epoch=value["epoch"],
         next_id=value["next_id"],

@@ -21,6 +21,20 @@ def channels_folder(region: str) -> str:
     return f"channels/{region}"
 
 
+_PART = "part-"
+
+
+def part_attempt(attempt: str) -> str:
+    """Return an attempt as that of one stage. A row has one attempt and names files of many of these, so that what is
+    staged under one is told to be in use by its path alone, whatever the cut of who looks."""
+    return f"{_PART}{attempt}"
+
+
+def is_part(attempt: str) -> bool:
+    """Is it the attempt of one stage?"""
+    return attempt.startswith(_PART)
+
+
 class Half(StrEnum):
     """Whose a batch in flight is: restored to its own side of the channel (F28)."""
 
@@ -77,6 +91,35 @@ def channels_from_json(value: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A channel as code has it.
+
+    Attributes:
+        stage_from, stage_to: names of the stages at its ends.
+        columns: of what it carries, each with its type.
+    """
+
+    stage_from: str
+    stage_to: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"stage_from": self.stage_from, "stage_to": self.stage_to, "columns": dict(self.columns)}
+
+
+Links = Mapping[str, Link]
+"""By name of a channel."""
+
+
+def links_to_json(links: Links) -> dict[str, dict[str, Any]]:
+    return {name: link.to_json() for name, link in links.items()}
+
+
+def links_from_json(value: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Link]:
+    return {name: Link(**link) for name, link in (value or {}).items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """The stages of a region after a number of rows; empty for a region of one stage.
 
@@ -85,12 +128,14 @@ class Flow:
         channels: what is in flight; channels that are empty are not named.
         operators: by name of a stage, its operators but for the starts, as the last claim knew them.
         restarts: by name of a stage, how often it began a batch again by itself (K10).
+        links: all channels, as the last claim knew them.
     """
 
     through: Mapping[str, int] = field(default_factory=dict)
     channels: Channels = field(default_factory=dict)
     operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
+    links: Links = field(default_factory=dict)
 
     @property
     def batches(self) -> tuple[InFlight, ...]:
@@ -112,16 +157,21 @@ class Flow:
     def claimed(self, detail: Mapping[str, Any], committed: int) -> Flow:
         """Return the facts after a claim; code of one stage ends them, a verb without code leaves them as they are.
 
-        Where nothing is in flight all stages have come to the committed id, however the code is cut now.
+        Where nothing is in flight all stages have come to the committed id, however the code is cut now. What is in
+        flight and has no place in the code stays as it is: whoever claims so looks again, and goes no further.
         """
         if "operators" not in detail:
             return self
         named: Mapping[str, Sequence[str]] = detail.get("stages") or {}
+        links = links_from_json(detail.get("channels"))
+        if any(self.misfits(named, links)):  # it came between the look and the claim: kept for who fits
+            return self
         return Flow(
             through={name: self.through.get(name, committed) if self.channels else committed for name in named},
-            channels=self.channels if named else {},
+            channels=self.channels,
             operators={name: tuple(operators) for name, operators in named.items()},
             restarts={name: self.restarts[name] for name in named if name in self.restarts},
+            links=links,
         )
 
     def committed(self, manifest: Mapping[str, Any], committed: int) -> Flow:
@@ -163,18 +213,28 @@ class Flow:
             channels={name: kept for name, batches in self.channels.items() if (kept := tuple(_cut(batches, to)))},
         )
 
-    def misfits(self, stages: Mapping[str, Sequence[str]], channels: Sequence[str]) -> Iterator[str]:
+    def misfits(self, stages: Mapping[str, Sequence[str]], links: Links) -> Iterator[str]:
         """Say why code that is cut otherwise cannot take over what is in flight; nothing where it can.
 
         Args:
             stages: operators by stage, as the code has them.
-            channels: names of the code's channels.
+            links: the code's channels.
         """
-        if not self.channels:
-            return
+        if self.channels:
+            yield from self._other_channels(links)
+            yield from self._other_stages(stages)
+
+    def _other_channels(self, links: Links) -> Iterator[str]:
         for name, batches in self.channels.items():
-            if name not in channels:
+            if name not in links:
                 yield f"{len(batches)} batches are in flight in {name!r}, and the code has no such channel"
+            elif name in self.links and self.links[name].columns != links[name].columns:
+                yield f"{len(batches)} batches are in flight in {name!r}, and the code carries other columns there"
+        for name, link in links.items() if self.links else ():
+            if name not in self.links and self.through.get(link.stage_from) != self.through.get(link.stage_to):
+                yield f"channel {name!r} is new, and its stages have not come equally far"
+
+    def _other_stages(self, stages: Mapping[str, Sequence[str]]) -> Iterator[str]:
         for name in stages:
             if name not in self.operators:
                 yield f"stage {name!r} is new, and what it would read is partly done"
@@ -188,7 +248,7 @@ class Flow:
         return {
             "through": dict(self.through), "channels": channels_to_json(self.channels),
             "operators": {name: list(operators) for name, operators in self.operators.items()},
-            "restarts": dict(self.restarts),
+            "restarts": dict(self.restarts), "links": links_to_json(self.links),
         }  # fmt: skip
 
     @classmethod
@@ -196,7 +256,7 @@ class Flow:
         return cls(
             through=value["through"], channels=channels_from_json(value["channels"]),
             operators={name: tuple(operators) for name, operators in value["operators"].items()},
-            restarts=value["restarts"],
+            restarts=value["restarts"], links=links_from_json(value.get("links")),
         )  # fmt: skip
 
 

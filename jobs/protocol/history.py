@@ -15,7 +15,7 @@ from typing import Any
 from jobs.protocol.flow import Flow
 from jobs.protocol.generations import Generations, begun, rewound
 from jobs.protocol.ids import INITIAL_ID
-from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile
+from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, late_of
 from jobs.protocol.rewind_targets import refusal_of
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.states import States
@@ -310,6 +310,7 @@ class _Fold:
         self._manifested(row.sequence_id, row.detail.get("manifest") or {})
 
     def _manifested(self, number: int, manifest: Mapping[str, Any]) -> None:
+        self.rows.remark(number, late_of(manifest))
         self.facts["flow"] = self.facts["flow"].committed(manifest, self._committed())
         for image in manifest.get("images") or ():
             table, at = image["table"], image["at"]  # below the row's id where the row is of several groups, or late

@@ -217,6 +217,7 @@ class Manifest:
         spans: by name of a derived table that wants to know of every id, the runs of ids that the row brings, first and
             last of each; the group's own where it is not named.
         restarts: by name of a stage, how often it began a batch again since the last row.
+        late: by id of a state of an earlier row, what stages found of it since: `rows_quarantined`, `reason`.
     """
 
     files: Mapping[str, tuple[StagedFile, ...]]
@@ -230,6 +231,7 @@ class Manifest:
     channels: Mapping[str, Any] = field(default_factory=dict)
     spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
+    late: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields; those that few rows have stay out where they are empty: rows without read as before."""
@@ -251,6 +253,8 @@ class Manifest:
             value["spans"] = {name: [list(run) for run in runs] for name, runs in self.spans.items()}
         if self.restarts:
             value["restarts"] = dict(self.restarts)
+        if self.late:
+            value["late"] = {str(number): dict(remark) for number, remark in self.late.items()}
         return value
 
     @classmethod
@@ -267,7 +271,13 @@ class Manifest:
             channels=value.get("channels") or {},
             spans={name: tuple((a, b) for a, b in runs) for name, runs in (value.get("spans") or {}).items()},
             restarts=value.get("restarts") or {},
+            late=late_of(value),
         )
+
+
+def late_of(manifest: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """Return `Manifest.late` of a manifest as JSON."""
+    return {int(number): remark for number, remark in (manifest.get("late") or {}).items()}
 
 
 def _files_to_json(files: Mapping[str, tuple[StagedFile, ...]]) -> dict[str, Any]:

@@ -10,13 +10,17 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
-from jobs.protocol.rows import CheckpointRow
+from jobs.protocol.rows import CheckpointRow, RowKind
 
 _CHUNK_IDS = 256
 _CHUNKS_KEPT = 4
 _SPAN_IDS = 4096
+
+
+Remark = Mapping[str, Any]
+"""What a later row adds to a state: `rows_quarantined`, to be added up, and `reason`."""
 
 
 class Archive(Protocol):
@@ -142,12 +146,14 @@ class StateRows:
         archive: has the rows of ids up to `archived`; None where all are here.
         recent: the rows of larger ids.
         late: seconds of commits by last id of a group, whose note came after the group's rows were archived.
+        remarks: by id of a state, what rows of later ids say of it, by their ids: stages may finish it late.
     """
 
     archive: Archive | None = None
     archived: int = 0
     recent: dict[int, CheckpointRow] = field(default_factory=dict)
     late: dict[int, float] = field(default_factory=dict)
+    remarks: dict[int, dict[int, Remark]] = field(default_factory=dict)
     _newest: int = 0
     _chunks: OrderedDict[int, dict[int, CheckpointRow]] = field(default_factory=OrderedDict)
 
@@ -156,18 +162,39 @@ class StateRows:
         if self._newest < next_id:
             return self
         kept = {number: row for number, row in self.recent.items() if number < next_id}
-        return StateRows(self.archive, self.archived, kept, self.late, max(kept, default=0))
+        said = {
+            number: {by: remark for by, remark in remarks.items() if by < next_id}
+            for number, remarks in self.remarks.items()
+        }
+        return StateRows(self.archive, self.archived, kept, self.late, said, max(kept, default=0))
 
     def add(self, row: CheckpointRow) -> None:
         """Keep a further row."""
         self.recent[row.sequence_id] = row
         self._newest = max(self._newest, row.sequence_id)
 
+    def remark(self, by: int, late: Mapping[int, Remark]) -> None:
+        """Keep what a row says of states that are committed, by their ids."""
+        for number, remark in late.items():
+            self.remarks.setdefault(number, {})[by] = remark
+
+    def told(self, row: CheckpointRow) -> CheckpointRow:
+        """Return the row of a state with all that later ones say of it."""
+        remarks = self.remarks.get(row.sequence_id) if row.kind is RowKind.STATE else None
+        if not remarks:
+            return row
+        said = [row.detail, *remarks.values()]
+        late = {
+            "rows_quarantined": sum(each.get("rows_quarantined") or 0 for each in said),
+            "reason": "; ".join(each["reason"] for each in said if each.get("reason")),
+        }
+        return replace(row, detail={**row.detail, **{name: value for name, value in late.items() if value}})
+
     def get(self, number: int) -> CheckpointRow:
         """Return one row; KeyError where there is none."""
         if self.archive is None or number > self.archived:
-            return self.recent[number]
-        return self._chunk(self.archive, number // _CHUNK_IDS)[number]
+            return self.told(self.recent[number])
+        return self.told(self._chunk(self.archive, number // _CHUNK_IDS)[number])
 
     def _chunk(self, archive: Archive, place: int) -> dict[int, CheckpointRow]:
         if place not in self._chunks:
@@ -197,13 +224,13 @@ class StateRows:
             else:
                 rows = self.recent
             for start, end in spans:
-                yield from ((number, rows[number]) for number in range(start, end + 1))
+                yield from ((number, self.told(rows[number])) for number in range(start, end + 1))
 
     def of(self, uris: Collection[str]) -> Iterator[CheckpointRow]:
         """Yield the rows of some triggers, by id."""
         if self.archive is not None:
-            yield from (row for row in self.archive.states_of(uris) if row.sequence_id <= self.archived)
-        yield from (row for _, row in sorted(self.recent.items()) if row.trigger_uri in uris)
+            yield from (self.told(row) for row in self.archive.states_of(uris) if row.sequence_id <= self.archived)
+        yield from (self.told(row) for _, row in sorted(self.recent.items()) if row.trigger_uri in uris)
 
 
 def _next_spans(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from jobs.protocol.manifest import late_of
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.triggers import DROPPED
 
@@ -36,6 +37,8 @@ class Totals:
         self.newest = max(self.newest, row.recorded_at.timestamp())
         if row.kind is RowKind.STATE:
             self._state(row)
+        elif row.kind is RowKind.PROGRESS:
+            self._late(row)
         elif row.kind is RowKind.PUBLISHED:
             self._published(row)
         elif row.kind in _COUNTED:
@@ -66,6 +69,11 @@ class Totals:
             self._count("groups")
             self._timed("drain", row.drain_seconds or 0.0)
             self.last_commit = row.recorded_at.timestamp()
+            self._late(row)
+
+    def _late(self, row: CheckpointRow) -> None:
+        for remark in late_of(row.detail.get("manifest") or {}).values():
+            self._count("rows_quarantined", remark.get("rows_quarantined") or 0)
 
     def _published(self, row: CheckpointRow) -> None:
         for kind in ("commit", "publish"):

@@ -21,6 +21,7 @@ from jobs.operators.lookup import Lookup
 from jobs.operators.quarantine import QuarantineSink
 from jobs.operators.sink import Sink
 from jobs.operators.sources import Source
+from jobs.protocol.flow import Link
 from jobs.protocol.generations import state_table
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.regions.plan import RegionPlan
@@ -142,6 +143,7 @@ def analyse(
     if any(isinstance(operator, Source | QuarantineSink) for operator in region.operators):
         tables.append(quarantine_table(region))
     _examine_foreign(tables, outside)
+    carried = {name: _nullable_type(frames.streams[name]) for name in {each.stream for each in region.channels}}
     return Blueprint(
         region=region,
         application=application,
@@ -150,13 +152,15 @@ def analyse(
         verdicts=verdicts,
         written_by=written_by,
         kept=kept,
-        code=_code_of(region, states or {}, dropped),
+        code=_code_of(region, states or {}, dropped, carried),
         own_places=_own_places(region, verdicts),
-        carried={name: _nullable_type(frames.streams[name]) for name in {each.stream for each in region.channels}},
+        carried=carried,
     )
 
 
-def _code_of(region: RegionPlan, states: Mapping[str, str], dropped: Collection[str]) -> Code:
+def _code_of(
+    region: RegionPlan, states: Mapping[str, str], dropped: Collection[str], carried: Mapping[str, StructType]
+) -> Code:
     """Return what the claim keeps of the code; of how it is cut, where it is."""
     starts = {start.name for start in region.starts}
     stages = region.stages if region.channels else ()
@@ -167,7 +171,14 @@ def _code_of(region: RegionPlan, states: Mapping[str, str], dropped: Collection[
         stages={
             stage.name: tuple(each.name for each in stage.operators if each.name not in starts) for stage in stages
         },
-        channels=tuple(channel.name for channel in region.channels),
+        channels={
+            channel.name: Link(
+                stage_from=channel.stage_from,
+                stage_to=channel.stage_to,
+                columns={column.name: column.dataType.simpleString() for column in carried[channel.stream].fields},
+            )
+            for channel in region.channels
+        },
     )
 
 

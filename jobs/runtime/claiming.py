@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.errors import InFlightLost, RegistryLost, StateIncompatible, StatesMoved
+from jobs.protocol.flow import Links, links_to_json
 from jobs.protocol.generations import labels_in_force
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.ids import INITIAL_ID
@@ -24,20 +25,23 @@ class Code:
         states: label by operator, of the states that are not their first generation, as the code was analysed.
         dropped: operators whose state begins anew with the claim, under the label in `states`.
         stages: by name of a stage, where there are several, its operators but for the starts.
-        channels: names of the channels between them.
+        channels: those between them, by name.
     """
 
     operators: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
     stages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    channels: tuple[str, ...] = ()
+    channels: Links = field(default_factory=dict)
 
     def to_detail(self) -> dict[str, Any]:
         """Return the fields of the claim's row; None where there is nothing to say."""
         dropped = {name: self.states[name] for name in sorted(self.dropped)}
         stages = {name: list(operators) for name, operators in self.stages.items()}
-        return {"operators": dict(self.operators) or None, "dropped_states": dropped or None, "stages": stages or None}
+        return {
+            "operators": dict(self.operators) or None, "dropped_states": dropped or None, "stages": stages or None,
+            "channels": links_to_json(self.channels) or None,
+        }  # fmt: skip
 
 
 NO_CODE = Code()
@@ -68,7 +72,7 @@ def ready(
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
     if code.operators:
         _require_same_states(history, region, code)
-        _require_same_cut(history, region, code)
+        require_takeover(history, region, code)
     known = tuple(tables) or history.tables
     require_compatible(history, region, known)
     for table in known:
@@ -94,17 +98,30 @@ def require_compatible(history: RegionHistory, region: str, tables: Sequence[Reg
             raise StateIncompatible(msg, operator=table.operator, remedy=remedy, table=table.name)
 
 
-def _require_same_cut(history: RegionHistory, region: str, code: Code) -> None:
-    """Refuse code that is cut otherwise while batches of the old cut are in flight."""
-    why = list(history.flow.misfits(code.stages, code.channels))
-    if why:
-        target = history.state_at_most(min(history.flow.through.values())) or INITIAL_ID
+def require_takeover(history: RegionHistory, region: str, code: Code) -> None:
+    """Refuse code that cannot go on with what is in flight: it is cut otherwise, or begins a state anew before that.
+
+    Raises:
+        InFlightLost: says how to let it come to an end, or how to process it anew.
+    """
+    flow = history.flow
+    if why := list(flow.misfits(code.stages, code.channels)):
         msg = f"{region!r} is cut into other stages than when it last ran: {'; '.join(why)}"
-        remedy = (
-            "run the code as it was until `drainmark status` shows nothing in flight; or process what is in flight"
-            f" anew: drainmark reset {region} --to {target} --yes"
-        )
-        raise InFlightLost(msg, remedy=remedy, in_flight=len(history.flow.batches))
+        raise _in_flight_lost(msg, history, region, "run the code as it was")
+    reached = {name: flow.reached(name) for name in sorted(code.dropped)}
+    behind = [name for name, number in reached.items() if number is not None and number < history.committed_id]
+    if behind:
+        msg = f"what is in flight in {region!r} belongs to states that are to be dropped: {', '.join(behind)}"
+        raise _in_flight_lost(msg, history, region, "run the code as it was, without --drop-state,")
+
+
+def _in_flight_lost(msg: str, history: RegionHistory, region: str, first: str) -> InFlightLost:
+    target = history.state_at_most(min(history.flow.through.values())) or INITIAL_ID
+    remedy = (
+        f"{first} until `drainmark status` shows nothing in flight; or process what is in flight anew:"
+        f" drainmark reset {region} --to {target} --yes"
+    )
+    return InFlightLost(msg, remedy=remedy, in_flight=len(history.flow.batches))
 
 
 def _require_same_states(history: RegionHistory, region: str, code: Code) -> None:

@@ -132,8 +132,6 @@ def collect_orphans(owner: RegionOwner) -> None:
     claim = owner.history.last_claim
     if claim is None or claim.detail.get("previous") != Outcome.CRASHED.value:
         return
-    # Of stages the attempts are their own, and a row names files of several: `gc`, which goes by the files, has those.
-    known = () if owner.history.flow.through else owner.history.tables
-    tables = (table for table in known if table.is_managed and table.role is not TableRole.UPSERT)
+    tables = (table for table in owner.history.tables if table.is_managed and table.role is not TableRole.UPSERT)
     removed = owner.outside.store.collect_orphans([table.name for table in tables], owner.epoch)
     owner.report("collect", {"folders": removed})

@@ -21,7 +21,7 @@ from jobs.protocol.manifest import RegionTable
 from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from jobs.protocol.transitions import Event, State, move
 from jobs.protocol.triggers import Trigger, kind_of
-from jobs.runtime.claiming import NO_CODE, Code, ready
+from jobs.runtime.claiming import NO_CODE, Code, ready, require_takeover
 from jobs.runtime.descriptions import halted_error, trigger_columns
 from jobs.runtime.durations import Durations
 from jobs.runtime.former import former_in_reach
@@ -90,7 +90,8 @@ class RegionOwner:
         Raises:
             Owned: somebody alive owns it.
             Fenced: somebody claimed at the same moment.
-            RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claiming.ready`; nothing was changed.
+            RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claiming.ready`; nothing was changed,
+                unless an older owner put something in flight at this very moment.
         """
         self.outside.lease.acquire(self.region, self.identity.run_id)
         try:
@@ -123,6 +124,8 @@ class RegionOwner:
         self.history = store.checkpoint.history()
         registry.set_epoch(self.region, self.epoch)
         registry.set_next_id(self.region, self.epoch, self.history.next_id)
+        if code.operators:
+            require_takeover(self.history, self.region, code)
         self.report("claim", {"epoch": self.epoch, "previous": previous.value, "attempts": self.history.attempts})
 
     def roll_forward(self) -> None:
@@ -175,7 +178,7 @@ class RegionOwner:
         ]
         if staged.progress_id is not None:
             rows = [self._row(RowKind.PROGRESS, number, attempt=group.attempt)]
-        is_plain = not (manifest.stages or staged.progress_id)
+        is_plain = not (manifest.stages or manifest.late or staged.progress_id)
         known = PLAIN_FORMAT if is_plain else FORMAT_VERSION
         detail = {**rows[-1].detail, "manifest": manifest.to_json()}
         rows[-1] = replace(rows[-1], detail=detail, format_version=known)

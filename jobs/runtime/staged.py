@@ -99,4 +99,15 @@ class StagedGroup:
             channels=self.channels,
             spans=self.spans,
             restarts=self.restarts,
+            late=self._late(),
         )
+
+    def _late(self) -> dict[int, dict[str, Any]]:
+        """Return what its rows cannot say, since they are of other ids; see `Manifest.late`."""
+        members = {member.sequence_id for member in self.group.members}
+        found: dict[int, dict[str, Any]] = {}
+        for name, values in (("rows_quarantined", self.rows_quarantined), ("reason", self.refused)):
+            for number, value in values.items():
+                if value and number not in members:
+                    found.setdefault(number, {})[name] = value
+        return found

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from channel_parts import KINDS, ids_of
 from places import BUCKET, store_at
+from unit.protocol.checkpoint_rows import claim
 
 from jobs import failpoints
 from jobs.channels.channel import Channel
@@ -19,7 +20,7 @@ from jobs.channels.items import Batch
 from jobs.channels.rows import ArrowRows, FrameRows, Rows, Spool
 from jobs.errors import Fenced
 from jobs.failpoints import ChannelPoint, InjectedFailure
-from jobs.protocol.flow import Half, InFlight, channels_folder
+from jobs.protocol.flow import Half, InFlight, channels_folder, part_attempt
 from resources.locations import Folder, LocalFolder
 from resources.region_store import DirectoryStore
 from resources.s3_folder import S3Folder
@@ -202,3 +203,17 @@ def test_rows_that_spark_has_are_staged_and_read_by_spark(store: DirectoryStore,
     assert frame.is_cached
     reader.done(reader.take())  # type: ignore[arg-type]
     assert not frame.is_cached, "what nobody needs is given back"
+
+
+@pytest.mark.seed("H8")
+def test_what_a_stage_staged_is_no_orphan_whoever_claims(store: DirectoryStore) -> None:
+    """No row has its attempt, and rows that do not, such as that of an image, may name its files."""
+    store.checkpoint.create()
+    store.checkpoint.claim(claim(1, 1))
+    rows = pa.table({"_sequence_id": pa.array([1], pa.int64())})
+    for attempt in ("orphan", part_attempt("image")):
+        store.staging("state/app/count", 1, attempt).write(rows, "rows")
+    table = store.table("state/app/count")
+    table.create('{"type":"struct","fields":[{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}')
+    assert store.collect_orphans(["state/app/count"], 2) == 1
+    assert list(table.folder.names("_staged")) == [f"1-{part_attempt('image')}"]

@@ -124,4 +124,38 @@ def declare(numbered: type[dm.StateHandler], through: Callable[[Any], Any], regi
     dm.sink(long, dm.DeltaAppend("long_words"))
 
 
+def refusing(gate: Gate) -> Application:
+    """Lines, of which a stage behind the start's refuses those that begin with `be`, once the gate lets them pass."""
+
+    class Passed(dm.StateHandler):
+        def process(self, rows: pa.Table, context: Any) -> pa.Table:
+            gate.passing(context.sequence_id)
+            return rows.select(["value"])
+
+        def checkpoint(self, checkpoint: dm.Checkpoint) -> None:
+            checkpoint.write(0)
+
+        def reset(self, checkpoint: dm.Checkpoint) -> None:
+            checkpoint.read(int)
+
+        def reset_to_initial_state(self) -> None: ...
+
+    with dm.application("staged") as declared:
+
+        @dm.consistent(trigger="operator-driven", alignment="unaligned")
+        @dm.source(dm.DirectoryScan(path="in", pattern="*.txt", format="text", settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        passed = dm.operator(Passed, output="value string", name="passed", inputs=[dm.buffered(lines)])
+
+        @dm.filter(inputs=[passed])
+        def refused(passed: Any) -> Any:
+            return F.col("value").startswith("be")
+
+        dm.quarantine(refused, reason="it begins with be")
+        dm.sink(passed, dm.DeltaAppend("passed_lines"))
+    return dm.build_application(declared)
+
+
 TABLES = ("word_counts", "count_changes", "numbered_words", "long_words")

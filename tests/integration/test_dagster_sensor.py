@@ -13,9 +13,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from channel_parts import commit_in_flight
 from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance_at, write_application
 
 from jobs.protocol.history import Outcome
+from jobs.runtime.claiming import Code
 from orchestration.assembly import Workplace
 from orchestration.metadata import PROCESS_TAG, REGION_TAG
 from orchestration.run_retries import tag_process
@@ -283,6 +285,20 @@ def test_an_owner_that_died_is_reason_enough(ticker: Ticker, place: Workplace, t
     owner.claim()
     owner.leave()  # without a word in the checkpoint table, as after SIGKILL
     assert ticker().run_requests
+
+
+@pytest.mark.seed("K23")
+def test_what_is_in_flight_is_reason_enough(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
+    """All files are committed, the last owner ended well, and a stage has still to do what they left in its channel."""
+    drop(tmp_path, "0.csv", "a,1\n")
+    ticker()
+    owner = place.owner(REGION)
+    owner.claim(code=Code(operators={"numbers": "x"}, stages={"rows": (), "numbers": ("numbers",)}))
+    (trigger,) = place.registry.pending(REGION, 2)
+    commit_in_flight(owner, trigger, "rows->numbers", numbers=0)
+    owner.release(Outcome.CLEAN)
+    assert not place.registry.pending_count(REGION)
+    assert len(ticker().run_requests) == 1
 
 
 def test_a_missing_folder_is_said(ticker: Ticker, tmp_path: Path) -> None:

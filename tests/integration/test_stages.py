@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from staged_app import FILES, REGION, TABLES, Gate, staged
+from staged_app import FILES, REGION, TABLES, Gate, refusing, staged
 
 import drainmark as dm
 from jobs.errors import DrainmarkError, InFlightLost, Interrupted, RewindRefused
@@ -19,7 +19,10 @@ from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, RowKind
 from orchestration import backfill
 from orchestration.assembly import region_run
 from orchestration.backfill import Wanted
+from orchestration.checks import QUARANTINE_RATIO, judgements
 from orchestration.garbage import collect_region
+from orchestration.operations import skip
+from orchestration.quarantine import quarantined_files
 from orchestration.testing.applications import open_on
 from orchestration.testing.comparing import Tables
 from orchestration.testing.processing import drive, scan
@@ -218,6 +221,25 @@ def test_a_rewind_while_a_stage_stands_behind_is_exact(run_app: RunApp, golden: 
     assert_golden(result, golden)
 
 
+@pytest.mark.seed("K6")
+def test_what_a_stage_refuses_late_is_counted_where_it_belongs(run_app: RunApp) -> None:
+    """The states are committed before the stage behind has seen them; its quarantine is theirs all the same."""
+    gate = Gate(held_from=1)
+    result = run_app(refusing(gate)).add(FILES)
+    begun = Background(result)
+    begun.await_committed(EVERY)
+    assert [entry["rows_quarantined"] for entry in result.history] == [0] * EVERY
+    gate.hold_from(None)
+    begun.join()
+    assert begun.error is None
+    wanted = [sum(line.startswith("be") for line in text.splitlines()) for text in FILES.values()]
+    assert [entry["rows_quarantined"] for entry in result.history] == wanted
+    listed = {entry["sequence_id"]: entry["rows_quarantined"] for entry in quarantined_files(result.workplace, REGION)}
+    assert listed == {number: count for number, count in enumerate(wanted, 1) if count}
+    (ratio,) = (found for found in judgements(result.workplace, result.region) if found.name == QUARANTINE_RATIO)
+    assert ratio.metadata["drainmark/rows_quarantined"] == sum(wanted)
+
+
 @slow
 @pytest.mark.seed("F5")
 def test_new_states_are_established_while_what_was_in_flight_is_replayed(run_app: RunApp, golden: Tables) -> None:
@@ -235,6 +257,28 @@ def test_new_states_are_established_while_what_was_in_flight_is_replayed(run_app
     again.join()
     assert again.error is None
     assert_golden(result, golden)
+
+
+@pytest.mark.slow
+@pytest.mark.seed("F28", "K8")
+def test_a_skip_while_a_stage_stands_behind_holds_nobody_up(run_app: RunApp) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="unaligned")).add(FILES)
+    begun = Background(result)
+    begun.await_committed(EVERY)
+    end_abruptly(begun, gate)
+    result.add({"6.txt": "nobody can read this\n"})
+    scan(result.workplace, result.opened, result.region)
+    assert skip(result.workplace, REGION, "6.txt", "for the test")["sequence_id"] > EVERY
+    result.opened = open_on(staged(gate), result.inbox.folders)  # aligned: it waits for all stages
+    result.regions = result.opened.plan.regions
+    again = Background(result)
+    again.join()
+    assert again.error is None
+    assert result.status["inflight_batches"] == 0
+    assert len(result.sink("numbered_words")) == sum(len(text.split()) for text in FILES.values()) + len(
+        result.sink("count_changes")
+    )
 
 
 @pytest.mark.seed("E30")
@@ -272,6 +316,9 @@ def test_what_is_in_flight_is_refused_by_code_that_is_cut_otherwise(run_app: Run
     end_abruptly(begun, gate)
     result.opened = open_uncut(result, gate)
     plan = result.opened.region()
+    links = result.workplace.history(REGION).flow.links
+    assert set(links) == {channel.name for channel in result.region.channels}
+    assert {"word", "_sequence_id"} <= set(next(link for link in links.values() if link.stage_to == "counts").columns)
     with pytest.raises(InFlightLost) as refused:
         drive(region_run(result.workplace, result.opened, plan))
     assert f"--to {min(stage['through'] for stage in result.status['stages'])}" in refused.value.remedy
@@ -357,6 +404,23 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
     assert kinds(result)[RowKind.CLAIM.value] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.seed("H10", "X12")
+def test_a_group_that_cannot_begin_is_judged_when_the_commit_under_way_has_ended(
+    run_app: RunApp, golden: Tables
+) -> None:
+    result = run_app(staged(alignment="unaligned")).add(FILES)
+    arm("checkpoint_pending.before:hang=2:1,assign.before:raise:2")
+    begun = Background(result, max_group=2)
+    begun.join()
+    assert begun.error is None
+    assert not unreached()
+    steps = [step for step, _ in begun.steps if step in ("group", "failed")]
+    assert steps[:2] == ["group", "failed"]
+    assert steps.count("failed") == 1
+    assert_golden(result, golden)
+
+
 @slow
 @pytest.mark.seed("K10", "E14")
 def test_a_stage_that_fails_on_and_on_has_the_region_reset(run_app: RunApp, golden: Tables) -> None:
@@ -409,6 +473,24 @@ def test_gc_deletes_what_is_in_no_channel_any_more(run_app: RunApp, golden: Tabl
     assert_golden(result, golden)
     collect_region(result.workplace, REGION)
     assert not files_below(folder)
+
+
+@pytest.mark.seed("H8", "H29")
+def test_images_outlive_the_cut_that_wrote_them(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage stages under attempts that no row has; who claims after a crash takes nothing of them for an orphan."""
+    monkeypatch.setattr("jobs.state.keyed._IMAGE_MINIMUM_ROWS", 1)
+    result = run_app(staged(), FILES, max_group=1)
+    history = result.workplace.history(REGION)
+    images = [image for table in history.images if (image := history.image_of(table)) is not None and image.files]
+    assert images
+    crashed = result.workplace.owner(REGION)
+    crashed.claim()
+    crashed.leave()
+    uncut = open_uncut(result, Gate())
+    drive(region_run(result.workplace, uncut, uncut.region()))
+    assert not result.workplace.history(REGION).flow.through
+    store = result.workplace.store(REGION)
+    assert all(store.table(image.table).holds(image.files) for image in images)
 
 
 def files_below(folder: Path) -> set[str]:

@@ -17,7 +17,7 @@ from jobs.channels.rows import Spool
 from jobs.errors import DrainTimeout, StoreUnavailable
 from jobs.failpoints import FailPoint, reach
 from jobs.graph.annotations import Alignment
-from jobs.protocol.flow import channels_folder, channels_to_json
+from jobs.protocol.flow import channels_folder, channels_to_json, part_attempt
 from jobs.protocol.transitions import Event, State
 from jobs.protocol.triggers import Trigger
 from jobs.runtime.bounded import POLL_SECONDS
@@ -115,7 +115,7 @@ class StagedPipeline(Pipeline):
         first = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, len(pending))
         members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(pending))
         reach(FailPoint.ASSIGN_AFTER)
-        life.give(Group(members=members, epoch=self.owner.epoch, attempt=uuid.uuid4().hex))
+        life.give(Group(members=members, epoch=self.owner.epoch, attempt=part_attempt(uuid.uuid4().hex)))
 
     def commit_if_due(self, *, is_final: bool) -> bool:
         """Begin to commit what can be committed; returns whether there is anything.

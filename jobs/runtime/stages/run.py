@@ -68,7 +68,7 @@ class StagedRun(RegionRun):
                     raise
                 must_rest = stages.must_rest(pending)
                 if pending and not must_rest and stages.has_room and not self._pace.left_seconds:
-                    self._begin(pending)
+                    yield from self._begin(pending)
                 elif not pending and stages.is_idle:
                     if halt is not None:
                         raise self._halted_on_request(halt)
@@ -80,10 +80,11 @@ class StagedRun(RegionRun):
             stages.leave()
         raise Interrupted(f"{self.region!r} was interrupted", remedy="start it again: no attempt was counted")
 
-    def _begin(self, pending: Sequence[Trigger]) -> None:
+    def _begin(self, pending: Sequence[Trigger]) -> Iterator[GroupReport]:
         try:
             self._stages.give(pending)
         except Exception as error:
+            yield from self._last_report()  # what is under way ends first: nobody judges, or resets, beside its commit
             self._after_failure(error, pending)
 
     def _step(self, *, is_final: bool) -> Iterator[GroupReport]:

@@ -13,6 +13,7 @@ from jobs.channels.rows import ArrowRows, FileRows, Rows
 from jobs.errors import DrainTimeout, Interrupted, Retry
 from jobs.failpoints import ChannelPoint, reach
 from jobs.handler_errors import ResetWanted
+from jobs.protocol.flow import part_attempt
 from jobs.regions.stages import StagePlan
 from jobs.runtime.bounded import Bounded, Grace
 from jobs.runtime.descriptions import classified
@@ -109,7 +110,7 @@ class StageWorker:
 
     def _attempt(self, task: Task, *, is_first: bool) -> tuple[StagedGroup, dict[str, Rows]]:
         is_start = task.taken is None
-        group = task.group if is_start and is_first else replace(task.group, attempt=uuid.uuid4().hex)
+        group = task.group if is_start and is_first else replace(task.group, attempt=part_attempt(uuid.uuid4().hex))
         self.tag = f"drainmark-{group.attempt}"
         self._is_moving = False
         if self.life.is_closed:  # the states may be those of the next life by now

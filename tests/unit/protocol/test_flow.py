@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_digest import between_commits, digested
 
 from jobs.protocol.digest import digest_of
-from jobs.protocol.flow import Flow, Half, InFlight, channels_to_json
+from jobs.protocol.flow import Flow, Half, InFlight, Link, channels_to_json, links_to_json
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import Image, StagedFile
 from jobs.protocol.retention import files_in_reach
@@ -21,6 +21,10 @@ from jobs.protocol.rows import PLAIN_FORMAT, CheckpointRow, RowKind
 
 STAGES = {"start": [], "middle": ["parse", "count"], "end": ["sink"]}
 CHANNELS = {"start->middle": ("start", "middle"), "start->end": ("start", "end"), "middle->end": ("middle", "end")}
+LINKS = {
+    name: Link(stage_from=producer, stage_to=consumer, columns={"word": "string"})
+    for name, (producer, consumer) in CHANNELS.items()
+}
 TABLE = "state/app/count"
 EMPTY: dict[str, Any] = {"files": {}, "upserts": [], "images": [], "lookups": {}}
 
@@ -43,7 +47,8 @@ class Region:
 
     def claim(self, _: int) -> None:
         self.epoch += 1
-        self.rows.append(claim(self.next_id, self.epoch, "clean", operators={"parse": "x"}, stages=STAGES))
+        code = {"operators": {"parse": "x"}, "stages": STAGES, "channels": links_to_json(LINKS)}
+        self.rows.append(claim(self.next_id, self.epoch, "clean", **code))
 
     def verb(self, _: int) -> None:
         """A claim of a command, which has no code."""
@@ -189,6 +194,54 @@ def test_a_progress_row_is_no_state_and_takes_an_id() -> None:
     assert [found.kind for found in history.unpublished] == [RowKind.STATE, RowKind.STATE, RowKind.PROGRESS]
 
 
+LATE = [
+    {"1": {"rows_quarantined": 2}, "2": {"reason": "a feed broke"}},
+    {"1": {"rows_quarantined": 1, "reason": "so did another"}},
+]
+
+
+def late_rows() -> list[CheckpointRow]:
+    """1 and 2 are committed, with a bad row in 2; what a stage finds late comes with a row of its own, and with 4."""
+    rows = [claim(1, 1), *group(1, [1, 2], manifest=EMPTY, rows_quarantined=5)]
+    rows.append(row(RowKind.PROGRESS, 3, manifest={**EMPTY, "late": LATE[0]}))
+    return [*rows, *group(4, [3], manifest={**EMPTY, "late": LATE[1]}, rows_quarantined=7)]
+
+
+@pytest.mark.seed("K6")
+@pytest.mark.parametrize("cut", range(6))
+def test_what_stages_find_late_is_said_of_the_states_that_it_is_of(cut: int) -> None:
+    rows = late_rows()
+    cut = between_commits(rows, cut)
+    for history in (digested(rows[:cut]).with_rows(rows[cut:]), digested(rows)):
+        found = {number: state.detail for number, state in history.states.items()}
+        assert [found[number].get("rows_quarantined") for number in (1, 2, 4)] == [3, 5, 7]
+        assert found[1]["reason"] == history.states[1].detail["reason"] == "so did another"
+        assert found[2]["reason"] == "a feed broke"
+        assert "reason" not in found[4]
+        assert history.totals.counts["rows_quarantined"] == 15
+        assert next(iter(history.states.rows.of(["f1"]))).detail["rows_quarantined"] == 3
+
+
+def test_a_late_word_counts_once_however_often_its_row_is_read() -> None:
+    rows = late_rows()
+    before = RegionHistory.from_rows(rows[:3])
+    for rest in (rows[3:], rows[3:], rows[4:]):
+        assert before.with_rows(rest).states[1].detail["rows_quarantined"] == sum(
+            late["1"]["rows_quarantined"] for late in LATE[len(LATE) - len(rest) :]
+        )
+
+
+@pytest.mark.seed("F28", "H2")
+def test_a_claim_without_a_place_for_what_is_in_flight_leaves_it_as_it_is() -> None:
+    """An older owner put it there between the look and the claim: who comes next with code that fits has it all."""
+    rows = region_of([("unaligned", 0), ("unaligned", 0)]).rows
+    before = RegionHistory.from_rows(rows).flow
+    assert before.channels
+    for code in ({}, {"stages": STAGES, "channels": links_to_json(without("start->middle"))}):
+        later = [*rows, claim(3, 2, "clean", operators={"parse": "x"}, **code)]
+        assert RegionHistory.from_rows(later).flow == before
+
+
 def test_code_of_one_stage_ends_the_facts_of_stages() -> None:
     rows = region_of([("aligned", 0)]).rows
     assert RegionHistory.from_rows(rows).flow.through == {"start": 1, "middle": 1, "end": 1}
@@ -199,12 +252,41 @@ def test_code_of_one_stage_ends_the_facts_of_stages() -> None:
 
 def test_what_is_in_flight_is_for_the_cut_that_put_it_there() -> None:
     flow = RegionHistory.from_rows(region_of([("unaligned", 0)]).rows).flow
-    assert list(flow.misfits(STAGES, list(CHANNELS))) == []
-    assert len(list(flow.misfits(STAGES, ["start->middle", "start->end"]))) == 0  # nothing was in flight in the third
-    assert len(list(flow.misfits(STAGES, ["start->middle"]))) == 1
-    assert len(list(flow.misfits({"start": ["count"], "middle": ["parse"], "end": ["sink"]}, list(CHANNELS)))) == 1
-    assert len(list(flow.misfits({**STAGES, "fourth": []}, list(CHANNELS)))) == 1  # what it reads is partly done
-    assert list(Flow().misfits({}, [])) == []
+    assert flow.links == LINKS
+    assert list(flow.misfits(STAGES, LINKS)) == []
+    assert len(list(flow.misfits(STAGES, without("middle->end")))) == 0  # nothing was in flight in there
+    assert len(list(flow.misfits(STAGES, without("middle->end", "start->end")))) == 1
+    assert len(list(flow.misfits({"start": ["count"], "middle": ["parse"], "end": ["sink"]}, LINKS))) == 1
+    assert len(list(flow.misfits({**STAGES, "fourth": []}, LINKS))) == 1  # what it reads is partly done
+    assert list(Flow().misfits({}, {})) == []
+
+
+def without(*names: str) -> dict[str, Link]:
+    return {name: link for name, link in LINKS.items() if name not in names}
+
+
+@pytest.mark.seed("F1", "F28")
+def test_a_further_channel_between_stages_that_stand_apart_is_refused() -> None:
+    """Its reader would wait for ids that its writer has done, or be given such as it has done itself."""
+    batches = {"start->middle": (batch(4, 5),), "start->end": (batch(4, 5),)}
+    before = without("middle->end")
+    apart = Flow(through={"start": 5, "middle": 3, "end": 4}, channels=batches, links=before)
+    (why,) = apart.misfits({}, LINKS)
+    assert "'middle->end' is new" in why
+    abreast = dataclasses.replace(apart, through={"start": 5, "middle": 3, "end": 3})
+    assert list(abreast.misfits({}, LINKS)) == []
+    assert list(dataclasses.replace(apart, channels={}).misfits({}, LINKS)) == []
+
+
+@pytest.mark.seed("F28")
+def test_what_is_in_flight_has_the_columns_that_its_reader_expects() -> None:
+    flow = Flow(through={"start": 5, "middle": 3, "end": 5}, channels={"start->middle": (batch(4, 5),)}, links=LINKS)
+    for columns in ({"word": "bigint"}, {"word": "string", "length": "int"}, {}):
+        changed = {**LINKS, "start->middle": dataclasses.replace(LINKS["start->middle"], columns=columns)}
+        (why,) = flow.misfits({}, changed)
+        assert "other columns" in why
+    changed = {**LINKS, "start->end": dataclasses.replace(LINKS["start->end"], columns={})}
+    assert list(flow.misfits({}, changed)) == [], "nothing is in flight in there"
 
 
 def test_gc_keeps_what_is_in_flight_and_no_more() -> None:

@@ -12,9 +12,10 @@ import drainmark as dm
 from jobs.channels.rows import ArrowRows, Spool
 from jobs.errors import DrainmarkError
 from jobs.graph.annotations import Alignment
-from jobs.protocol.flow import Flow
+from jobs.protocol.flow import Flow, InFlight
 from jobs.protocol.history import RegionHistory
-from jobs.protocol.manifest import Image, StagedFile
+from jobs.protocol.manifest import Image, Manifest, StagedFile
+from jobs.protocol.states import Ids, States
 from jobs.protocol.triggers import AGAIN, Trigger, TriggerStatus
 from jobs.regions.plan import RegionPlan, compile_application
 from jobs.runtime.reading import Assigned, Group
@@ -45,8 +46,8 @@ class Nowhere:
         return []
 
 
-def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
-    """Three stages in a chain: `lines`, `middle`, `end`."""
+def region(interval: float | None = None, *, middle_interval: float | None = None, **parameters: Any) -> RegionPlan:
+    """Three stages in a chain: `lines`, `middle`, `end`; `interval` is that of the last."""
     with dm.application("chain") as declared:
 
         @dm.consistent(trigger="operator-driven", **parameters)
@@ -54,7 +55,7 @@ def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
         def lines(scanned: Any) -> Any:
             return scanned
 
-        @dm.functor(inputs=[dm.buffered(lines)])
+        @dm.functor(inputs=[dm.buffered(lines, checkpoint_interval=middle_interval)])
         def middle(lines: Any) -> Any:
             return lines
 
@@ -66,10 +67,9 @@ def region(interval: float | None = None, **parameters: Any) -> RegionPlan:
     return compile_application(dm.build_application(declared)).regions[0]
 
 
-def life_of(plan: RegionPlan, flow: Flow | None = None) -> Life:
+def life_of(plan: RegionPlan, history: RegionHistory | None = None) -> Life:
     return Life(
-        plan, epoch=1, spool=Spool(Nowhere(), Nowhere()), history=RegionHistory(flow=flow or Flow()),
-        group_of=group,
+        plan, epoch=1, spool=Spool(Nowhere(), Nowhere()), history=history or RegionHistory(), group_of=group
     )  # fmt: skip
 
 
@@ -210,6 +210,53 @@ def test_a_stage_with_an_interval_of_its_own_asks_for_no_commit_before() -> None
     assert life.is_idle
 
 
+@pytest.mark.seed("K1", "K6")
+def test_a_stage_behind_one_with_an_interval_asks_for_no_commit_of_nothing() -> None:
+    """What `end` has finished cannot enter before what `middle` made of it does: a row would say nothing, on and on."""
+    life = life_of(region(middle_interval=3600))
+    for first in (1, 2):
+        life.give(group(first, first))
+        work(life, "lines")
+    moment = life.moment(UNALIGNED, None)
+    assert ids(moment) == [(1, 1), (2, 2)]
+    assert moment is not None
+    life.committed(moment, {}, 0)
+    work(life, "middle")
+    work(life, "end")
+    assert life.moment(UNALIGNED, None) is None
+    assert not life.is_idle
+    work(life, "middle")
+    work(life, "end")
+    last = life.moment(UNALIGNED, None)
+    assert last is not None
+    assert [(part.stage, part.last_id) for part in last.snapshot.parts] == [
+        ("middle", 1), ("middle", 2), ("end", 1), ("end", 2)
+    ]  # fmt: skip
+
+
+@pytest.mark.seed("F28", "K8")
+@pytest.mark.parametrize("interval", [None, 3600])
+@pytest.mark.parametrize("alignment", [ALIGNED, UNALIGNED])
+def test_a_stage_behind_a_skipped_id_has_caught_up_without_having_done_it(
+    alignment: Alignment, interval: float | None
+) -> None:
+    """6 was skipped while 4..5 was in flight: who had done 5 has passed it, and the last stage never does it."""
+    flow = Flow(
+        through={"lines": 6, "middle": 6, "end": 3}, channels={"middle->end": (InFlight(first_id=4, last_id=5),)}
+    )  # fmt: skip
+    life = life_of(region(interval=interval), RegionHistory(states=States(Ids([(1, 6)])), flow=flow))
+    assert life.moment(alignment, None) is None
+    assert not life.has_caught_up
+    work(life, "end")
+    assert life.has_caught_up
+    moment = life.moment(alignment, None)
+    assert moment is not None
+    assert [(part.stage, part.last_id) for part in moment.snapshot.parts] == [("end", 5)]
+    assert not moment.is_in_flight
+    life.committed(moment, {}, 6)
+    assert life.is_idle
+
+
 def test_the_starts_are_held_back_by_a_full_channel() -> None:
     life = life_of(region(max_inflight_bytes=4))
     assert life.has_room
@@ -290,3 +337,11 @@ def test_parts_become_one_group() -> None:
     assert whole.spans == {"files": ((1, 1), (2, 2))}
     assert (whole.process_seconds, whole.drain_seconds) == (2.0, 1.0)
     assert whole.stages == {}
+
+
+@pytest.mark.seed("K6")
+def test_what_is_found_of_ids_of_an_earlier_row_is_in_the_manifest() -> None:
+    late = staged(group(3, 4), rows_quarantined={1: 2, 2: 0, 3: 5}, refused={2: "gone", 4: "bad"})
+    assert late.manifest().late == {1: {"rows_quarantined": 2}, 2: {"reason": "gone"}}
+    assert Manifest.from_json(late.manifest().to_json()) == late.manifest()
+    assert "late" not in staged(group(1, 2), rows_quarantined={1: 2}).manifest().to_json()

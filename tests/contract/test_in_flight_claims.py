@@ -1,0 +1,94 @@
+"""What is in flight has a place in the code that claims its region, or that code goes no further (F28, H2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from channel_parts import commit_in_flight
+
+from jobs.errors import InFlightLost
+from jobs.protocol.flow import Link
+from jobs.protocol.history import Outcome
+from jobs.protocol.rows import CheckpointRow
+from jobs.protocol.triggers import NewTrigger
+from jobs.runtime.claiming import Code
+from jobs.runtime.owner import RegionOwner
+from orchestration.assembly import Workplace
+from resources.settings import Settings
+
+REGION = "app/start"
+CHANNEL = "start->behind"
+STAGES = {"start": ("early",), "behind": ("count",)}
+CUT = Code(operators={"count": "x"}, stages=STAGES, channels={CHANNEL: Link(stage_from="start", stage_to="behind")})
+UNCUT = Code(operators={"count": "x"})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Workplace]:
+    """A home with three pending files."""
+    found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    files = [NewTrigger(uri=f"file:///in/{n}", identity={}, identity_key=str(n), size_bytes=1) for n in range(3)]
+    found.registry.add_triggers(REGION, files)
+    yield found
+    found.registry.close()
+
+
+def claimed(place: Workplace, code: Code) -> RegionOwner:
+    owner = place.owner(REGION)
+    owner.claim(code=code)
+    return owner
+
+
+def put_in_flight(place: Workplace, owner: RegionOwner) -> int:
+    return commit_in_flight(owner, place.registry.pending(REGION, 1)[0], CHANNEL, behind=0)
+
+
+@pytest.mark.seed("F28")
+def test_a_state_is_not_dropped_while_what_belongs_to_it_is_in_flight(place: Workplace) -> None:
+    owner = claimed(place, CUT)
+    put_in_flight(place, owner)
+    owner.release(Outcome.CLEAN)
+    epoch = place.history(REGION).epoch
+    drop = Code(operators=CUT.operators, stages=STAGES, channels=CUT.channels, dropped=frozenset({"count"}),
+                states={"count": "g1"})  # fmt: skip
+    with pytest.raises(InFlightLost, match="count") as refused:
+        claimed(place, drop)
+    assert "without --drop-state" in refused.value.remedy
+    assert f"reset {REGION} --to 0" in refused.value.remedy
+    history = place.history(REGION)
+    assert (history.epoch, history.generations) == (epoch, {}), "nothing was changed"
+    early = Code(operators=CUT.operators, stages=STAGES, channels=CUT.channels, dropped=frozenset({"early"}),
+                 states={"early": "g1"})  # fmt: skip
+    claimed(place, early).release(Outcome.CLEAN)
+    assert set(place.history(REGION).generations) == {"early"}, "its stage has done all that is committed"
+
+
+@pytest.mark.seed("F28", "H2", "H3")
+def test_what_a_woken_owner_puts_in_flight_under_the_claim_of_other_code_is_kept(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped when the other one looked, and wakes and commits before the claim of that one lands."""
+    zombie = claimed(place, CUT)
+    zombie.outside.lease.release(clean=True)
+    other = place.owner(REGION)
+    checkpoint = other.outside.store.checkpoint
+    claim = checkpoint.claim
+
+    def late(row: CheckpointRow) -> None:
+        put_in_flight(place, zombie)
+        claim(row)
+
+    monkeypatch.setattr(checkpoint, "claim", late)
+    with pytest.raises(InFlightLost):
+        other.claim(code=UNCUT)
+
+    assert place.history(REGION).epoch == other.epoch > zombie.epoch
+    assert place.history(REGION).flow == zombie.history.flow
+    with pytest.raises(InFlightLost):
+        claimed(place, UNCUT)
+    owner = claimed(place, CUT)
+    assert [(batch.first_id, batch.last_id) for batch in owner.history.flow.channels[CHANNEL]] == [(1, 1)]
+    assert owner.history.flow.through == {"start": 1, "behind": 0}
+    owner.release(Outcome.CLEAN)

@@ -1,0 +1,117 @@
+"""What is in flight in a region when its run has ended is work for the next one, whoever starts it (K23, F28)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import settle
+
+from orchestration.assembly import Workplace
+from orchestration.cli.main import invoke
+from orchestration.testing.invariants import unfinished
+from resources.settings import Settings
+from resources.spark import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+REGION = "flight/lines"
+APPLICATION = '''
+"""Two stages; the second one waits while a file `hold` lies beside it, and fails where there is one called `poison`."""
+import threading
+import time
+from pathlib import Path
+
+import drainmark as dm
+
+HERE = Path(__file__).parent
+
+
+@dm.consistent(trigger="operator-driven", alignment="unaligned", max_consecutive_reset_attempts=0)
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.txt"))
+def lines(scanned):
+    return scanned
+
+
+@dm.functor(inputs=[dm.buffered(lines)])
+def behind(lines):
+    if threading.current_thread() is not threading.main_thread():  # in a group
+        while (HERE / "hold").exists():
+            time.sleep(0.02)
+        if (HERE / "poison").exists():
+            raise ValueError("poison")
+    return dm.select(lines, "value")
+
+
+dm.sink(behind, dm.DeltaAppend("flight_lines"))
+'''
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def call(engine: SparkEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run a verb with --json on a home of its own; returns what it printed, or its error."""
+    assert engine.session is not None  # the command line's own engine finds this session
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "flight.py").write_text(APPLICATION)
+
+    def invoked(*arguments: Any, code: int = 0) -> Any:
+        capsys.readouterr()
+        found = invoke([*map(str, arguments), "--home", str(tmp_path / "home"), "--json"])
+        captured = capsys.readouterr()
+        assert found == code, captured.err
+        return json.loads(captured.out) if captured.out else json.loads(captured.err.splitlines()[-1])["error"]
+
+    return invoked
+
+
+def run(call: Call, folder: Path, code: int = 0) -> Any:
+    return call("run", folder / "flight.py", "--input", folder / "inbox", code=code)
+
+
+def halted_in_flight(call: Call, folder: Path) -> Workplace:
+    """Leave a region in which all files are committed, one stage has done none of them, and nobody is to blame."""
+    for name in ("a", "b"):
+        (folder / "inbox" / f"{name}.txt").write_text(name)
+    settle(folder / "inbox")
+    (folder / "hold").touch()
+    (folder / "poison").touch()
+    place = Workplace(Settings(home=folder / "home", project_root=folder))
+    ended = threading.Event()
+
+    def let_go() -> None:
+        while not ended.wait(0.05) and place.history(REGION).committed_id < 2:
+            pass
+        (folder / "hold").unlink()
+
+    letting = threading.Thread(target=let_go)
+    letting.start()
+    try:
+        assert run(call, folder, code=3)["id"] == "HALTED"
+    finally:
+        ended.set()
+        letting.join()
+    (folder / "poison").unlink()
+    return place
+
+
+@pytest.mark.seed("K23", "E18")
+def test_what_is_in_flight_after_a_halt_is_finished_by_the_next_run(call: Call, tmp_path: Path) -> None:
+    place = halted_in_flight(call, tmp_path)
+    call("resume", REGION)
+    (status,) = call("status", REGION)
+    assert (status["committed_sequence_id"], status["pending_triggers"]) == (2, 0)
+    assert status["inflight_batches"] > 0
+    assert any("in flight" in why for why in unfinished(place, REGION))
+
+    outcome = run(call, tmp_path)["regions"][0]["outcome"]
+    assert outcome == "recovered", "nothing is pending, and there is work all the same"
+    assert call("status", REGION)[0]["inflight_batches"] == 0
+    assert sorted(row["value"] for row in call("show", "flight_lines")) == ["a", "b"]
+    assert run(call, tmp_path)["regions"][0]["outcome"] == "nothing to do"
+    assert not list(unfinished(place, REGION))
