@@ -173,6 +173,20 @@ def rewound_and_killed(midway: Midway, graph: str) -> Scene:
     return scene
 
 
+def skipped_while_a_stage_lags(midway: Midway, graph: str) -> Scene:
+    """A state without rows comes between what is in flight and what is pending (E18)."""
+    scene = in_flight(midway, graph)
+    if is_unaligned(graph):
+        scene.run_well(["rewind", scene.id_after(BEGUN + 1)])
+    committed, skipped, oracle = len(scene.history.states), scene.files[-1], scene.oracle
+    operations.skip(scene.place, scene.region, str(skipped), "not wanted")
+    scene.files = [*scene.files[:committed], skipped, *scene.files[committed:-1]]
+    scene.oracle = lambda files: oracle([path for path in files if path != skipped])
+    with scene.watched():
+        scene.run_well(["run", GROUP])
+    return scene
+
+
 def rewound(scene: Scene, files: int) -> Scene:
     """Take a scene back to so many files; every table is then as they left it where its stage had come so far."""
     to = scene.id_after(files)
@@ -193,6 +207,7 @@ FAILURES: Mapping[str, Callable[[Midway, str], Scene]] = {
         stage_fails_alone, stage_fails_on_and_on, halted_and_resumed, killed_while_a_stage_hangs,
         killed_while_it_replays, killed_before_the_first_state, killed_in_a_later_stage, registry_lost,
         woken_after_the_take_over, rewound_to_the_beginning, rewound_into_what_is_in_flight, rewound_and_killed,
+        skipped_while_a_stage_lags,
     )
 }  # fmt: skip
 """By name, what does it to a graph's scene, and returns that scene when it has run to its end again."""
