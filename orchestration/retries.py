@@ -120,6 +120,7 @@ class RegionLoop:
     has_claimed: bool = False
     has_scanned: bool = False
     _started: float = 0.0
+    _scanned_at: float = 0.0
     _active: RegionRun | None = None
     _has_owned: bool = False
 
@@ -178,6 +179,7 @@ class RegionLoop:
             max_group=self.options.max_group,
         )
         run.interrupted, run.states.hosts_starts = self.interruption.event, self._hosts_starts
+        run.while_waiting = self._look_again
         self.interruption.arm()
         probe_first_use(self.workplace, run)
         self.interruption.pause(0)
@@ -247,7 +249,15 @@ class RegionLoop:
             else:
                 return False
 
+    def _look_again(self) -> None:
+        """Scan while stages are at work, too: what comes need not wait until the slowest of them is done."""
+        now = time.monotonic()
+        is_due = now - self._scanned_at >= min(_SCAN_SECONDS, self._period() or _SCAN_SECONDS)
+        if is_due and now - self._started < self.options.seconds:
+            self._scan()
+
     def _scan(self) -> None:
+        self._scanned_at = time.monotonic()
         try:
             found: ScanResult = scan_region(self.workplace, self.region, tick=self._tick())
         except (InputChanged, InputMissing) as error:

@@ -286,7 +286,7 @@ class RegionTicks:
 
 
 def needs_recovery(history: RegionHistory) -> bool:
-    """Say whether a run is wanted though nothing is pending: what is unpublished, what is in flight, a dead owner."""
+    """Say whether a run is wanted though nothing is pending: something is unpublished, in flight, or an owner died."""
     return bool(history.unpublished or history.flow.channels) or history.last_outcome is Outcome.CRASHED
 
 

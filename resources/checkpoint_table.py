@@ -6,6 +6,7 @@ commit would raise as well (H1).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,7 @@ class CheckpointTable:
     """The checkpoint table of one region.
 
     Commits load the table anew; `history` and `rows` keep what they have read, so keep the object for a fast second
-    look. Not for several threads.
+    look. Not for several threads, but for the rows that a history reads when somebody asks for them.
 
     Args:
         root: folder of the table; a path is one on this machine.
@@ -83,6 +84,7 @@ class CheckpointTable:
         self.region = region
         self._faults = faults
         self._view: Any = None
+        self._viewing = threading.Lock()
         self._read: dict[str, _Rows] = {}
         self._folded: _Folded | None = None
 
@@ -146,8 +148,7 @@ class CheckpointTable:
         """
         if since > 0:
             return self._rows_since(since)
-        self._refresh()
-        paths = delta_commits.live_paths(self._view)
+        paths = delta_commits.live_paths(self._refresh())
         new = sorted(path for path in paths if path not in self._read)
         known = self._read | dict(zip(new, map(self._rows_of, self.folder.read_each(new)), strict=True))
         self._read = {path: known[path] for path in paths}
@@ -278,8 +279,7 @@ class CheckpointTable:
         return bool(found.num_rows)
 
     def _parts(self) -> list[Part]:
-        self._refresh()
-        return [Part.of(path) for path in delta_commits.live_paths(self._view)]
+        return [Part.of(path) for path in delta_commits.live_paths(self._refresh())]
 
     def _digested(self, part: Part | None) -> _Folded | None:
         """Return the history that a file's digest stands for, None where there is none that this version knows."""
@@ -299,16 +299,17 @@ class CheckpointTable:
         found = self.folder.read(near, arrow_schema(), None, pc.field("sequence_id") >= sequence_id)
         return tuple(row for _, row in placed_rows(found.sort_by(POSITION_COLUMN), str(self.folder)))
 
-    def _refresh(self) -> None:
-        """Bring the view up to the newest version, reading only new log entries where they are still there."""
-        if self._view is not None:
-            try:
-                self._view.update_incremental()
-            except Exception:  # the log was cleaned up under the view
-                self._view = None
-            else:
-                return
-        self._view = delta_commits.open_table(self.folder)
+    def _refresh(self) -> Any:
+        """Return the view at the newest version, reading only new log entries where they are still there."""
+        with self._viewing:
+            if self._view is not None:
+                try:
+                    self._view.update_incremental()
+                except Exception:  # the log was cleaned up under the view
+                    self._view = None
+            if self._view is None:
+                self._view = delta_commits.open_table(self.folder)
+            return self._view
 
     def _rows_of(self, file: pa.Table) -> _Rows:
         return tuple(placed_rows(file, str(self.folder)))

@@ -8,6 +8,7 @@ whole and in order.
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from jobs.channels.rows import Spool
 from jobs.channels.stage_ends import Part, StageEnds
 from jobs.channels.waiting import FOREVER, Wait, wait_until
 from jobs.errors import Fenced
-from jobs.graph.annotations import Channels, Consistent
+from jobs.graph.annotations import Alignment, Channels, Consistent
 from jobs.protocol.flow import InFlight
 from jobs.regions.stages import ChannelPlan, StagePlan
 
@@ -68,7 +69,7 @@ class Exchange:
         self.changed = threading.Condition()
         self.budget = Budget(parameters.inflight_bytes_bound)
         kind = DurableChannel if parameters.channels == Channels.DURABLE else Channel
-        self._keeps = any(stage.checkpoint_interval is not None for stage in stages)
+        self._keeps = _may_differ(parameters) and any(stage.checkpoint_interval is not None for stage in stages)
         self.channels: Mapping[str, Channel] = {
             plan.name: kind(
                 plan.name,
@@ -190,6 +191,12 @@ class Exchange:
         with self.changed:
             return self.budget.used
 
+    @property
+    def fits(self) -> bool:
+        """Is all that is in the channels, and what is kept for stages with an interval, within the bound (F29)?"""
+        with self.changed:
+            return self.budget.has_room(sum(channel.kept_bytes for channel in self.channels.values()))
+
     def wait_for(self, is_so: Callable[[], bool], wait: Wait = FOREVER) -> bool:
         """Wait until something is so that stages and channels bring about; return whether it is."""
         with self.changed:
@@ -208,8 +215,8 @@ class Exchange:
                 with `complete`, or less, nothing is in flight that was not in the snapshot before, behind which no
                 snapshot goes back.
             due: names of the stages whose work may be part of it; the others, and what is behind them, stay where the
-                snapshot before has them, and what leads on from there is in flight (K6). All by default, where no stage
-                has a `checkpoint_interval`, and where what is kept for them takes more than channels may.
+                snapshot before has them, and what leads on from there is in flight (K6). All by default, where nothing
+                is kept for that, and where it would take more than channels may.
 
         Raises:
             Fenced: the channels are not open.
@@ -240,8 +247,7 @@ class Exchange:
 
     def _record(self, upto: int, due: Collection[str] | None) -> dict[str, int]:
         """Note how far each stage is in a snapshot: never beyond what feeds it, since that would come to it again."""
-        kept = sum(channel.kept_bytes for channel in self.channels.values())
-        if due is None or not self._keeps or not self.budget.has_room(kept):
+        if due is None or not self._keeps or not self.fits:
             due = self.stages
         upto = max(upto, *self._recorded.values())  # what a snapshot has had is done with: it cannot be in flight again
         recorded: dict[str, int] = {}
@@ -265,3 +271,9 @@ class Exchange:
         if isinstance(marker, DrainMarker):
             self._drained[stage] = marker.sequence_id
         self.changed.notify_all()
+
+
+def _may_differ(parameters: Consistent) -> bool:
+    """May stages stand at different ids in a state? Not in an aligned one, nor in the one that is at the end (K8)."""
+    is_aligned = parameters.alignment == Alignment.ALIGNED and parameters.alignment_timeout is None
+    return not is_aligned and parameters.checkpoint_interval != dt.timedelta(0)

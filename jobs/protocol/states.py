@@ -6,6 +6,7 @@ withdrew is told by the ids alone.
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
@@ -156,6 +157,7 @@ class StateRows:
     remarks: dict[int, dict[int, Remark]] = field(default_factory=dict)
     _newest: int = 0
     _chunks: OrderedDict[int, dict[int, CheckpointRow]] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
     def continued(self, next_id: int) -> StateRows:
         """Return the store for a history that goes on at an id: this very one, unless another went on from there."""
@@ -163,8 +165,9 @@ class StateRows:
             return self
         kept = {number: row for number, row in self.recent.items() if number < next_id}
         said = {
-            number: {by: remark for by, remark in remarks.items() if by < next_id}
+            number: found
             for number, remarks in self.remarks.items()
+            if (found := {by: remark for by, remark in remarks.items() if by < next_id})
         }
         return StateRows(self.archive, self.archived, kept, self.late, said, max(kept, default=0))
 
@@ -197,17 +200,18 @@ class StateRows:
         return self.told(self._chunk(self.archive, number // _CHUNK_IDS)[number])
 
     def _chunk(self, archive: Archive, place: int) -> dict[int, CheckpointRow]:
-        if place not in self._chunks:
-            first = place * _CHUNK_IDS
-            self._chunks[place] = self._archived(archive, first, min(first + _CHUNK_IDS - 1, self.archived))
-            if len(self._chunks) > _CHUNKS_KEPT:
-                self._chunks.popitem(last=False)
-        self._chunks.move_to_end(place)
-        return self._chunks[place]
+        with self._lock:  # the threads of stages ask for rows, too
+            if place not in self._chunks:
+                first = place * _CHUNK_IDS
+                self._chunks[place] = self._archived(archive, first, min(first + _CHUNK_IDS - 1, self.archived))
+                if len(self._chunks) > _CHUNKS_KEPT:
+                    self._chunks.popitem(last=False)
+            self._chunks.move_to_end(place)
+            return self._chunks[place]
 
     def _archived(self, archive: Archive, first: int, last: int) -> dict[int, CheckpointRow]:
         rows = {row.sequence_id: row for row in archive.states(first, last)}
-        for group, seconds in self.late.items():
+        for group, seconds in list(self.late.items()):  # which the thread that commits may add to
             for number in range(rows[group].group_first or group, group + 1) if group in rows else ():
                 if number in rows and rows[number].checkpoint_seconds is None:
                     rows[number] = replace(rows[number], checkpoint_seconds=seconds)

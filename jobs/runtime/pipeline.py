@@ -57,6 +57,11 @@ class Pipeline:
         return self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING
 
     @property
+    def is_held_up(self) -> bool:
+        """Does nothing begin now, since a checkpoint blocks the flow?"""
+        return self.is_blocking and self.under_way is not None
+
+    @property
     def in_hand(self) -> tuple[Trigger, ...]:
         """Return the triggers of the checkpoint under way: they are pending until it has ended."""
         return self.under_way.triggers if self.under_way else ()

@@ -6,7 +6,7 @@ Errors are judged here, once: split and try again, end the run for a retry, halt
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +50,7 @@ class RegionRun:
     Attributes:
         blueprint: the analysed region.
         max_triggers: stop after so many triggers (`runs="per_trigger"` gives one), None for all.
+        while_waiting: called every so often while nothing is pending and stages are still at work.
         interrupted: set from a signal handler; the group ends if it can commit soon, else it is abandoned.
     """
 
@@ -59,6 +60,7 @@ class RegionRun:
     limits: Limits = field(default_factory=Limits)
     report: Report = lambda step, numbers: None
     max_triggers: int | None = None
+    while_waiting: Callable[[], None] = lambda: None
     interrupted: threading.Event = field(default_factory=threading.Event)
     owner: RegionOwner = field(init=False)
     size: GroupSize = field(default_factory=lambda: GroupSize(1, 1))
@@ -188,7 +190,7 @@ class RegionRun:
         """Return the triggers of the next group; none where nothing may be begun now."""
         self.states.check()
         before = self._pipeline.in_hand
-        if before and self._pipeline.is_blocking:
+        if self._pipeline.is_held_up:
             return []
         count = self.size.current
         if self.max_triggers is not None:

@@ -65,6 +65,6 @@ def unfinished(workplace: Workplace, region: str) -> Iterator[str]:
     if history.unpublished:
         yield f"not published: {[row.sequence_id for row in history.unpublished]}"
     if history.flow.channels:
-        yield f"in flight: {len(history.flow.batches)} batches"
+        yield f"in flight: {sorted(history.flow.channels)}"
     if history.last_outcome is not Outcome.CLEAN:
         yield f"the last owner ended {history.last_outcome.value}"

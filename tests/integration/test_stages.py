@@ -23,8 +23,11 @@ from orchestration.checks import QUARANTINE_RATIO, judgements
 from orchestration.garbage import collect_region
 from orchestration.operations import skip
 from orchestration.quarantine import quarantined_files
+from orchestration.retries import Interruption, RunOptions, Watch, run_application
+from orchestration.sensors import needs_recovery
 from orchestration.testing.applications import open_on
 from orchestration.testing.comparing import Tables
+from orchestration.testing.invariants import unfinished
 from orchestration.testing.processing import drive, scan
 from orchestration.testing.running import Result
 
@@ -152,8 +155,11 @@ def test_a_channel_of_one_batch_holds_the_others_back(run_app: RunApp, golden: T
 
 @slow
 @pytest.mark.seed("K5", "K8")
-def test_with_an_interval_of_nothing_there_is_one_commit_at_the_end(run_app: RunApp, golden: Tables) -> None:
-    result = run_app(staged(checkpoint_interval=0), FILES, max_group=1)
+@pytest.mark.parametrize("checkpoints", ["non-blocking", "blocking"])
+def test_with_an_interval_of_nothing_there_is_one_commit_at_the_end(
+    run_app: RunApp, golden: Tables, checkpoints: str
+) -> None:
+    result = run_app(staged(checkpoint_interval=0, checkpoints=checkpoints), FILES, max_group=1)
     assert_golden(result, golden)
     assert [(group.first_id, group.last_id) for group in result.groups] == [(1, EVERY)]
 
@@ -241,6 +247,25 @@ def test_what_a_stage_refuses_late_is_counted_where_it_belongs(run_app: RunApp) 
 
 
 @slow
+@pytest.mark.seed("F1", "K23")
+def test_what_is_in_flight_is_work_though_nothing_is_pending(run_app: RunApp) -> None:
+    gate = Gate(held_from=2)
+    result = run_app(staged(gate, alignment="unaligned")).add(dict(list(FILES.items())[:2]))
+    begun = Background(result)
+    begun.await_committed(2)
+    end_abruptly(begun, gate)
+    assert (result.status["pending_triggers"], result.status["inflight_batches"] > 0) == (0, True)
+    assert needs_recovery(result.workplace.history(REGION)), "a sensor starts a run"
+    with Interruption() as interruption:
+        run_application(
+            result.workplace, result.opened, result.regions, options=RunOptions(), watch=Watch(), run_id="r",
+            interruption=interruption,
+        )  # fmt: skip
+    assert list(unfinished(result.workplace, REGION)) == []
+    assert not needs_recovery(result.workplace.history(REGION))
+
+
+@slow
 @pytest.mark.seed("F5")
 def test_new_states_are_established_while_what_was_in_flight_is_replayed(run_app: RunApp, golden: Tables) -> None:
     gate = Gate(held_from=2)
@@ -259,7 +284,7 @@ def test_new_states_are_established_while_what_was_in_flight_is_replayed(run_app
     assert_golden(result, golden)
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.seed("F28", "K8")
 def test_a_skip_while_a_stage_stands_behind_holds_nobody_up(run_app: RunApp) -> None:
     gate = Gate(held_from=2)
@@ -404,7 +429,7 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
     assert kinds(result)[RowKind.CLAIM.value] == 1
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.seed("H10", "X12")
 def test_a_group_that_cannot_begin_is_judged_when_the_commit_under_way_has_ended(
     run_app: RunApp, golden: Tables

@@ -64,7 +64,9 @@ class Regions(RuleBasedStateMachine):
             replace(stage, checkpoint_interval=dt.timedelta(1)) if stage.name == slow else stage for stage in stages
         ]
         self.slow = slow
-        parameters = Consistent(trigger="operator-driven", channels=kind, max_inflight_bytes=bytes_most)
+        parameters = Consistent(
+            trigger="operator-driven", alignment="unaligned", channels=kind, max_inflight_bytes=bytes_most
+        )
         self.exchange = Exchange(self.stages, channels, parameters)
         self.plans = {stage.name: stage for stage in self.stages}
         self.files = MemoryFiles()

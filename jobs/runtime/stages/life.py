@@ -181,7 +181,7 @@ class Life:
         with self._changed:
             is_free = not any(inbox or stage in self._busy for stage, inbox in self._inboxes.items())
             fed = [exchange.channels[plan.name] for stage in self._inboxes for plan in exchange.stages[stage].outputs]
-            return is_free and exchange.budget.has_room(0) and all(channel.has_room() for channel in fed)
+            return is_free and exchange.fits and all(channel.has_room() for channel in fed)
 
     @property
     def is_idle(self) -> bool:
@@ -247,7 +247,12 @@ class Life:
         return is_unaligned and bool(finished & self._due())
 
     def _due(self) -> set[str]:
-        """Return the stages whose own interval is over, so that what they have finished may enter a commit (K1, K6)."""
+        """Return the stages whose own interval is over, so that what they have finished may enter a commit (K1, K6).
+
+        All, where their intervals would keep more than channels may hold: a commit lets go of it (F29).
+        """
+        if not self.exchange.fits:
+            return {stage.name for stage in self.region.stages}
         now = time.monotonic()
         intervals = {stage.name: stage.checkpoint_interval for stage in self.region.stages}
         return {

@@ -82,6 +82,12 @@ class StagedPipeline(Pipeline):
         return tuple(member.trigger for group in groups for member in group.members)
 
     @property
+    def is_held_up(self) -> bool:
+        """As of `Pipeline`: from when a checkpoint is due, and there is something for it, until it is established. What
+        is begun before belongs to it, so that a region with an interval still commits once in that time (K5, K8)."""
+        return self.is_blocking and bool(self.in_hand) and (self.under_way is not None or self._is_due)
+
+    @property
     def has_room(self) -> bool:
         return self.life is not None and self.life.failure is None and self.life.has_room
 
@@ -261,7 +267,13 @@ class StagedPipeline(Pipeline):
             return True
         if interval == 0:
             return is_final and life.has_caught_up
-        return is_final or time.monotonic() - self._committed_at >= interval
+        return is_final or self._is_due
+
+    @property
+    def _is_due(self) -> bool:
+        """Is the interval of the region over? One of 0 never is."""
+        interval = self._interval
+        return interval is None or 0 < interval <= time.monotonic() - self._committed_at
 
     def _tick(self, now: float) -> None:
         """Begin the next interval; those that ended while the commit was under way are dropped, and counted (K7)."""

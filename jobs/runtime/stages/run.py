@@ -63,6 +63,8 @@ class StagedRun(RegionRun):
                 try:
                     halt = self.outside.registry.region_info(self.region).halt_requested
                     pending = self._pending() if halt is None else []
+                    if not (pending or stages.is_idle or stages.under_way):  # it may halt the region: no commit beside
+                        self.while_waiting()
                 except Exception:
                     yield from self._last_report()  # what is under way may well end, and is to be reported
                     raise

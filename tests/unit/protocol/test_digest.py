@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -16,7 +18,7 @@ from jobs.errors import RewindRefused
 from jobs.protocol.digest import digest_of, history_from
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
-from jobs.protocol.states import Ids
+from jobs.protocol.states import Ids, StateRows
 
 TABLE = "state/app/words"
 
@@ -196,3 +198,24 @@ def test_a_digest_of_a_newer_version_is_passed_over() -> None:
 def test_refused_files_are_found_before_and_after_the_digest() -> None:
     refused = [row(RowKind.REFUSED, 0, reason="gone", **input_of(file)) for file in (1, 2)]
     assert digested(refused[:1]).with_rows(refused[1:]).refused == tuple(refused)
+
+
+@pytest.mark.seed("H30")
+def test_threads_of_stages_ask_for_archived_rows_beside_each_other() -> None:
+    """Another thread asks for so many others that what this one has just read is let go of, before it has it."""
+    numbers = [256 * place + 1 for place in range(6)]  # each is read with its neighbours
+    rows = StateRows(archive=Listed([row for n in numbers for row in group(n, [n])]), archived=numbers[-1])
+    others: list[threading.Thread] = []
+
+    class Interrupted(OrderedDict[int, dict[int, CheckpointRow]]):
+        def move_to_end(self, key: int, last: bool = True) -> None:
+            if not others:
+                others.append(threading.Thread(target=lambda: [rows.get(number) for number in numbers[1:]]))
+                others[0].start()
+                others[0].join(0.5)  # it may have to wait for this thread
+            super().move_to_end(key, last)
+
+    rows._chunks = Interrupted()
+    assert rows.get(1).sequence_id == 1
+    others[0].join()
+    assert len(rows._chunks) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from jobs.runtime.reading import Assigned, Group
 from jobs.runtime.staged import StagedGroup, StagedTable
 from jobs.runtime.stages.life import Life, Task
 from jobs.runtime.stages.parts import joinable, joined
+from jobs.runtime.stages.pipeline import StagedPipeline
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 ALIGNED, UNALIGNED = Alignment.ALIGNED, Alignment.UNALIGNED
@@ -270,6 +272,79 @@ def test_the_starts_are_held_back_by_a_full_channel() -> None:
     assert life.has_room
 
 
+@pytest.mark.seed("F29", "K6")
+def test_what_is_kept_for_a_stage_with_an_interval_holds_the_starts_back() -> None:
+    """Batches are done with, and a state may still need them: two in each channel are more than the region may hold."""
+    life = life_of(region(interval=3600, alignment="unaligned", max_inflight_bytes=24))
+    assert groups_begun(life) == 2
+    moment = life.moment(UNALIGNED, None)
+    assert ids(moment) == [(1, 1), (2, 2)]
+    assert moment is not None
+    life.committed(moment, {}, 2)
+    assert life.has_room
+
+
+@pytest.mark.seed("F29", "K8")
+@pytest.mark.parametrize("given", [{}, {"alignment": "unaligned", "checkpoint_interval": 0}])
+def test_nothing_is_kept_where_all_stages_stand_at_the_same_id_in_every_state(given: dict[str, Any]) -> None:
+    life = life_of(region(interval=3600, max_inflight_bytes=24, **given))
+    assert groups_begun(life) == 9
+    assert not any(channel.kept_bytes for channel in life.exchange.channels.values())
+
+
+def groups_begun(life: Life) -> int:
+    """Let groups of eight bytes pass all stages, uncommitted, as long as there is room; return how many did, up to 9."""
+    for number in range(1, 10):
+        if not life.has_room:
+            return number - 1
+        life.give(group(number, number))
+        for stage in ("lines", "middle", "end"):
+            work(life, stage)
+    return 9
+
+
+@pytest.mark.seed("F29", "K6")
+def test_a_stage_whose_interval_keeps_too_much_is_committed_before_it_is_over() -> None:
+    life = life_of(region(interval=3600, alignment="unaligned", max_inflight_bytes=16))
+    for number in (1, 2, 3):
+        life.give(group(number, number))
+        work(life, "lines")
+    for stage in ("middle", "end"):
+        moment = life.moment(UNALIGNED, None)
+        assert moment is not None
+        life.committed(moment, {}, 0)
+        work(life, stage, 2)
+    assert not life.has_room
+    last = life.moment(UNALIGNED, None)
+    assert last is not None
+    assert [(part.stage, part.last_id) for part in last.snapshot.parts] == [("end", 1), ("end", 2)]
+
+
+@pytest.mark.seed("K5", "K8", "N19")
+@pytest.mark.parametrize(("interval", "is_held_up"), [(None, True), (0, False), (3600, False)])
+def test_blocking_checkpoints_hold_the_flow_up_when_one_is_due(interval: float | None, is_held_up: bool) -> None:
+    plan = region(checkpoints="blocking", checkpoint_interval=interval)
+    stages = pipeline_of(plan)
+    assert not stages.is_held_up, "there is nothing to establish"
+    assert stages.life is not None
+    stages.life.give(group(1, 1))
+    assert stages.is_held_up is is_held_up
+    stages._committed_at -= 3600.0
+    assert stages.is_held_up is (interval != 0)
+    stages.under_way = object()
+    assert stages.is_held_up
+    assert not pipeline_of(region(checkpoints="non-blocking")).is_held_up
+
+
+def pipeline_of(plan: RegionPlan) -> Any:
+    """Return what decides when groups begin; who would do the work is not asked here."""
+    nobody: Any = None
+    return StagedPipeline(
+        blueprint=SimpleNamespace(region=plan), outside=nobody, owner=nobody, states=nobody, grace=nobody,
+        small_bytes=0, note=nobody, life=life_of(plan),
+    )  # fmt: skip
+
+
 def test_a_life_that_is_over_gives_nothing_and_takes_nothing() -> None:
     life = life_of(region())
     life.give(group(1, 1))
@@ -281,6 +356,21 @@ def test_a_life_that_is_over_gives_nothing_and_takes_nothing() -> None:
     with pytest.raises(DrainmarkError):
         life.restarted("lines")
     assert life.pause(60.0)
+
+
+def test_stages_catch_up_with_an_id_that_was_skipped_and_came_to_none_of_them() -> None:
+    batch = InFlight(first_id=1, last_id=1)
+    flow = Flow(through={"lines": 2, "middle": 0, "end": 0}, channels={"lines->middle": (batch,)})
+    life = life_of(region(), RegionHistory(flow=flow))
+    assert not life.has_caught_up
+    work(life, "middle")
+    work(life, "end")
+    assert life.has_caught_up
+    moment = life.moment(ALIGNED, None)
+    assert moment is not None
+    assert ids(moment) == []
+    life.committed(moment, {}, 2)
+    assert life.is_idle
 
 
 def test_groups_join_without_gaps_and_who_replaces_others_is_alone() -> None:
@@ -330,6 +420,9 @@ def test_parts_become_one_group() -> None:
     whole = joined(group(1, 2), moment, {"files": "end"})
     assert whole.rows_in == {1: 3, 2: 3}
     assert whole.rows_quarantined == {1: 3, 2: 3}
+    assert whole.manifest().late == {}
+    late = joined(group(2, 2), moment, {}).manifest().late
+    assert late == {1: {"rows_quarantined": 3, "reason": "lines; middle; end"}}, "of an id that was committed before"
     assert whole.refused[1] == "lines; middle; end"
     assert [file.path for file in whole.tables["t"].files] == ["end1", "end2"]
     assert whole.tables["t"].image == Image(table="t", at=2, files=())
