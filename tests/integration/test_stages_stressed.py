@@ -35,7 +35,7 @@ POINTS = (
 )
 OF_RESETS = ("claim.before_commit", "claim.after_commit", "roll_forward.before", "note.before_commit")
 TINY_SECONDS = 0.02
-HORIZON = 3
+HORIZON = 4
 DAY_SECONDS = 86400.0
 MORE = {f"{number:02d}.txt": text for number, text in enumerate([*FILES.values(), *FILES.values()])}
 
@@ -57,7 +57,9 @@ def test_failures_rewinds_and_garbage_change_nothing(run_app: RunApp, seed: int)
     chance = random.Random(seed)
     golden = sinks(run_app(staged(cut=False), MORE, max_group=2))
     kind = chance.choice(["memory", "durable"])
-    app = staged(alignment="unaligned", channels=kind, batches=2, max_consecutive_reset_attempts=50, rewind_horizon=4)
+    app = staged(
+        alignment="unaligned", channels=kind, batches=2, max_consecutive_reset_attempts=50, rewind_horizon=HORIZON
+    )
     result = run_app(app, max_group=1)
     for name, text in sorted(MORE.items()):
         result.add({name: text})
@@ -82,7 +84,7 @@ def one_step(result: Result, chance: random.Random) -> None:
         collect_region(result.workplace, REGION)
     if chance.random() < 0.3:
         history = result.workplace.history(REGION)
-        targets = [number for number in history.states if number >= history.oldest_target(4)]
+        targets = [number for number in history.states if number >= history.oldest_target(HORIZON)]
         if targets:
             result.rewind(chance.choice(targets))
             scan(result.workplace, result.opened, result.region)
@@ -93,8 +95,8 @@ def one_step(result: Result, chance: random.Random) -> None:
 def test_what_retention_leaves_restores_everything(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Tiny intervals; every step fails, and so do the resets after it; then all goes that may go, as if days had passed:
-    the next reset has nothing but what rows in reach name."""
+    """Tiny intervals; every step fails, and so do the resets after it; then all goes that may go, as if days had
+    passed: the next reset has nothing but what rows in reach name."""
     monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 1)  # states are written whole, so that changes may go
     chance = random.Random(100 + seed)
     golden = sinks(run_app(staged(cut=False), MORE, max_group=2))
@@ -142,11 +144,12 @@ def in_reach(result: Result) -> Tables:
     """Return all sinks as readers see them, and those with keys as of every id that a rewind may go to."""
     reader = RegionReader(result.workplace.settings, REGION)
     places = {number: place for place, number in enumerate(sorted(reader.history.states), 1)}
+    oldest = reader.history.oldest_target(HORIZON)
     rows = {}
     for table in reader.history.tables:
         if table.name.startswith("state/"):
             continue
         rows[table.name, NOW] = multiset(reader.visible(table.name).to_pylist(), places)
-        for number in sorted(places)[-HORIZON:] if table.role is TableRole.UPSERT else ():
+        for number in (number for number in places if number >= oldest and table.role is TableRole.UPSERT):
             rows[table.name, places[number]] = multiset(reader.as_of(table.name, number).to_pylist(), places)
     return Tables(rows)

@@ -244,8 +244,10 @@ KILLS = {
     "operator crash, normal processing": ("process.", "drain.", "hand_over."),
     "operator crash in checkpoint": ("checkpoint_pending.",),
     "operator crash in reset": ("roll_forward.", "rewind_table."),
-    "controller crash, each transition": ("claim.", "assign.", "checkpoint.", "publish.", "resume.", "rewind.", "note."),
-}
+    "controller crash, each transition": (
+        "claim.", "assign.", "checkpoint.", "publish.", "resume.", "rewind.", "note.", "release.",
+    ),
+}  # fmt: skip
 """By row of the table of spec §6, the steps at which a process is killed."""
 
 BEFALLEN = {
