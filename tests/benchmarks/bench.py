@@ -12,6 +12,9 @@ Parts (`--only bulk,one` takes some of them), each in a process of its own:
     growth        the cost of a trigger, and of state, as history grows (`bench_growth`)
     recovery      from SIGKILL to new rows (`bench_recovery`)
     rewind        `reset --to N` across a thousand ids (`bench_rewind`)
+    stages        checkpoints while a stage holds the flow back, beside Flink's (`bench_stages`; as `flink`)
+    persisting    what is in flight, written with a state, against draining it (`bench_persisting`)
+    stage_recovery  a stage that restarts by itself, against a reset of the region (`bench_stage_recovery`)
     commits       one commit on each publisher (`bench_commits`)
 
 Figures go to `bench-results.json`, one flat map; `<key>_low` and `<key>_high` are the extreme rounds. What earlier runs

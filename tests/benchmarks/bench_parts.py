@@ -59,6 +59,9 @@ PARTS = {
         Part("growth", "bench_growth"),
         Part("recovery", "bench_recovery", options=("rounds",)),
         Part("rewind", "bench_rewind", options=("rounds",)),
+        Part("stages", "bench_stages", options=("rounds",)),
+        Part("persisting", "bench_persisting", options=("rounds",)),
+        Part("stage_recovery", "bench_stage_recovery", options=("rounds",)),
     )
 }
 

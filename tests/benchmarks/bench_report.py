@@ -70,6 +70,13 @@ _RECOVERY = {
     "recovery_seconds_bare": "Drainmark, a new JVM",
     "recovery_seconds_peer": "Structured Streaming",
 }
+_STAGES = {
+    "stages_duration_aligned": "Drainmark, aligned",
+    "stages_duration_unaligned": "Drainmark, unaligned",
+    "stages_duration_unaligned_durable": "Drainmark, unaligned, durable channels",
+    "flink_stages_duration_aligned": "PyFlink, aligned",
+    "flink_stages_duration_unaligned": "PyFlink, unaligned",
+}
 _COUNTS = {
     "trigger_seconds_start": "a trigger of a new region",
     "trigger_seconds_end": "a trigger after 100 000",
@@ -138,6 +145,8 @@ def _sections(results: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]
         yield what, text, [drawn]
     yield ("Recovery", "Seconds from SIGKILL to the first commit of new rows, less is better.",
            _charts(_RECOVERY, results, "s", "Recovery: seconds from the kill to new rows"))  # fmt: skip
+    yield ("States under back-pressure", "Seconds from a state's trigger until it is durable, less is better.",
+           list(_durations(results)))  # fmt: skip
     yield ("Cost over history", "Seconds a trigger costs, as history grows.",
            _charts(_COUNTS, results, "s", "Seconds a trigger, over history"))  # fmt: skip
 
@@ -174,6 +183,13 @@ def _curve(results: Mapping[str, Any]) -> Iterator[Line]:
         band = [(results.get(f"{key}_low", results[key]), results.get(f"{key}_high", results[key])) for key in keys]
         if keys:
             yield Line(label, [(size, results[key]) for size, key in zip(sizes, keys, strict=True)], band)
+
+
+def _durations(results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a chart for each sleep of the sleepy stage."""
+    for sleep in sorted(int(m[1]) for key in results if (m := re.fullmatch(r"stages_duration_aligned_(\d+)us", key))):
+        names = {f"{key}_{sleep}us": label for key, label in _STAGES.items()}
+        yield from _charts(names, results, "s", f"Seconds to a state, a stage sleeps {sleep / 1000:g} ms a row")
 
 
 def _losses(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[Line]]]:

@@ -70,6 +70,11 @@ HEADLINES = (
     Headline("recovery_ratio", "recovery", "Kill to new rows, over the Spark peer", "x", 0.5, True),
     Headline("rewind_1000_ids_s", "rewind", "Rewind across 1000 ids of an append table", "s", 2.0, True),
     Headline("refcount_overhead", "counting", "Reference counting, on batches of 10 000 rows", "share", 0.01, True),
+    Headline("unaligned_duration_ratio", "stages", "Unaligned state, 0.1 ms of sleep a row over none", "x", 1.2, True),
+    Headline("aligned_duration_ratio", "stages", "Aligned state, 0.1 ms of sleep a row over none", "x", None),
+    Headline("unaligned_loss", "stages", "Throughput lost, unaligned against aligned", "share", 0.02, True),
+    Headline("persist_over_drain_32mb", "persisting", "Writing 32 MB in flight, over draining them", "x", None),
+    Headline("stage_recovery_ratio", "stage_recovery", "A stage's restart, over a reset of its region", "x", 1.0, True),
 )  # fmt: skip
 
 

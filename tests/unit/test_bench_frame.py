@@ -28,7 +28,8 @@ REQUIRED = {
     "one_at_a_time_speedup", "bulk_ratio", "upsert_bulk_ratio", "bulk_ratio_flink", "kept_512mb_nonblocking",
     "kept_512mb_blocking", "landing_to_visible_p50_s", "trigger_cost_growth", "idle_tick_1m_files_s",
     "state_bytes_per_changed_byte", "recovery_ratio", "rewind_1000_ids_s", "loss_apps_worst", "loss_stateless_worst",
-    "refcount_overhead",
+    "refcount_overhead", "unaligned_duration_ratio", "aligned_duration_ratio", "unaligned_loss",
+    "persist_over_drain_32mb", "stage_recovery_ratio",
 }  # fmt: skip
 
 
@@ -193,6 +194,8 @@ def test_the_page_shows_every_required_figure_and_needs_nothing_but_itself(tmp_p
     figures |= {"kept_8mb_blocking": 0.99, "kept_8mb_nonblocking": 1.0}
     figures |= {"loss_vwap_2s": 0.02, "loss_vwap_2s_low": 0.01, "loss_vwap_2s_high": 0.03, "loss_vwap_32s": -0.001}
     figures |= {"loss_stateless_4x8": 0.0}
+    figures |= {"stages_duration_aligned_0us": 1.0, "stages_duration_aligned_100us": 9.0}
+    figures |= {"flink_stages_duration_unaligned_100us": 0.5}
     results = bench_results.merged({}, part_run("bulk", figures, reason="<none>"), bench.machine_facts())
     source, out = tmp_path / "results.json", tmp_path / "report" / "index.html"
     bench_results.save(source, results)
@@ -204,7 +207,7 @@ def test_the_page_shows_every_required_figure_and_needs_nothing_but_itself(tmp_p
     assert page.ids >= REQUIRED
     assert "script" not in page.found
     assert "//" not in text.replace("<!--", "")
-    assert page.found.count("svg") == 3 + 3 + 1 + 2
+    assert page.found.count("svg") == 3 + 3 + 1 + 2 + 2
     assert "&lt;none&gt;" in text
     assert "not met: at most 0.50 x" not in text.partition('id="rewind_1000_ids_s"')[2]
     for key in figures:

@@ -1,0 +1,217 @@
+"""Part `persisting`: what is in flight, written with a state, against draining it first (V202).
+
+Streams drains the connections before a state is cut, Flink writes what is in them; the authors of the former left the
+comparison open. A source, a channel, and a stage that passes the rows on to a table and does nothing else with them:
+the case in which draining is cheapest. That stage waits until the channel holds so many MB, in batches of 2 MB that
+nobody has written; then a state of all of them is asked for, the stage goes on at the same moment, and the clock runs
+until the row of the state is committed.
+
+- `persist_seconds_<mb>mb`: unaligned; the batches are written, and the stage works meanwhile.
+- `drain_seconds_<mb>mb`: aligned; the stage does them all, its rows are staged.
+- `persist_over_drain_<mb>mb`: the former over the latter, of runs of one round.
+
+Every row of the table is counted at the end of each run.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bench_input import WrongResult
+from bench_results import Figures, spread
+from bench_stages_job import drained, left_in
+from rich.console import Console
+
+import drainmark as dm
+from jobs.runtime.owner import RegionOwner
+from jobs.runtime.stages.pipeline import StagedPipeline
+from orchestration.assembly import Opened, Workplace, open_application
+from orchestration.discovery import scan_region
+from orchestration.testing.processing import settings_of
+from resources.spark import SparkEngine
+
+if TYPE_CHECKING:
+    from jobs.runtime.staged import StagedGroup
+
+BATCH_MB = 2
+MEGABYTES = {False: (2, 8, 32, 64), True: (8, 32)}
+"""In flight, by `quick`."""
+PAYLOAD_BYTES = 1000
+BATCH_ROWS = BATCH_MB * 1000
+_OUTPUT = "id bigint, payload string"
+_TABLE = "passed"
+_PATIENCE_SECONDS = 600.0
+
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "persist": {"alignment": "unaligned", "channels": "memory"},
+    # Commits of an aligned region follow the groups as they are done; with an interval of 0 there is one, of them all.
+    "drain": {"alignment": "aligned", "checkpoint_interval": dt.timedelta(0)},
+}
+
+
+@dataclass(slots=True)
+class Filling:
+    """Holds the reading stage until the channel is full, and notes how long the state then takes.
+
+    Attributes:
+        batches: that are to be in flight.
+        flows: set once they are.
+        found: (batches, bytes) that were.
+        asked, durable: by the monotonic clock, of the first state.
+        ids: that it has.
+    """
+
+    batches: int
+    flows: threading.Event = field(default_factory=threading.Event)
+    found: tuple[int, int] = (0, 0)
+    asked: float | None = None
+    durable: float | None = None
+    ids: int = 0
+
+    def is_full(self, pipeline: StagedPipeline) -> bool:
+        life = pipeline.life
+        if life is None or len(life.groups) < self.batches:
+            return False
+        return life.exchange.begun >= life.groups[-1].last_id
+
+    def begin(self, pipeline: StagedPipeline) -> None:
+        if pipeline.life is not None:
+            self.found = pipeline.life.exchange.inflight_batches, pipeline.life.exchange.inflight_bytes
+        self.asked = time.monotonic()
+        self.flows.set()
+
+    def seconds(self) -> float:
+        """Return how long the state took.
+
+        Raises:
+            WrongResult: it was not the state that was to be measured.
+        """
+        if self.asked is None or self.durable is None or (self.found[0], self.ids) != (self.batches, self.batches):
+            raise WrongResult(f"{self.found[0]} batches in flight, a state of {self.ids} files, of {self.batches}")
+        return self.durable - self.asked
+
+
+@contextmanager
+def holding(filling: Filling) -> Iterator[None]:
+    """Let staged runs of this process ask for no state before the channel is full; after that they do as ever."""
+    commit_if_due, commit = StagedPipeline.commit_if_due, RegionOwner.commit
+
+    def asked(pipeline: StagedPipeline, *, is_final: bool) -> bool:
+        if filling.asked is None:
+            if not filling.is_full(pipeline):
+                return False
+            filling.begin(pipeline)
+        return commit_if_due(pipeline, is_final=is_final)
+
+    def committed(owner: RegionOwner, staged: StagedGroup) -> Any:
+        row = commit(owner, staged)
+        if filling.durable is None:
+            filling.durable, filling.ids = time.monotonic(), len(staged.group.members)
+        return row
+
+    with patch.object(StagedPipeline, "commit_if_due", asked), patch.object(RegionOwner, "commit", committed):
+        yield
+
+
+# --- the application -------------------------------------------------------------------------------------------------
+
+
+def write_batches(inbox: Path, batches: int) -> None:
+    """Write Parquet files of 2 MB, rows numbered through; what is in them does not get smaller by packing it."""
+    inbox.mkdir(parents=True)
+    chance = np.random.default_rng(7)
+    for number in range(batches):
+        letters = chance.integers(33, 126, size=BATCH_ROWS * PAYLOAD_BYTES, dtype=np.uint8)
+        offsets = np.arange(0, (BATCH_ROWS + 1) * PAYLOAD_BYTES, PAYLOAD_BYTES, dtype=np.int32)
+        payload = pa.StringArray.from_buffers(BATCH_ROWS, pa.py_buffer(offsets), pa.py_buffer(letters))
+        ids = np.arange(number * BATCH_ROWS, (number + 1) * BATCH_ROWS)
+        pq.write_table(pa.table({"id": ids, "payload": payload}), inbox / f"{number:06d}.parquet")
+
+
+def application(inbox: Path, filling: Filling, way: Mapping[str, Any]) -> Opened:
+    """Return source, channel, and a stage that waits, and then passes all on."""
+
+    class Passing(dm.StateHandler):
+        def process(self, rows: pa.Table, context: Any) -> pa.Table:
+            if not filling.flows.wait(_PATIENCE_SECONDS):
+                raise TimeoutError("the channel was never full")
+            return rows.select(["id", "payload"])
+
+    with dm.application("persisting") as declared:
+
+        @dm.consistent(trigger="operator-driven", drain_timeout=dt.timedelta(seconds=2 * _PATIENCE_SECONDS), **way)
+        @dm.source(dm.DirectoryScan(path=str(inbox), pattern="*.parquet", format="parquet", schema=_OUTPUT, settle=0))
+        def batches(scanned: Any) -> Any:
+            return scanned.drop("source_file")
+
+        through = dm.buffered(batches, batches=filling.batches + 1, size="1 GB")
+        dm.sink(dm.operator(Passing, output=_OUTPUT, name="passing", inputs=[through]), dm.DeltaAppend(_TABLE))
+    return open_application(dm.build_application(declared))
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+
+def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figures:
+    """Measure both ways in turns, amount by amount.
+
+    Raises:
+        WrongResult: a row is lost or there twice, or another state was established than was to be measured.
+    """
+    engine = SparkEngine("local[*]", {}, root / "spark")
+    figures: Figures = {}
+    try:
+        _warm_up(engine, root)
+        for megabytes in MEGABYTES[quick]:
+            batches = megabytes // BATCH_MB
+            inbox = root / f"{megabytes}mb" / "in"
+            write_batches(inbox, batches)
+            seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+            for number in range(rounds):
+                for way in list(WAYS)[:: -1 if number % 2 else 1]:
+                    seconds[way].append(once(engine, inbox, root / f"{way}-{megabytes}-{number}", batches, way))
+                persisted, drained_in = seconds["persist"][-1], seconds["drain"][-1]
+                console.print(f"[dim]{megabytes} MB in flight: written in {persisted:.3f} s, "
+                              f"drained in {drained_in:.3f} s[/dim]")  # fmt: skip
+            for way, each in seconds.items():
+                figures |= spread(f"{way}_seconds_{megabytes}mb", each)
+            quotients = [some / other for some, other in zip(seconds["persist"], seconds["drain"], strict=True)]
+            figures |= spread(f"persist_over_drain_{megabytes}mb", quotients)
+    finally:
+        engine.stop()
+    return figures
+
+
+def _warm_up(engine: SparkEngine, root: Path) -> None:
+    inbox = root / "warm" / "in"
+    write_batches(inbox, 2)
+    for way in WAYS:
+        once(engine, inbox, root / f"warm-{way}", 2, way)
+
+
+def once(engine: SparkEngine, inbox: Path, home: Path, batches: int, way: str) -> float:
+    """Run the application in a home of its own; return the seconds of the state."""
+    place = Workplace(settings_of(home, inbox.parent))
+    place.use_engine(engine)
+    filling = Filling(batches=batches)
+    opened = application(inbox, filling, WAYS[way])
+    region = opened.region()
+    scan_region(place, region)
+    with holding(filling):
+        drained(place, opened, region)
+    found = np.sort(left_in(place, region.name, _TABLE)["id"].to_numpy())
+    place.registry.close()
+    if not np.array_equal(found, np.arange(batches * BATCH_ROWS)):
+        raise WrongResult(f"{way}: {len(found)} rows, {len(np.unique(found))} apart, of {batches * BATCH_ROWS}")
+    return filling.seconds()

@@ -1,0 +1,199 @@
+"""Part `stages`: what a checkpoint takes while a stage holds the flow back, ours and PyFlink's (FLIP-76, F8-F18).
+
+The job: source, map, map, sleepy map (0, 0.01 or 0.1 ms a row), measuring map, table; between each two a channel. The
+input is always ahead, so all channels in front of the slowest stage are full. Ours (`bench_stages_job`) is five stages
+on `local[cores]`, a file of 20 000 rows a group and a state; Flink's (`flink_stages_job`) has as many slots as cores
+and a checkpoint a second. In both, as many rows sleep at a time as there are cores. Modes: `aligned`; `unaligned`, with
+channels in memory, written when a checkpoint asks (ad hoc); `unaligned_durable`, written as produced (continuous), ours
+alone; `without`, no state but one at the end, without sleep alone.
+
+What is timed, while the flow is full (`bench_passages`):
+
+- `stages_duration_<mode>_<sleep>us`: median seconds from a state's trigger until it is durable. Ours: from when the
+  region is about to take the id of a file, before anything of it is read, until the row of that id is committed; what
+  was in flight is written by then. Flink's: from its own trigger until the last task acknowledged, as its statistics
+  say; what it then writes of its own is left out.
+- `stages_latency_<mode>_<sleep>us`: median seconds of a row from there (Flink's: from when the source had it) to the
+  measuring map.
+- `stages_rows_per_second_<mode>_<sleep>us`: rows that came to the measuring map.
+
+`<mode>_duration_ratio` is the duration with the longest sleep over that with none, `<mode>_loss` the share of the
+throughput lost against `aligned`, `<mode>_loss_without` that against `without`, both without sleep, where nothing but
+the machine bounds it. Flink's have the same keys behind `flink_`; without Flink (`make bench-flink-setup`) ours stand
+alone. Ratios are of runs of one round, medians of the rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bench_flink
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from bench_input import WrongResult
+from bench_parts import PassedOver
+from bench_passages import WITHOUT, Passage, Steady, figures_of, require_rows, steady
+from bench_results import Figures
+from bench_stages_job import MODES, Load, passage, write_numbers
+from rich.console import Console
+
+from resources.spark import SparkEngine
+
+FLINK_JOB = Path(__file__).with_name("flink_stages_job.py")
+FLINK_MODES = ("aligned", "unaligned", WITHOUT)
+COLUMNS = ("id", "x", "created", "measured")
+_TIMEOUT_SECONDS = 1800
+
+Case = tuple[str, int]
+"""Mode, and sleep in µs a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much is measured.
+
+    Attributes:
+        sleeps: of the sleepy map, µs a row.
+        warm_files: of the run that is not timed.
+        flink_rows: of Flink's jobs, by sleep.
+        flink_warm_rows: of its job that is not timed.
+    """
+
+    sleeps: Sequence[int]
+    load: Load
+    warm_files: int
+    flink_rows: Mapping[int, int]
+    flink_warm_rows: int
+
+
+def size_of(*, quick: bool) -> Size:
+    """Return the sizes: by default a run takes about half a minute."""
+    cores = os.cpu_count() or 1
+    if quick:
+        return Size(
+            sleeps=(0, 100), load=Load(files=8, rows=2000, batches=1, sleepers=cores), warm_files=2,
+            flink_rows={0: 20_000, 100: 20_000}, flink_warm_rows=1000,
+        )  # fmt: skip
+    return Size(
+        sleeps=(0, 10, 100), load=Load(files=32, rows=20_000, batches=4, sleepers=cores), warm_files=8,
+        flink_rows={0: 400_000, 10: 400_000, 100: 400_000}, flink_warm_rows=50_000,
+    )  # fmt: skip
+
+
+def cases(modes: Sequence[str], sleeps: Sequence[int], number: int) -> list[Case]:
+    """Return the cases of a round, in the other order every second one."""
+    found = [(mode, sleep) for sleep in sleeps for mode in modes if mode != WITHOUT or sleep == min(sleeps)]
+    return found[:: -1 if number % 2 else 1]
+
+
+def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figures:
+    """Let both take turns.
+
+    Raises:
+        WrongResult: one of them lost rows, or has some twice.
+    """
+    size = size_of(quick=quick)
+    has_flink = _has_flink(console)
+    ours: dict[Case, list[Steady]] = {}
+    flink: dict[Case, list[Steady]] = {}
+    engine = SparkEngine(f"local[{size.load.sleepers}]", {}, root / "spark")
+    try:
+        _warm_up(engine, root / "warm", size)
+        inbox = root / "input" / "in"
+        write_numbers(inbox, size.load)
+        for number in range(rounds):
+            for mode, sleep in cases(tuple(MODES), size.sleeps, number):
+                home = root / f"{mode}-{sleep}-{number}"
+                found = steady(passage(engine, inbox, home, size.load, sleep, MODES[mode]))
+                ours.setdefault((mode, sleep), []).append(found)
+                console.print(_line("Drainmark", mode, sleep, found))
+            if has_flink:
+                for case, found in _flink(root / f"flink-{number}", size, number).items():
+                    flink.setdefault(case, []).append(found)
+                    console.print(_line("Flink", *case, found))
+    finally:
+        engine.stop()
+    return figures_of(ours) | (figures_of(flink, "flink_") if flink else {})
+
+
+def _has_flink(console: Console) -> bool:
+    try:
+        bench_flink.require_flink()
+    except PassedOver as passed:
+        console.print(f"[yellow]{passed}[/yellow]")
+        return False
+    return True
+
+
+def _warm_up(engine: SparkEngine, folder: Path, size: Size) -> None:
+    load = Load(files=size.warm_files, rows=size.load.rows, batches=1, sleepers=size.load.sleepers)
+    inbox = folder / "input" / "in"
+    write_numbers(inbox, load)
+    passage(engine, inbox, folder / "home", load, 0, MODES["unaligned"])
+
+
+def _line(who: str, mode: str, sleep: int, found: Steady) -> str:
+    duration = "no state" if found.duration is None else f"a state in {found.duration:.3f} s"
+    return (
+        f"[dim]{who}, {mode}, {sleep} µs: {duration}, latency {found.latency:.2f} s, "
+        f"{found.rows_per_second:,.0f} rows/s[/dim]"
+    )
+
+
+# --- Flink -----------------------------------------------------------------------------------------------------------
+
+
+def _flink(home: Path, size: Size, number: int) -> dict[Case, Steady]:
+    """Run all cases of a round in a process of Flink's own, behind one that warms it up.
+
+    Raises:
+        WrongResult: rows were lost, or came twice.
+    """
+    wanted = cases(FLINK_MODES, size.sleeps, number)
+    jobs = [_job(mode, sleep, size.flink_rows[sleep]) for mode, sleep in wanted]
+    warm = {**_job("aligned", 0, size.flink_warm_rows), "name": "warm"}
+    home.mkdir()
+    program = [bench_flink.ENVIRONMENT / "bin" / "python", FLINK_JOB, home, size.load.sleepers]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [*map(str, program), json.dumps([warm, *jobs])], env=environment, capture_output=True, text=True, check=False,
+        timeout=_TIMEOUT_SECONDS,
+    )  # fmt: skip
+    if done.returncode:
+        msg = f"Flink's job failed with exit code {done.returncode}: {done.stderr[-3000:]}"
+        raise RuntimeError(msg)
+    states: dict[str, list[tuple[float, float]]] = json.loads(done.stdout.rstrip().rpartition("\n")[2])
+    return {
+        case: steady(flink_passage(home / job["name"] / "rows", job, states[job["name"]]))
+        for case, job in zip(wanted, jobs, strict=True)
+    }
+
+
+def _job(mode: str, sleep: int, rows: int) -> dict[str, Any]:
+    return {"name": f"{mode}-{sleep}", "mode": mode, "sleep_us": sleep, "rows": rows}
+
+
+def flink_passage(folder: Path, job: Mapping[str, Any], states: Sequence[tuple[float, float]]) -> Passage:
+    """Return what a job of Flink's left, from the files that its sink committed.
+
+    Raises:
+        WrongResult: something is not committed, lost, or there twice.
+    """
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    for path in files:
+        if path.name.startswith((".", "_")):
+            raise WrongResult(f"Flink's sink left {path.name} uncommitted")
+    options = pa.csv.ReadOptions(column_names=COLUMNS)
+    full = [path for path in files if path.stat().st_size]
+    rows = pa.concat_tables([pa.csv.read_csv(path, read_options=options) for path in full])
+    columns = {name: rows[name].to_numpy() for name in COLUMNS}
+    require_rows(f"Flink, {job['name']}", columns["id"], columns["x"], job["rows"])
+    created, measured = (columns[name].astype(np.float64) for name in ("created", "measured"))
+    return Passage(created=created, measured=measured, states=[(begun, done) for begun, done in states])

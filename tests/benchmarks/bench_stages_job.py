@@ -1,0 +1,244 @@
+"""The job of part `stages` as an application of ours, and a run of it with its states timed.
+
+Source, map, map, sleepy map, measuring map, and a table; between each two a channel, so that each is a stage. A file is
+a group, a batch in each channel, and a state.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bench_input import WrongResult
+from bench_passages import Passage, require_rows
+
+import drainmark as dm
+from drainmark import F
+from jobs.runtime.owner import RegionOwner
+from jobs.runtime.stages.pipeline import StagedPipeline
+from orchestration.assembly import Opened, Workplace, open_application, region_run
+from orchestration.discovery import scan_region
+from orchestration.testing.processing import settings_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.protocol.triggers import Trigger
+    from jobs.regions.plan import RegionPlan
+    from jobs.runtime.owner import Report
+    from jobs.runtime.staged import StagedGroup
+    from resources.spark import SparkEngine
+
+SCHEMA = "id bigint"
+_OUTPUT = "id bigint, x double"
+_TABLE = "measured"
+_LONG = dt.timedelta(minutes=30)
+_fresh_ids = itertools.count(10_000, 10_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """How states are established.
+
+    Attributes:
+        parameters: of `dm.consistent`.
+        has_states: while the flow is full; else one at the end of all.
+    """
+
+    parameters: Mapping[str, Any]
+    has_states: bool = True
+
+
+MODES = {
+    "aligned": Mode(parameters={"alignment": "aligned"}),
+    "unaligned": Mode(parameters={"alignment": "unaligned", "channels": "memory"}),
+    "unaligned_durable": Mode(parameters={"alignment": "unaligned", "channels": "durable"}),
+    "without": Mode(parameters={"alignment": "aligned", "checkpoint_interval": dt.timedelta(0)}, has_states=False),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What flows, and through how much room.
+
+    Attributes:
+        files, rows: of input, and in each of them.
+        batches: that a channel holds.
+        sleepers: that share the rows of a batch, side by side.
+    """
+
+    files: int
+    rows: int
+    batches: int
+    sleepers: int
+
+
+def write_numbers(inbox: Path, load: Load) -> None:
+    """Write Parquet files whose rows are numbered through, from 0."""
+    inbox.mkdir(parents=True)
+    for number in range(load.files):
+        first = number * load.rows
+        pq.write_table(pa.table({"id": np.arange(first, first + load.rows)}), inbox / f"{number:06d}.parquet")
+
+
+# --- the application -------------------------------------------------------------------------------------------------
+
+
+def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
+    """Return the job over a folder.
+
+    Args:
+        sleep_us: of the sleepy map, a row.
+    """
+    seconds = sleep_us / 1e6 / load.sleepers
+
+    class Sleepy(dm.StateHandler):
+        """Sleeps for all rows of an id at once: as long as so many sleepers take that share them."""
+
+        def process(self, rows: pa.Table, context: Any) -> pa.Table:
+            time.sleep(rows.num_rows * seconds)
+            return rows.select(["id", "x"])
+
+    class Measuring(dm.StateHandler):
+        def process(self, rows: pa.Table, context: Any) -> pa.Table:
+            now = np.full(rows.num_rows, time.time())
+            return pa.table({"id": rows["id"], "x": rows["x"], "measured": now})
+
+    def through(stream: Any) -> Any:
+        return dm.buffered(stream, batches=load.batches)
+
+    with dm.application("stages") as declared:
+
+        @dm.consistent(trigger="operator-driven", drain_timeout=_LONG, **mode.parameters)
+        @dm.source(dm.DirectoryScan(path=str(inbox), pattern="*.parquet", format="parquet", schema=SCHEMA, settle=0))
+        def numbers(scanned: DataFrame) -> DataFrame:
+            return scanned.drop("source_file")
+
+        first = dm.functor(_halved, name="first", inputs=[through(numbers)])
+        second = dm.functor(_one_more, name="second", inputs=[through(first)])
+        sleepy = dm.operator(Sleepy, output=_OUTPUT, name="sleepy", inputs=[through(second)])
+        measuring = dm.operator(
+            Measuring, output=f"{_OUTPUT}, measured double", name="measuring", inputs=[through(sleepy)]
+        )
+        dm.sink(measuring, dm.DeltaAppend(_TABLE))
+    return open_application(dm.build_application(declared))
+
+
+def _halved(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("x", F.col("id") / 2)
+
+
+def _one_more(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("x", F.col("x") + 1)
+
+
+# --- timing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Watch:
+    """When groups begin and when they are durable, by sequence id, in seconds of the wall clock.
+
+    Attributes:
+        begun: the region is about to take an id for a trigger; nothing of it is read.
+        durable: the row of the checkpoint table that has the id is committed.
+    """
+
+    begun: dict[int, float] = field(default_factory=dict)
+    durable: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def states(self) -> Sequence[tuple[float, float]]:
+        return [(self.begun[number], durable) for number, durable in self.durable.items()]
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """Watch what staged runs of this process do: two calls of the product are timed, and nothing else of it changes."""
+    watch = Watch()
+    give, commit = StagedPipeline.give, RegionOwner.commit
+
+    def given(pipeline: StagedPipeline, pending: Sequence[Trigger]) -> None:
+        now = time.time()
+        give(pipeline, pending)
+        if pipeline.life is not None:
+            watch.begun.update((member.sequence_id, now) for member in pipeline.life.groups[-1].members)
+
+    def committed(owner: RegionOwner, staged: StagedGroup) -> Any:
+        row = commit(owner, staged)
+        now = time.time()
+        watch.durable.update((member.sequence_id, now) for member in staged.group.members)
+        return row
+
+    with patch.object(StagedPipeline, "give", given), patch.object(RegionOwner, "commit", committed):
+        yield watch
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+def drained(
+    place: Workplace, opened: Opened, region: RegionPlan, *, files: int = 1, report: Report = lambda step, numbers: None
+) -> None:
+    """Claim a region, process what is pending and hand it over; raises what ends the run.
+
+    Args:
+        files: of a group at most.
+    """
+    run = region_run(place, opened, region, max_group=files, report=report)
+    error: BaseException | None = None
+    try:
+        run.claim()
+        # Spark caches generated code by its text, ids included: those of an earlier run would cost less.
+        place.registry.take_ids(region.name, run.owner.epoch, next(_fresh_ids))
+        for _ in run.groups():
+            pass
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        run.hand_over(error)
+
+
+def passage(engine: SparkEngine, inbox: Path, home: Path, load: Load, sleep_us: int, mode: Mode) -> Passage:
+    """Run the job over a folder in a home of its own.
+
+    Raises:
+        WrongResult: rows were lost, or came twice; or the region was not cut as it should be.
+    """
+    place = Workplace(settings_of(home, inbox.parent))
+    place.use_engine(engine)
+    opened = application(inbox, load, sleep_us, mode)
+    region = opened.region()
+    if len(region.stages) != 5 or len(region.channels) != 4:
+        raise WrongResult(f"{len(region.stages)} stages and {len(region.channels)} channels, 5 and 4 were to be")
+    scan_region(place, region)
+    with watched() as watch:
+        drained(place, opened, region)
+    rows = left_in(place, region.name, _TABLE)
+    place.registry.close()
+    require_rows(f"Drainmark, {sleep_us} µs", *(rows[name].to_numpy() for name in ("id", "x")), load.files * load.rows)
+    if watch.begun.keys() != watch.durable.keys() or len(watch.begun) != load.files:
+        raise WrongResult(f"{len(watch.begun)} groups began, {len(watch.durable)} became states, of {load.files}")
+    begun = np.vectorize(watch.begun.__getitem__, otypes=[float])
+    return Passage(
+        created=begun(rows["_sequence_id"].to_numpy()),
+        measured=rows["measured"].to_numpy(),
+        states=watch.states if mode.has_states else (),
+    )
+
+
+def left_in(place: Workplace, region: str, name: str) -> pa.Table:
+    """Return the rows of a table as published: every file of its newest version."""
+    table = place.store(region).table(f"lake/{name}")
+    return pa.concat_tables(list(table.read_each(table.live_files())), promote_options="permissive")
