@@ -298,7 +298,8 @@ class GroupWork:
         whole = state.is_read_whole(self._rows_come_in())
         if not whole:  # its keys choose the rows of the state, so they may not be computed twice
             partials = self._blaming(operator, lambda: materialiser.once(partials))
-        return partials, state.before(self.outside.engine.session, partials, whole=whole)
+        before = state.before(self.outside.engine.session, partials, whole=whole)
+        return state.beside(partials), before
 
     def _rows_come_in(self) -> int:
         return sum(self._taking.rows_in.values())

@@ -12,9 +12,11 @@ from jobs.kept_frames import kept
 from jobs.protocol.manifest import StagedFile
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _PIECES = 8
+_LEAST_PARTITION, _MOST_PARTITION = 1 << 20, 64 << 20
+"""Bytes of files. Fewer rows are not worth a task, and more are too many for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,19 @@ class _Piece:
 class CachedRows:
     """Frames of a state's files, persisted: the image, and the changes as they came (design.md §3.4).
 
+    All pieces are partitioned alike, by the state's keys: a step by key over their union moves none of their rows.
+
     Attributes:
+        keys: names of the key columns; without any, pieces are as they were read.
         image, changes: files whose rows the pieces have; nothing where there are no pieces.
+        partitions: of every piece, chosen with the first.
     """
 
+    keys: tuple[str, ...] = ()
     image: tuple[StagedFile, ...] = ()
     changes: tuple[StagedFile, ...] = ()
     pieces: list[_Piece] = field(default_factory=list)
+    partitions: int = 0
 
     def rows(
         self,
@@ -45,13 +53,21 @@ class CachedRows:
         known = changes[: len(self.changes)] == self.changes and image == self.image and self.pieces
         if not known:
             self.release()
-            self.pieces = [_Piece(kept(read(image, changes)), _size(image) + _size(changes))]
+            rows, size = read(image, changes), _size(image) + _size(changes)
+            self.partitions = _partitions(rows.sparkSession, size) if self.keys else 0
+            self.pieces = [_Piece(kept(self.laid_out(rows)), size)]
         elif new := changes[len(self.changes) :]:
-            self.pieces.append(_Piece(kept(read((), new)), _size(new)))
+            self.pieces.append(_Piece(kept(self.laid_out(read((), new))), _size(new)))
         self.image, self.changes = image, changes
         if len(self.pieces) > _PIECES:
             self._join_last()
         return _union(piece.frame for piece in self.pieces)
+
+    def laid_out(self, rows: DataFrame) -> DataFrame:
+        """Return rows with these keys, partitioned as the pieces are, where there are any."""
+        if not self.partitions:
+            return rows
+        return rows.repartition(self.partitions, *(f"`{key}`" for key in self.keys))
 
     def _join_last(self) -> None:
         """Make one of the last pieces, and of those before them that are not larger: plans stay small, and a row is
@@ -67,7 +83,13 @@ class CachedRows:
 
     def release(self) -> None:
         _let_go(self.pieces)
-        self.pieces, self.image, self.changes = [], (), ()
+        self.pieces, self.image, self.changes, self.partitions = [], (), (), 0
+
+
+def _partitions(session: SparkSession, size: int) -> int:
+    """Return how many partitions a state of so many bytes of files is kept in: as many as a shuffle has, in reason."""
+    usual = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+    return max(1, min(usual, size // _LEAST_PARTITION), -(-size // _MOST_PARTITION))
 
 
 def _union(frames: Iterable[DataFrame]) -> DataFrame:

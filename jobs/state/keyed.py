@@ -63,7 +63,10 @@ class KeyedState:
     depth: int = 1
     _frame: DataFrame | None = None
     _columns: list[str] | None = None
-    _cache: CachedRows = field(default_factory=CachedRows)
+    _cache: CachedRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cache = CachedRows(keys=self.keys)
 
     @classmethod
     def load(
@@ -157,6 +160,10 @@ class KeyedState:
         if self.depth == 1:
             rows = self._current(rows)
         return rows.select(*(f"`{name}`" for name in partials.columns))
+
+    def beside(self, partials: DataFrame) -> DataFrame:
+        """Return the partials as the rows that `before` returned lie: then a step by key moves none of those."""
+        return self._cache.laid_out(partials)
 
     def current(self, session: SparkSession, changed: DataFrame | None) -> DataFrame | None:
         """Return the state, a row a key (`depth` of them where it is more); None for the initial state.

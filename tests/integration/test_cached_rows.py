@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import Window
 
+from jobs.lazy import F
 from jobs.protocol.manifest import StagedFile
 from jobs.runtime.materialising import Materialiser
 from jobs.state.cached import CachedRows
@@ -46,7 +48,7 @@ def read(engine: SparkEngine, asked: list[int]) -> Read:
 def test_files_are_read_once_and_pieces_stay_few(read: Read, asked: list[int]) -> None:
     image = (file(0, 1_000),)
     changes = [file(number, 10) for number in range(1, 25)]
-    cached = CachedRows()
+    cached = CachedRows(keys=("n",))
     for upto in range(len(changes) + 1):
         found = cached.rows(image, tuple(changes[:upto]), read)
         assert sorted(row.n for row in found.collect()) == list(range(upto + 1))
@@ -57,7 +59,7 @@ def test_files_are_read_once_and_pieces_stay_few(read: Read, asked: list[int]) -
 
 
 def test_another_image_begins_anew(read: Read, asked: list[int]) -> None:
-    cached = CachedRows()
+    cached = CachedRows(keys=("n",))
     cached.rows((file(0, 10),), (file(1, 10),), read)
     found = cached.rows((file(2, 10),), (), read)
     assert [row.n for row in found.collect()] == [2]
@@ -84,7 +86,7 @@ def on_disk(engine: SparkEngine, tmp_path: Path) -> Read:
 @pytest.mark.seed("H15", "H29")
 def test_what_is_kept_needs_its_files_no_more(on_disk: Read, tmp_path: Path) -> None:
     """A union of unions is one flat union, which would read the files of those that are kept once more."""
-    cached, image = CachedRows(), (file(0, 10), file(1, 10))
+    cached, image = CachedRows(keys=("n",)), (file(0, 10), file(1, 10))
     changes: tuple[StagedFile, ...] = (file(2, 10),)
     for number in range(3, 14):  # pieces are joined on the way
         found = cached.rows(image, changes, on_disk)
@@ -105,3 +107,28 @@ def test_a_union_that_feeds_a_union_is_computed_once(engine: SparkEngine, on_dis
     others = engine.session.createDataFrame([(3,)], "n int")
     assert sorted(row.n for row in once.unionByName(others).collect()) == [1, 2, 3]
     materialiser.release()
+
+
+@pytest.mark.seed("H15", "N16")
+def test_a_step_by_key_moves_no_row_of_what_is_kept(on_disk: Read, engine: SparkEngine) -> None:
+    """The only exchange of a window over the state and a group's rows is that of the group's rows."""
+    cached, image = CachedRows(keys=("n",)), (file(0, 256 << 20),)
+    before = cached.rows(image, (), on_disk)
+    before = cached.rows(image, (file(1, 10),), on_disk)
+    assert cached.partitions == 4, "no partition of more than 64 MiB"
+    assert before.count() == 2  # how they lie is known when they are there
+    rows = cached.laid_out(engine.session.range(7).select(F.col("id").cast("int").alias("n")))
+    both = before.withColumn("is_new", F.lit(False)).unionByName(rows.withColumn("is_new", F.lit(True)))
+    numbered = both.withColumn("place", F.row_number().over(Window.partitionBy("n").orderBy("is_new")))
+    lines = str(numbered._jdf.queryExecution().executedPlan()).splitlines()
+    indents = [len(line) - len(line.lstrip(" :+-*")) for line in lines]
+    kept = [number for number, line in enumerate(lines) if "InMemoryRelation" in line]
+    inside = {
+        number for start in kept for number in range(start + 1, len(lines))
+        if all(indent > indents[start] for indent in indents[start + 1 : number + 1])
+    }  # fmt: skip
+    exchanges = [line for number, line in enumerate(lines) if "Exchange" in line and number not in inside]
+    assert len(kept) == 2
+    assert ["REPARTITION_BY_NUM" in line for line in exchanges] == [True], "\n".join(lines)
+    assert numbered.count() == 9
+    cached.release()
