@@ -126,12 +126,13 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
     seconds: dict[tuple[str, str], list[float]] = {(kind, end): [] for end in GROUPS for kind in KINDS}
     try:
         for kind in KINDS:
-            once(engine, inbox, root / f"warm-{kind}", kind, 1, files * rows)
+            once(engine, inbox, root / f"warm-{kind}", kind=kind, files=1, rows=files * rows)
         for number in range(rounds):
             for kind, end in list(seconds)[:: -1 if number % 2 else 1]:
                 home = root / f"{kind}{end}-{number}"
-                seconds[kind, end].append(once(engine, inbox, home, kind, GROUPS[end], files * rows))
-                console.print(f"[dim]{kind}{end}: new rows {seconds[kind, end][-1]:.3f} s after the failure[/dim]")
+                found = once(engine, inbox, home, kind=kind, files=GROUPS[end], rows=files * rows)
+                seconds[kind, end].append(found)
+                console.print(f"[dim]{kind}{end}: new rows {found:.3f} s after the failure[/dim]")
     finally:
         engine.stop()
     figures: Figures = {}
@@ -143,7 +144,7 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
     return figures
 
 
-def once(engine: SparkEngine, inbox: Path, home: Path, kind: str, files: int, rows: int) -> float:
+def once(engine: SparkEngine, inbox: Path, home: Path, *, kind: str, files: int, rows: int) -> float:
     """Run the application in a home of its own; return the seconds from the failure to new rows.
 
     Args:

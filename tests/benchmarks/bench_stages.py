@@ -111,7 +111,7 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
         for number in range(rounds):
             for mode, sleep in cases(tuple(MODES), size.sleeps, number):
                 home = root / f"{mode}-{sleep}-{number}"
-                found = steady(passage(engine, inbox, home, size.load, sleep, MODES[mode]))
+                found = steady(passage(engine, inbox, home, size.load, sleep_us=sleep, mode=MODES[mode]))
                 ours.setdefault((mode, sleep), []).append(found)
                 console.print(_line("Drainmark", mode, sleep, found))
             if has_flink:
@@ -136,7 +136,7 @@ def _warm_up(engine: SparkEngine, folder: Path, size: Size) -> None:
     load = Load(files=size.warm_files, rows=size.load.rows, batches=1, sleepers=size.load.sleepers)
     inbox = folder / "input" / "in"
     write_numbers(inbox, load)
-    passage(engine, inbox, folder / "home", load, 0, MODES["unaligned"])
+    passage(engine, inbox, folder / "home", load, sleep_us=0, mode=MODES["unaligned"])
 
 
 def _line(who: str, mode: str, sleep: int, found: Steady) -> str:

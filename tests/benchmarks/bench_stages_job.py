@@ -210,7 +210,7 @@ def drained(
         run.hand_over(error)
 
 
-def passage(engine: SparkEngine, inbox: Path, home: Path, load: Load, sleep_us: int, mode: Mode) -> Passage:
+def passage(engine: SparkEngine, inbox: Path, home: Path, load: Load, *, sleep_us: int, mode: Mode) -> Passage:
     """Run the job over a folder in a home of its own.
 
     Raises:

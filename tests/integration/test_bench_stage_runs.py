@@ -32,7 +32,7 @@ def test_every_file_is_a_state_and_no_row_is_before_its_beginning(
 ) -> None:
     inbox = tmp_path / "input" / "in"
     bench_stages_job.write_numbers(inbox, LOAD)
-    found = bench_stages_job.passage(engine, inbox, tmp_path / "home", LOAD, 100, MODES[mode])
+    found = bench_stages_job.passage(engine, inbox, tmp_path / "home", LOAD, sleep_us=100, mode=MODES[mode])
     assert len(found.measured) == LOAD.files * LOAD.rows
     assert (found.measured > found.created).all()
     assert len(found.states) == (LOAD.files if MODES[mode].has_states else 0)
@@ -55,4 +55,4 @@ def test_a_state_is_asked_for_once_the_channel_is_full(way: str, engine: SparkEn
 def test_new_rows_come_after_the_failure(kind: str, files: int, engine: SparkEngine, tmp_path: Path) -> None:
     inbox = tmp_path / "input" / "in"
     bench_stage_recovery.write_rows(inbox, 4, 100)
-    assert bench_stage_recovery.once(engine, inbox, tmp_path / "home", kind, files, 400) > 0
+    assert bench_stage_recovery.once(engine, inbox, tmp_path / "home", kind=kind, files=files, rows=400) > 0
