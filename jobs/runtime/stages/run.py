@@ -10,7 +10,7 @@ from jobs.errors import Fenced, Interrupted
 from jobs.protocol.triggers import Trigger
 from jobs.runtime.bounded import Grace
 from jobs.runtime.housekeeping import Housekeeping
-from jobs.runtime.reports import GroupReport
+from jobs.runtime.reports import GroupReport, steps_outside
 from jobs.runtime.run import RegionRun
 from jobs.runtime.stages.life import Failure
 from jobs.runtime.stages.pipeline import StagedPipeline
@@ -122,6 +122,8 @@ class StagedRun(RegionRun):
         flow = self.owner.history.flow
         numbers: dict[str, Any] = {"inflight_batches": len(flow.batches), "inflight_bytes": flow.bytes}
         if done.is_progress:
+            for step, told in steps_outside(done.staged):
+                self.report(step, told)
             self.report("progress", {"id": done.staged.row_id, "stages": dict(flow.through), **numbers})
             self._housekeeping.count()
             return None
