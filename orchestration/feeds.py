@@ -97,8 +97,9 @@ class Feeds:
 
         Then the registry was lost, and what lies in the folder may have been read.
         """
-        history = self.workplace.history(reader)
-        manifests = (manifest_of(state) for state in history.states.values())
+        checkpoint = self.workplace.store(reader).checkpoint
+        rows = checkpoint.rows() if checkpoint.exists() else ()  # also of stages that finish late, and withdrawn ones
+        manifests = (manifest_of(row) for row in rows)
         return any(manifest is not None and source.name in manifest.feeds for manifest in manifests)
 
     def _pass_over(self, name: str) -> None:

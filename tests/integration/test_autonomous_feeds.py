@@ -34,11 +34,11 @@ def taken(result: Result) -> dict[int, Mapping[str, FeedTaken]]:
     return {number: manifest.feeds for number, manifest in manifests.items() if manifest is not None}
 
 
-def fed(*, bad: str = "quarantine") -> Callable[[], None]:
-    """Declare a region that reads an autonomous source behind a functor, as data."""
+def fed(*, bad: str = "quarantine", staged: bool = False) -> Callable[[], None]:
+    """Declare a region that reads an autonomous source behind a functor, as data; in a second stage, if it is to."""
 
     def feeding() -> None:
-        @dm.consistent(trigger="operator-driven")
+        @dm.consistent(trigger="operator-driven", alignment="unaligned" if staged else "aligned")
         @dm.source(dm.DirectoryScan(path="in", format="csv", schema=SCHEMA))
         def orders(scanned: Any) -> Any:
             return scanned.drop("source_file")
@@ -51,7 +51,7 @@ def fed(*, bad: str = "quarantine") -> Callable[[], None]:
         def loud(posts: Any) -> Any:
             return dm.select(posts, F.upper("k").alias("k"), "n")
 
-        @dm.functor
+        @dm.functor(inputs=[dm.buffered(orders) if staged else orders, loud])
         def both(orders: Any, loud: Annotated[Any, dm.Autonomous]) -> Any:
             return orders.unionByName(loud)
 
@@ -109,9 +109,13 @@ def test_a_rewind_brings_back_the_region_and_no_feed(run_app: RunApp) -> None:
     assert sorted(row[1:] for row in pairs(result)) == [("Y", 9), ("a", 1)]
 
 
-def test_without_its_registry_a_feed_begins_with_what_comes_next(run_app: RunApp) -> None:
-    """What lies in the folder may have been read: at most once is kept, rows are lost."""
-    result = run_app(fed(), {"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
+@pytest.mark.parametrize("staged", [False, True])
+def test_without_its_registry_a_feed_begins_with_what_comes_next(run_app: RunApp, staged: bool) -> None:
+    """What lies in the folder may have been read: at most once is kept, rows are lost.
+
+    A stage that finishes late says what it read in a row of its own.
+    """
+    result = run_app(fed(staged=staged), {"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
     result.workplace.registry.close()
     for path in result.home.glob("registry.db*"):
         path.unlink()
