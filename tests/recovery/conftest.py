@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from graphs import GRAPHS, SECOND_REGION, Build
-from scene import Scene
+from graphs import BESIDE, GRAPHS
+from scene import Build, Scene
+from staged_graphs import is_unaligned
 
 from orchestration.testing.children import Nursery
 from orchestration.testing.connect_server import ConnectServer
+
+PATIENCE = 120.0
 
 
 @pytest.fixture(scope="session")
@@ -35,25 +40,36 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture(scope="session")
-def begun(nursery: Nursery, connect: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Scene]:
-    """Return a graph's scene whose first files are committed in one group, and its second region run; made once."""
-    made: dict[tuple[str, int], Scene] = {}
+def begun(nursery: Nursery, connect: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Scene]:
+    """Return a graph's scene whose first files are committed in one group, and its second region run; made once.
 
-    def make(graph: str, committed: int) -> Scene:
-        if (graph, committed) not in made:
-            made[graph, committed] = begin(nursery, connect, tmp_path_factory.mktemp(graph), graph, committed)
-        return made[graph, committed]
+    In flight, it is one whose owner was killed with all other files begun, and a stage hanging.
+    """
+    made: dict[tuple[str, int, bool], Scene] = {}
+
+    def make(graph: str, committed: int, in_flight: bool = False) -> Scene:
+        key = graph, committed, in_flight
+        if key not in made:
+            folder = tmp_path_factory.mktemp(graph)
+            if in_flight:
+                made[key] = make(graph, committed).copied_to(folder)
+                kill_in_flight(made[key], graph)
+            else:
+                made[key] = begin(nursery, connect, folder, graph, committed)
+        return made[key]
 
     return make
 
 
 @pytest.fixture
-def midway(begun: Callable[[str, int], Scene], tmp_path: Path) -> Iterator[Callable[[str, int], Scene]]:
-    """Return a copy of a scene some way into its input: two files of five by default; the others are pending."""
+def midway(begun: Callable[..., Scene], tmp_path: Path) -> Iterator[Callable[..., Scene]]:
+    """Return a copy of a scene some way into its input: two files of five by default; the others are pending, or in
+    flight as far as a state may be established before all stages have done it."""
     copies: list[Scene] = []
 
-    def make(graph: str, committed: int = 2) -> Scene:
-        copies.append(begun(graph, committed).copied_to(tmp_path / str(len(copies))))
+    def make(graph: str, committed: int = 2, *, in_flight: bool = False) -> Scene:
+        copies.append(begun(graph, committed, in_flight).copied_to(tmp_path / str(len(copies))))
+        copies[-1].gate.open()
         return copies[-1]
 
     yield make
@@ -63,9 +79,9 @@ def midway(begun: Callable[[str, int], Scene], tmp_path: Path) -> Iterator[Calla
 
 def begin(nursery: Nursery, connect: str, folder: Path, graph: str, committed: int) -> Scene:
     scene = GRAPHS[graph](nursery, connect, folder)
-    if graph == "two_regions":
-        scene.run_well(region=SECOND_REGION)
-    later = scene.files[committed:]
+    if graph in BESIDE:
+        scene.run_well(region=BESIDE[graph][0])
+    later = [path for file in scene.files[committed:] for path in scene.behind.get(file, (file,))]
     for path in later:
         path.rename(path.with_suffix(".later"))
     if committed:
@@ -75,6 +91,31 @@ def begin(nursery: Nursery, connect: str, folder: Path, graph: str, committed: i
     if later:
         scene.run_well(["scan"])
     return scene
+
+
+def kill_in_flight(scene: Scene, graph: str, group: int = 2) -> None:
+    """Run a scene until a stage hangs and all before it is done, committed as far as may be; and kill the owner."""
+    scene.gate.open()
+    scene.gate.hold()
+    child = scene.start(["run", group])
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not is_hanging(scene, graph):
+            assert time.monotonic() < deadline, f"nothing is in flight: {child.events()}\n{child.log_text()[-3000:]}"
+            time.sleep(0.05)
+    finally:
+        child.signal(signal.SIGKILL)
+        code = child.wait().code
+        scene.gate.open()
+    assert code == -signal.SIGKILL
+    scene.unclean += 1
+
+
+def is_hanging(scene: Scene, graph: str) -> bool:
+    if not scene.gate.is_held:
+        return False
+    history = scene.history
+    return not is_unaligned(graph) or (len(history.states) == len(scene.files) and bool(history.flow.channels))
 
 
 @pytest.fixture

@@ -1,31 +1,31 @@
 """The graphs of the golden runs with their files and oracles: `log_watch`, one of ours beside a second region and in a
-region whose checkpoints block, and one of operators in Python."""
+region whose checkpoints block, and one of operators in Python; those of stages are in `staged_graphs`."""
 
 from __future__ import annotations
 
-import csv
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import oracles
-import postgres
-from scene import Scene, write_file
+from order_files import FILES, add_orders, orders_of, orders_oracle, orders_text, payments_text, shop
+from scene import Build, Scene, write_file
+from staged_graphs import REGION_BESIDE, STAGED
 
 from jobs.runtime.scanning import uri_of
 from jobs.testing.syslog import generate_syslog
 from orchestration.testing.children import Nursery
 
 APPS = Path(__file__).parent / "apps"
-FILES = 5
 SURROUNDED = "surrounded"
 IN_FLIGHT = "in_flight"
 SECOND_REGION = "two_regions/payments"
 SECOND_SINKS = ("two_accounts", "two_payments")
 
-Build = Callable[[Nursery, str, Path], Scene]
+BESIDE: Mapping[str, tuple[str, Sequence[str]]] = {"two_regions": (SECOND_REGION, SECOND_SINKS), **REGION_BESIDE}
+"""By graph, the region beside and its sinks: nothing that happens to the graph's own region may touch it (V29)."""
 
 
 def log_watch(nursery: Nursery, master: str, folder: Path) -> Scene:
@@ -61,8 +61,7 @@ def two_regions(nursery: Nursery, master: str, folder: Path) -> Scene:
     chance = random.Random(11)
     for number in range(FILES):
         scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
-        payments = "".join(f"acc{chance.randrange(3)},{chance.randrange(100)}\n" for _ in range(4))
-        write_file(folder / "payments" / f"payments-{number:03d}.csv", payments)
+        write_file(folder / "payments" / f"payments-{number:03d}.csv", payments_text(chance))
     return scene
 
 
@@ -78,9 +77,7 @@ def blocking(nursery: Nursery, master: str, folder: Path) -> Scene:
         oracle=orders_oracle,
         sinks=("two_customers", "two_item_changes"),
     )
-    chance = random.Random(11)
-    for number in range(FILES):
-        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+    add_orders(scene)
     return scene
 
 
@@ -96,9 +93,7 @@ def handlers(nursery: Nursery, master: str, folder: Path) -> Scene:
         oracle=tastes_oracle,
         sinks=("handled_tastes",),
     )
-    chance = random.Random(13)
-    for number in range(FILES):
-        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+    add_orders(scene, seed=13)
     return scene
 
 
@@ -106,11 +101,9 @@ def tastes_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, A
     """Return the sink after these files, in plain Python."""
     tastes: dict[str, set[str]] = defaultdict(set)
     rows: list[dict[str, Any]] = []
-    for path in files:
-        with path.open(newline="") as file:
-            for customer, item, _ in csv.reader(file):
-                tastes[customer].add(item)
-                rows.append({"customer": customer, "place": len(rows), "items": len(tastes[customer])})
+    for row in (row for path in files for row in orders_of(path)):
+        tastes[row["customer"]].add(row["item"])
+        rows.append({"customer": row["customer"], "place": len(rows), "items": len(tastes[row["customer"]])})
     return {"handled_tastes": rows}
 
 
@@ -126,9 +119,7 @@ def surrounded(nursery: Nursery, master: str, folder: Path) -> Scene:
         oracle=orders_oracle,
         sinks=("two_customers", "two_item_changes"),
     )
-    chance = random.Random(11)
-    for number in range(FILES):
-        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+    add_orders(scene)
     write_file(folder / "notices" / "1.jsonl", '{"item":"tea","text":"late"}\n')
     return scene
 
@@ -145,43 +136,12 @@ def in_flight(nursery: Nursery, master: str, folder: Path) -> Scene:
         oracle=orders_oracle,
         sinks=("two_customers", "two_item_changes"),
     )
-    chance = random.Random(11)
-    for number in range(FILES):
-        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+    add_orders(scene)
     return scene
-
-
-def orders_text(chance: random.Random, count: int = 12) -> str:
-    """Return a file of orders, some of no worth, items in any case."""
-    names = ("ann", "bob", "cy", "dee", "eve")
-    items = ("tea", "Tea", "salt", "RICE", "rice", "oil")
-    rows = [f"{chance.choice(names)},{chance.choice(items)},{chance.randrange(-5, 50)}\n" for _ in range(count)]
-    return "".join(rows)
-
-
-def orders_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """Return both sinks after these files, in plain Python; every change of an item's total is a row."""
-    customers: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    changes: list[dict[str, Any]] = []
-    for path in files:
-        changed = set()
-        with path.open(newline="") as file:
-            for customer, item, text in csv.reader(file):
-                amount, name = int(text), item.upper()
-                if amount > 0:
-                    customers[customer] = [customers[customer][0] + 1, customers[customer][1] + amount]
-                totals[name] = [totals[name][0] + 1, totals[name][1] + amount]
-                changed.add(name)
-        changes += [{"item": item, "orders": totals[item][0], "amount": totals[item][1]} for item in sorted(changed)]
-    rows = [{"customer": name, "orders": count, "amount": amount} for name, (count, amount) in customers.items()]
-    return {"two_customers": rows, "two_item_changes": changes}
 
 
 def outer(nursery: Nursery, master: str, folder: Path) -> Scene:
     """The orders, to sinks outside Delta and to a table that is overwritten."""
-    server = postgres.chosen_server()
-    url = server.new_database() if server is not None else "sqlite:///{home}/shop.db"
     scene = Scene(
         nursery=nursery,
         master=master,
@@ -191,20 +151,15 @@ def outer(nursery: Nursery, master: str, folder: Path) -> Scene:
         inputs=(str(folder / "orders"),),
         oracle=outer_oracle,
         sinks=("database/shop/customers", "database/shop/newest", "database/shop/sold", "files/home/out", "last_file"),
-        settings={"databases": {"shop": url}},
+        settings=shop(),
     )
-    chance = random.Random(11)
-    for number in range(FILES):
-        scene.add(folder / "orders" / f"orders-{number:03d}.csv", orders_text(chance))
+    add_orders(scene)
     return scene
 
 
 def outer_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """Return all sinks of `outer` after these files, in plain Python."""
-    rows = []
-    for path in files:
-        with path.open(newline="") as file:
-            rows.append([{"customer": c, "item": i, "amount": int(n)} for c, i, n in csv.reader(file)])
+    rows = [orders_of(path) for path in files]
     sold = [row for part in rows for row in part]
     return {
         "database/shop/customers": orders_oracle(files)["two_customers"],
@@ -217,7 +172,7 @@ def outer_oracle(files: Sequence[Path]) -> Mapping[str, Sequence[Mapping[str, An
 
 GRAPHS: Mapping[str, Build] = {
     "log_watch": log_watch, "two_regions": two_regions, "blocking": blocking, "outer": outer, "handlers": handlers,
-    "surrounded": surrounded, IN_FLIGHT: in_flight,
+    SURROUNDED: surrounded, IN_FLIGHT: in_flight, **STAGED,
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import oracles
 import postgres
+from gates import Gate
 from harness import LONG_AGO
 
 from jobs.protocol.history import RegionHistory
@@ -27,6 +28,7 @@ from resources.locations import LocalFolder
 from resources.settings import Settings
 
 Oracle = Callable[[Sequence[Path]], Mapping[str, Sequence[Mapping[str, Any]]]]
+Build = Callable[[Nursery, str, Path], "Scene"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,10 +36,12 @@ class Scene:
     """One region of one application on files of its own, run by children only.
 
     Attributes:
-        files: in the order of their triggers.
+        files: in the order of their triggers; of a periodic region the names of the triggers.
+        behind: by file, where it is the name of a trigger: the files that this one stands for.
         oracle: what every sink must hold after the files given to it.
         sinks: all of them; the append ones and the visible upsert tables alike carry `_sequence_id`. Those outside
             Delta by their whole names, which have a slash.
+        unclean: how many owners were killed before the test begins.
     """
 
     nursery: Nursery
@@ -49,6 +53,8 @@ class Scene:
     oracle: Oracle
     sinks: tuple[str, ...]
     files: list[Path] = field(default_factory=list)
+    behind: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
+    unclean: int = 0
     params: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     home: Path = Path()
@@ -85,6 +91,11 @@ class Scene:
         if settings.get("databases", {}).get("shop", "").startswith("postgresql"):
             settings["databases"] = {"shop": postgres.copy_database(settings["databases"]["shop"])}
         return replace(self, home=folder / "home", files=list(self.files), settings=settings)
+
+    @property
+    def gate(self) -> Gate:
+        """What the slow operator of a graph of stages heeds; one for all copies."""
+        return Gate(self.folder / "gate")
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -131,6 +142,10 @@ class Scene:
     @property
     def history(self) -> RegionHistory:
         return RegionHistory.from_rows(self.checkpoint_rows())
+
+    def id_after(self, files: int) -> int:
+        """Return the id of the state after so many files: rows of other kinds take ids, too."""
+        return sorted(self.history.states)[files - 1] if files else 0
 
     @property
     def next_id(self) -> int:

@@ -8,13 +8,9 @@ from collections.abc import Iterator
 import pytest
 from architecture.tree import ROOT
 from graphs import GRAPHS
-from test_golden_matrix import matrix, points_of
+from test_golden_matrix import POINTS, matrix, points_of
 
-from jobs.failpoints import FailPoint
-from orchestration.testing.matrix import actions, is_of_slices
-
-POINTS = tuple(point for point in FailPoint if not is_of_slices(point))
-"""Those that a region passes whose files are its triggers; the others are in `test_source_matrix.py`."""
+from orchestration.testing.matrix import actions
 
 COMMITTING = (
     "checkpoint_table", "delta_tables", "delta_commits", "overwritten_tables", "database_tables", "file_tables",

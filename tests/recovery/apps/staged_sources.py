@@ -1,0 +1,56 @@
+"""Many sources of the matrix (spec §6): two starts, a stage each, whose streams come together through two channels.
+
+`MODE` and `GATE` are written by `staged_graphs`, a copy a mode.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from gates import slow_at
+
+import drainmark as dm
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MODE: dict[str, Any] = {}
+GATE = ""
+
+ROW = "k string, n bigint"
+Rows = Annotated["DataFrame", dm.Buffered]
+
+
+@dm.consistent(trigger="periodic", period=0.001, max_consecutive_reset_attempts=3, **MODE)
+@dm.source(dm.DirectoryScan(path="left", pattern="*.csv", format="csv", schema=ROW))
+def left(scanned: DataFrame) -> DataFrame:
+    """Files of one folder."""
+    return scanned
+
+
+@dm.consistent(trigger="periodic", period=0.001, max_consecutive_reset_attempts=3, **MODE)
+@dm.source(dm.DirectoryScan(path="right", pattern="*.json", format="json", schema=ROW))
+def right(scanned: DataFrame) -> DataFrame:
+    """Files of another."""
+    return scanned
+
+
+@dm.functor
+def both(left: Rows, right: Rows) -> DataFrame:
+    """The rows of both."""
+    return dm.select(left, "k", "n").unionByName(dm.select(right, "k", "n"))
+
+
+@dm.functor
+def of_left(left: DataFrame) -> DataFrame:
+    """What the first start has by itself."""
+    return dm.select(left, "k", "n")
+
+
+slow = dm.operator(slow_at(GATE), output=f"place bigint, {ROW}", name="slow", inputs=[both])
+totals = dm.aggregate(
+    dm.buffered(slow), keys=["k"], values={"rows": dm.count(), "total": dm.sum("n")}, name="totals"
+)
+dm.sink(of_left, dm.DeltaAppend("sources_left"))
+dm.sink(slow, dm.DeltaAppend("sources_all"))
+dm.sink(totals, dm.DeltaUpsert("sources_totals", keys=["k"]))
