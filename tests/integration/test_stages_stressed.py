@@ -1,21 +1,30 @@
-"""Unaligned states under stress (M11): a failure every few steps, rewinds, garbage collected all the time; no row is
-lost or doubled, whatever retention may delete."""
+"""Unaligned states under stress (M11): a failure every few steps, and in the resets after it; rewinds; all deleted, all
+the time, that retention may delete. No row is lost or doubled, and what is left restores everything."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from staged_app import FILES, REGION, staged
 
 from jobs.errors import DrainmarkError
 from jobs.failpoints import ChannelPoint, FailPoint, InjectedFailure, arm
+from jobs.protocol.manifest import TableRole
+from jobs.runtime.collecting import clear
+from jobs.runtime.former import own_tables
+from jobs.runtime.maintaining import maintain_region
+from jobs.state import keyed
+from orchestration.assembly import owning
 from orchestration.garbage import collect_region
 from orchestration.operations import resume
-from orchestration.testing.comparing import Tables
+from orchestration.testing.comparing import NOW, Tables, multiset
 from orchestration.testing.processing import scan
 from orchestration.testing.running import Result
+from resources.reading import RegionReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -24,6 +33,10 @@ POINTS = (
     *ChannelPoint,
     *(point for point in FailPoint if point.value.startswith(("process.", "checkpoint", "publish.", "progress."))),
 )
+OF_RESETS = ("claim.before_commit", "claim.after_commit", "roll_forward.before", "note.before_commit")
+TINY_SECONDS = 0.02
+HORIZON = 4
+DAY_SECONDS = 86400.0
 MORE = {f"{number:02d}.txt": text for number, text in enumerate([*FILES.values(), *FILES.values()])}
 
 
@@ -44,7 +57,9 @@ def test_failures_rewinds_and_garbage_change_nothing(run_app: RunApp, seed: int)
     chance = random.Random(seed)
     golden = sinks(run_app(staged(cut=False), MORE, max_group=2))
     kind = chance.choice(["memory", "durable"])
-    app = staged(alignment="unaligned", channels=kind, batches=2, max_consecutive_reset_attempts=50, rewind_horizon=4)
+    app = staged(
+        alignment="unaligned", channels=kind, batches=2, max_consecutive_reset_attempts=50, rewind_horizon=HORIZON
+    )
     result = run_app(app, max_group=1)
     for name, text in sorted(MORE.items()):
         result.add({name: text})
@@ -69,7 +84,72 @@ def one_step(result: Result, chance: random.Random) -> None:
         collect_region(result.workplace, REGION)
     if chance.random() < 0.3:
         history = result.workplace.history(REGION)
-        targets = [number for number in history.states if number >= history.oldest_target(4)]
+        targets = [number for number in history.states if number >= history.oldest_target(HORIZON)]
         if targets:
             result.rewind(chance.choice(targets))
             scan(result.workplace, result.opened, result.region)
+
+
+@pytest.mark.seed("F1", "F5", "F28", "K1", "K6", "K23", "E30")
+@pytest.mark.parametrize("seed", range(4))
+def test_what_retention_leaves_restores_everything(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Tiny intervals; every step fails, and so do the resets after it; then all goes that may go, as if days had
+    passed: the next reset has nothing but what rows in reach name."""
+    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 1)  # states are written whole, so that changes may go
+    chance = random.Random(100 + seed)
+    golden = sinks(run_app(staged(cut=False), MORE, max_group=2))
+    alignment = ["unaligned", "aligned"][seed % 2]
+    app = staged(
+        alignment=alignment, alignment_timeout=TINY_SECONDS if alignment == "aligned" else None,
+        channels=chance.choice(["memory", "durable"]), batches=2, interval=TINY_SECONDS,
+        max_consecutive_reset_attempts=50, rewind_horizon=HORIZON,
+    )  # fmt: skip
+    result = run_app(app, max_group=1)
+    for name, text in sorted(MORE.items()):
+        result.add({name: text})
+        one_step(result, chance)
+        fail_while_it_is_reset(result, chance)
+        delete_what_may_go(result)
+    arm("")
+    result.run()
+    delete_what_may_go(result)
+    found = in_reach(result)
+    wanted = Tables({key: rows for key, rows in golden.rows.items() if key in found.rows})
+    assert {table for table, _ in wanted.rows} == {table for table, _ in golden.rows}
+    assert not list(found.unequal_to(wanted, sorted(MORE)))
+    assert result.status["inflight_batches"] == 0
+
+
+def fail_while_it_is_reset(result: Result, chance: random.Random) -> None:
+    """Fail in the next reset, and in the one after that (L4)."""
+    for point in chance.sample(OF_RESETS, 2):
+        arm(f"{point}:raise")
+        with suppress(InjectedFailure, DrainmarkError):
+            result.run()
+        arm("")
+
+
+def delete_what_may_go(result: Result) -> None:
+    """Maintain the region, and collect as if the days for which readers are waited for were over."""
+    store = result.workplace.store(REGION)
+    with owning(result.workplace.owner(REGION)) as owner:
+        maintain_region(owner, horizon=HORIZON)
+        later = time.time() + 2 * DAY_SECONDS
+        clear(store, own_tables(store, owner.history), epoch=owner.epoch, horizon=HORIZON, now=later)
+
+
+def in_reach(result: Result) -> Tables:
+    """Return all sinks as readers see them, and those with keys as of every id that a rewind may go to."""
+    reader = RegionReader(result.workplace.settings, REGION)
+    places = {number: place for place, number in enumerate(sorted(reader.history.states), 1)}
+    oldest = reader.history.oldest_target(HORIZON)
+    rows = {}
+    for table in reader.history.tables:
+        if table.name.startswith("state/"):
+            continue
+        rows[table.name, NOW] = multiset(reader.visible(table.name).to_pylist(), places)
+        for number in (number for number in places if number >= oldest and table.role is TableRole.UPSERT):
+            rows[table.name, places[number]] = multiset(reader.as_of(table.name, number).to_pylist(), places)
+    return Tables(rows)
