@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jobs.operators.aggregate import Aggregate
     from jobs.operators.lookup import Lookup
     from jobs.operators.sql import SqlOperator
-    from jobs.runtime.hosting import HandlerHost
+    from jobs.runtime.hosting import Attempt
 
 Made = TypeVar("Made")
 KeptReader = Callable[[Operator, str, "DataFrame | None"], "DataFrame | None"]
@@ -65,7 +65,7 @@ class GroupFrames:
     read_kept: KeptReader = lambda operator, part, changed: None
     materialise: Callable[[Operator, DataFrame], DataFrame] = lambda operator, frame: frame
     collect: Callable[[Operator, DataFrame], pa.Table] = lambda operator, frame: frame.toArrow()
-    hosts: Mapping[str, HandlerHost] = field(default_factory=dict)
+    hosts: Mapping[str, Attempt] = field(default_factory=dict)
     is_run: bool = False
     small: bool = False
     known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -27,7 +27,7 @@ from jobs.runtime.adopting import require_accepted
 from jobs.runtime.blueprint import Blueprint, check_schema, read_lookup, seen_downstream, shares_history
 from jobs.runtime.feeding import Feeding, feeding_sources
 from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of
-from jobs.runtime.hosting import HandlerHost
+from jobs.runtime.hosting import Attempt
 from jobs.runtime.materialising import Materialiser
 from jobs.runtime.outlets import Outlets
 from jobs.runtime.permits import PermitGate
@@ -63,7 +63,7 @@ class GroupWork:
     outside: Outside
     group: Group
     states: Mapping[str, KeyedState]
-    hosts: Mapping[str, HandlerHost]
+    hosts: Mapping[str, Attempt]
     small: bool
     tag: str
     ports: PermitGate = field(default_factory=PermitGate)

@@ -82,11 +82,14 @@ class HandlerHost:
 
     # --- a group -----------------------------------------------------------------------------------------------------
 
-    def step(self, ids: Iterable[int], rows: Mapping[int, pa.Table], nothing: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def step(
+        self, ids: Iterable[int], rows: Mapping[int, pa.Table], nothing: pa.Table, life: int | None = None
+    ) -> tuple[pa.Table, pa.Table]:
         """Process the ids of a group in order, each with its rows, and checkpoint each.
 
         Args:
             nothing: the rows of an id that has none.
+            life: in which the group was begun, the present one by default.
 
         Returns:
             the output, with its tags; and the changes of the state, without those of a last checkpoint that is still
@@ -95,7 +98,7 @@ class HandlerHost:
         Raises:
             ResetWanted, DrainTimeout, Interrupted, Exception: nothing of the group counts; `reset` comes next.
         """
-        life, group = self._life, Checkpoints()
+        life, group = self._life if life is None else life, Checkpoints()
         outputs = []
         for number in ids:
             self._process(life, number, rows.get(number, nothing))
@@ -327,6 +330,17 @@ class HandlerHost:
             f"{self.entry}: {what} within {seconds:g} s", operator=self.context.operator,
             location=self.context.location, remedy=_REMEDY,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A handler as one attempt at a group has it: after a reset, who was given up and comes late finds it shut."""
+
+    host: HandlerHost
+    life: int
+
+    def step(self, ids: Iterable[int], rows: Mapping[int, pa.Table], nothing: pa.Table) -> tuple[pa.Table, pa.Table]:
+        return self.host.step(ids, rows, nothing, self.life)
 
 
 def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, epoch: int = 0) -> HandlerHost:

@@ -81,7 +81,7 @@ class Pipeline:
             outside=self.outside,
             group=group,
             states=self.states.handlers,
-            hosts=self.states.hosts,
+            hosts=self.states.attempts(),
             small=group.bytes_to_read <= self.small_bytes,
             tag=_tag(group),
             ports=self.states.ports,

@@ -14,7 +14,7 @@ from jobs.operators.handled import Handled
 from jobs.protocol.history import RegionHistory
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.forgetting import forget
-from jobs.runtime.hosting import HandlerHost, host_of
+from jobs.runtime.hosting import Attempt, HandlerHost, host_of
 from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
 from jobs.runtime.retiring import newest_slice, tell_sources
@@ -82,6 +82,10 @@ class RegionStates:
         if self._is_begun:
             self._reset_hosts()
         self._is_begun = bool(self.hosts)
+
+    def attempts(self) -> dict[str, Attempt]:
+        """Return the handlers of this process for an attempt that begins now."""
+        return {name: Attempt(host, host.life) for name, host in self.hosts.items()}
 
     def _reset_hosts(self) -> None:
         for name, (operator, _, _) in self.blueprint.states().items():

@@ -135,7 +135,7 @@ def test_each_operator_is_called_in_its_order(run_app: RunApp, alignment: str) -
     assert [stage.name for stage in result.region.stages] == ["lines", "second", "third"]
     work(result)
     assert_whole(result)
-    assert journal.resets() == Counter(list(OPERATORS))
+    assert not journal.resets(), "a new operator is at the beginning"
     for name, is_non_blocking in OPERATORS.items():
         steps = ("process", "drain", *(["prepare"] if is_non_blocking else []), "checkpoint")
         for number in IDS:
@@ -185,7 +185,7 @@ def test_a_stage_that_fails_is_reset_alone(run_app: RunApp, alignment: str) -> N
     result = run_app(called(journal, alignment=alignment)).add(FILES)
     work(result)
     assert_whole(result)
-    assert journal.resets() == Counter({"first": 1, "second": 1, "third": 2, "fourth": 2})
+    assert journal.resets() == Counter({"third": 1, "fourth": 1})
     mine = [line for line in journal.lines if line[1] == "third" and line[2] in (2, 3)]
     assert mine == [
         ("process", "third", 2), ("drain", "third", 2), ("checkpoint", "third", 2),

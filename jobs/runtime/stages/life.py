@@ -7,9 +7,11 @@ off, and nothing of it counts (V103, V110).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -88,6 +90,7 @@ class Life:
         self._since: dict[int, float] = {}  # when the starts had done a group
         self._files: dict[str, int] = {}  # what is staged of batches, with the last id of each
         self._is_closed = False
+        self._entering = threading.Lock()
 
     @property
     def is_closed(self) -> bool:
@@ -158,6 +161,18 @@ class Life:
             if self._is_closed:
                 raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
             self.restarts[stage] += 1
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Let an attempt take hold of the states of its stage; the life does not end meanwhile.
+
+        Raises:
+            Interrupted: it is over, and the states may be those of the next by now.
+        """
+        with self._entering:
+            if self._is_closed:
+                raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
+            yield
 
     def failed(self, stage: str, group: Group | None, error: BaseException) -> None:
         """Note what ends the life; the first one counts."""
@@ -291,7 +306,7 @@ class Life:
 
     def close(self) -> None:
         """End the life: all ends are cut off, and who waits wakes up."""
-        with self._changed:
+        with self._entering, self._changed:
             self._is_closed = True
             self.exchange.close()
             self._changed.notify_all()

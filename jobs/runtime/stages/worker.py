@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobs.channels.items import Batch
 from jobs.channels.rows import ArrowRows, FileRows, Rows
-from jobs.errors import DrainTimeout, Interrupted, Retry
+from jobs.errors import DrainTimeout, Retry
 from jobs.failpoints import ChannelPoint, reach
 from jobs.handler_errors import ResetWanted
 from jobs.protocol.flow import part_attempt
@@ -113,27 +113,26 @@ class StageWorker:
         group = task.group if is_start and is_first else replace(task.group, attempt=part_attempt(uuid.uuid4().hex))
         self.tag = f"drainmark-{group.attempt}"
         self._is_moving = False
-        if self.life.is_closed:  # the states may be those of the next life by now
-            raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
-        self.states.begin_group()
         batches = task.taken.batches if task.taken is not None else {}
         size = group.bytes_to_read if is_start else sum(batch.bytes for batch in batches.values())
         files: dict[str, Rows] = {}
-        work = StageWork(
-            blueprint=self.states.blueprint,
-            outside=self.outside,
-            group=group,
-            states=self.states.handlers,
-            hosts=self.states.hosts,
-            small=size <= self.small_bytes,
-            tag=self.tag,
-            ports=self.states.ports,
-            outlets=self.outlets,
-            receive=lambda materialiser: self._received(batches, materialiser),
-            outgoing=frozenset(channel.stream for channel in self.plan.outputs),
-            send=lambda stream, frame: self._in_files(stream, frame, group, files),
-            received_rows=sum(batch.rows.count for batch in batches.values()),
-        )
+        with self.life.entered():
+            self.states.begin_group()
+            work = StageWork(
+                blueprint=self.states.blueprint,
+                outside=self.outside,
+                group=group,
+                states=self.states.handlers,
+                hosts=self.states.attempts(),
+                small=size <= self.small_bytes,
+                tag=self.tag,
+                ports=self.states.ports,
+                outlets=self.outlets,
+                receive=lambda materialiser: self._received(batches, materialiser),
+                outgoing=frozenset(channel.stream for channel in self.plan.outputs),
+                send=lambda stream, frame: self._in_files(stream, frame, group, files),
+                received_rows=sum(batch.rows.count for batch in batches.values()),
+            )
         staged: StagedGroup = self._bounded(group, work.stage)
         self._is_moving = True  # from here on the states are not where the last group left them
         written: StagedGroup = self._bounded(group, lambda: self._moved_on(staged))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -362,7 +363,22 @@ def test_a_life_that_is_over_gives_nothing_and_takes_nothing() -> None:
         life.done("lines", task, staged(task.group), {"lines": ArrowRows(pa.table({"_sequence_id": [1]}))})
     with pytest.raises(DrainmarkError):
         life.restarted("lines")
+    with pytest.raises(DrainmarkError), life.entered():
+        raise AssertionError("the states may be those of the next life by now")
     assert life.pause(60.0)
+
+
+def test_a_life_does_not_end_while_an_attempt_takes_hold_of_the_states() -> None:
+    """Else it would hold those of the next life, and bring a group of this one into them."""
+    life = life_of(region())
+    with life.entered():
+        ending = threading.Thread(target=life.close)
+        ending.start()
+        ending.join(0.1)
+        assert ending.is_alive()
+        assert not life.is_closed
+    ending.join(60.0)
+    assert life.is_closed
 
 
 def test_stages_catch_up_with_an_id_that_was_skipped_and_came_to_none_of_them() -> None:

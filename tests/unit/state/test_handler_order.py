@@ -15,7 +15,7 @@ import pytest
 
 from jobs.errors import DrainTimeout, Interrupted, ResetTimeout
 from jobs.handler_errors import CheckpointUnreadable, PermitViolation, ResetWanted
-from jobs.runtime.hosting import HandlerHost
+from jobs.runtime.hosting import Attempt, HandlerHost
 from jobs.runtime.region_context import RegionContext
 from jobs.state.callbacks import StateHandler, callbacks_missing
 from jobs.state.checkpoints import Checkpoint
@@ -349,6 +349,17 @@ def test_an_attempt_that_was_given_up_changes_nothing() -> None:
     assert isinstance(ended[0], Interrupted)
     assert handler.n == 0
     assert step(host, {3: table(3)})[0] == [(3, 3)]
+
+
+def test_an_attempt_that_was_given_up_before_it_came_to_the_handler_finds_it_shut() -> None:
+    """What came before in its group took so long; the next life is at the same ids already."""
+    host, handler = hosted(Recorder)
+    late = Attempt(host, host.life)
+    host.reset({})
+    with pytest.raises(Interrupted):
+        late.step(range(1, 2), {1: table(1, 2)}, NOTHING)
+    assert handler.n == 0
+    assert Attempt(host, host.life).step(range(1, 2), {1: table(1)}, NOTHING)[0].num_rows == 1
 
 
 def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_alone() -> None:
