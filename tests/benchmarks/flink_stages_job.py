@@ -6,10 +6,10 @@ the wall clock, as Flink's own statistics have it. CASES is JSON: a list of `{"n
 `mode` is `aligned`, `unaligned` or `without`. The rows are in HOME/NAME/rows: number, value, when the source and when
 the measuring map had it.
 
-Nothing here but PyFlink and the standard library. The choices are in Flink's favour: functions get
-records in bundles of a hundred, so that a barrier does not wait for the default thousand; records between them are pickled, which
-the JVM passes on unread; the source stamps its rows in its own task; objects are reused. The rows go to text files that
-the sink commits with checkpoints.
+Nothing here but PyFlink and the standard library. The choices are in Flink's favour: functions get records in bundles
+of a hundred, so that a barrier does not wait for the default thousand; records between them are pickled, which the JVM
+passes on unread; the source stamps its rows in its own task; objects are reused. The rows go to text files that the
+sink commits with checkpoints.
 """
 
 from __future__ import annotations

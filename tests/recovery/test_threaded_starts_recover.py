@@ -51,14 +51,13 @@ class Counter(dm.StartHandler):
         self.n = 0
 
 
-@dm.application(name="counted")
-def counted():
-    @dm.consistent(trigger="operator-driven")
-    @dm.source(dm.ThreadedStart(handler=Counter, schema="n bigint", seconds=600.0))
-    def ticks(scanned):
-        return scanned
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.ThreadedStart(handler=Counter, schema="n bigint", seconds=600.0))
+def ticks(scanned):
+    return scanned
 
-    dm.sink(ticks, dm.DeltaAppend("counted_ticks"))
+
+dm.sink(ticks, dm.DeltaAppend("counted_ticks"))
 '''
 LAST = 40
 PATIENCE = 120.0
