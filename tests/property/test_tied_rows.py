@@ -34,7 +34,10 @@ def plain(found: Any) -> list[str]:
     return [repr(sorted(str({**row, POSITION: None}) for row in found[number])) for number in range(FILES)]
 
 
-@pytest.mark.parametrize("case", TIED, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if case.name == "session" else (), id=case.name) for case in TIED],
+)
 def test_a_window_does_not_depend_on_how_rows_that_share_a_position_come(engine: SparkEngine, case: Case) -> None:
     """Alone or in a group, in any order: each in a run of its own, from shuffled rows."""
     files = [content(number) for number in range(FILES)]

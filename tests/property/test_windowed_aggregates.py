@@ -270,7 +270,7 @@ def events_of(*rows: tuple[int, int]) -> list[Row]:
             for minute, n in rows]  # fmt: skip
 
 
-@pytest.mark.parametrize("parts", [[1, 1, 1], [3], [1, 2]], ids=str)
+@pytest.mark.parametrize("parts", [pytest.param([1, 1, 1], marks=pytest.mark.slow), [3], [1, 2]], ids=str)
 @pytest.mark.parametrize("is_local", [True, False], ids=["here", "by Spark"])
 def test_the_first_row_of_merged_sessions_is_the_first_by_position(
     engine: SparkEngine, parts: list[int], is_local: bool

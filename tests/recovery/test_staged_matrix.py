@@ -213,13 +213,11 @@ FAILURES: Mapping[str, Callable[[Midway, str], Scene]] = {
 """By name, what does it to a graph's scene, and returns that scene when it has run to its end again."""
 
 SAMPLE = {
-    ("cycle-unaligned", "stage_fails_alone"),
     ("sources-durable", "killed_while_a_stage_hangs"),
     ("sinks-unaligned", "rewound_into_what_is_in_flight"),
     ("regions-aligned", "killed_in_a_later_stage"),
-    ("ports-durable", "killed_while_it_replays"),
 }
-"""In the default run: each topology once, each mode."""
+"""In the default run: each mode, in topologies that differ."""
 
 
 def cells() -> Iterator[Any]:
@@ -280,7 +278,7 @@ def test_every_row_of_the_table_has_its_cells(graph: str) -> None:
 def test_the_default_run_has_each_topology_and_mode() -> None:
     default = {cell.values for cell in cells() if not cell.marks}
     assert default == SAMPLE
-    assert {graph.partition("-")[0] for graph, _ in default} == set(TOPOLOGIES)
+    assert len({graph.partition("-")[0] for graph, _ in default}) == len(default)
     assert {graph.partition("-")[2] for graph, _ in default} == set(MODES)
 
 
