@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from jobs.runtime.run import GroupReport
 from orchestration.assembly import Opened, Workplace, open_application, region_run
@@ -25,6 +28,20 @@ def settle(folder: Path) -> None:
 def opened(reference: str | Path, inbox: Path, **params: Any) -> Opened:
     """Open an application on a folder."""
     return open_application(str(reference), params=params, inputs=[str(inbox)])
+
+
+def verbs(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Return what runs a verb with --json on a home, in this process, and returns what it printed, or its error."""
+    from orchestration.cli.main import invoke
+
+    def invoked(*arguments: Any, code: int = 0) -> Any:
+        capsys.readouterr()
+        found = invoke([*map(str, arguments), "--home", str(home), "--json"])
+        captured = capsys.readouterr()
+        assert found == code, captured.err
+        return json.loads(captured.out) if captured.out else json.loads(captured.err.splitlines()[-1])["error"]
+
+    return invoked
 
 
 def run_once(

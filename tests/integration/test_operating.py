@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import settle
+from harness import settle, verbs
 
-from orchestration.cli.main import invoke
 from resources.spark import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -47,15 +46,7 @@ def call(engine: SparkEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert engine.session is not None  # the command line's own engine finds this session
     (tmp_path / "inbox").mkdir()
     (tmp_path / "operating.py").write_text(APPLICATION)
-
-    def invoked(*arguments: Any, code: int = 0) -> Any:
-        capsys.readouterr()
-        found = invoke([*map(str, arguments), "--home", str(tmp_path / "home"), "--json"])
-        captured = capsys.readouterr()
-        assert found == code, captured.err
-        return json.loads(captured.out) if captured.out else json.loads(captured.err.splitlines()[-1])["error"]
-
-    return invoked
+    return verbs(tmp_path / "home", capsys)
 
 
 def write(folder: Path, **texts: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterator
+from enum import StrEnum
 
 from jobs.errors import Violation
 from jobs.graph.annotations import Alignment, Channels, Checkpoints, Consistent, Runs, Trigger
@@ -20,15 +21,7 @@ _CRON = re.compile(
 
 def trigger_unknown(draft: Draft) -> Iterator[Violation]:
     """The trigger is neither periodic nor operator-driven (V34)."""
-    known = [trigger.value for trigger in Trigger]
-    for start, annotation in _starts(draft):
-        if annotation.trigger not in known:
-            yield broken(
-                "TRIGGER_UNKNOWN",
-                start,
-                f"{start.name!r} has trigger={annotation.trigger!r}",
-                nearest(str(annotation.trigger), known),
-            )
+    yield from _unknown(draft, "TRIGGER_UNKNOWN", "trigger", Trigger)
 
 
 def period_missing(draft: Draft) -> Iterator[Violation]:
@@ -110,41 +103,17 @@ def negative_limit(draft: Draft) -> Iterator[Violation]:
 
 def runs_unknown(draft: Draft) -> Iterator[Violation]:
     """`runs` is neither backlog nor per_trigger."""
-    known = [runs.value for runs in Runs]
-    for start, annotation in _starts(draft):
-        if annotation.runs not in known:
-            yield broken(
-                "RUNS_UNKNOWN",
-                start,
-                f"{start.name!r} has runs={annotation.runs!r}",
-                nearest(str(annotation.runs), known),
-            )
+    yield from _unknown(draft, "RUNS_UNKNOWN", "runs", Runs)
 
 
 def checkpoints_unknown(draft: Draft) -> Iterator[Violation]:
     """`checkpoints` is neither non-blocking nor blocking."""
-    known = [checkpoints.value for checkpoints in Checkpoints]
-    for start, annotation in _starts(draft):
-        if annotation.checkpoints not in known:
-            yield broken(
-                "CHECKPOINTS_UNKNOWN",
-                start,
-                f"{start.name!r} has checkpoints={annotation.checkpoints!r}",
-                nearest(str(annotation.checkpoints), known),
-            )
+    yield from _unknown(draft, "CHECKPOINTS_UNKNOWN", "checkpoints", Checkpoints)
 
 
 def alignment_unknown(draft: Draft) -> Iterator[Violation]:
     """`alignment` is neither aligned nor unaligned (X1)."""
-    known = [alignment.value for alignment in Alignment]
-    for start, annotation in _starts(draft):
-        if annotation.alignment not in known:
-            yield broken(
-                "ALIGNMENT_UNKNOWN",
-                start,
-                f"{start.name!r} has alignment={annotation.alignment!r}",
-                nearest(str(annotation.alignment), known),
-            )
+    yield from _unknown(draft, "ALIGNMENT_UNKNOWN", "alignment", Alignment)
 
 
 def alignment_timeout_forbidden(draft: Draft) -> Iterator[Violation]:
@@ -161,15 +130,7 @@ def alignment_timeout_forbidden(draft: Draft) -> Iterator[Violation]:
 
 def channels_unknown(draft: Draft) -> Iterator[Violation]:
     """`channels` is neither memory nor durable (F7)."""
-    known = [channels.value for channels in Channels]
-    for start, annotation in _starts(draft):
-        if annotation.channels not in known:
-            yield broken(
-                "CHANNELS_UNKNOWN",
-                start,
-                f"{start.name!r} has channels={annotation.channels!r}",
-                nearest(str(annotation.channels), known),
-            )
+    yield from _unknown(draft, "CHANNELS_UNKNOWN", "channels", Channels)
 
 
 def inflight_bound(draft: Draft) -> Iterator[Violation]:
@@ -220,6 +181,15 @@ def schedule_malformed(draft: Draft) -> Iterator[Violation]:
                 f"{start.name!r} has schedule={schedule!r}, which is no cron text",
                 'five fields, such as "*/5 * * * *", or "@daily"',
             )
+
+
+def _unknown(draft: Draft, rule: str, name: str, kinds: type[StrEnum]) -> Iterator[Violation]:
+    """Break a rule where an annotation names another kind than there is."""
+    known = [kind.value for kind in kinds]
+    for start, annotation in _starts(draft):
+        value = getattr(annotation, name)
+        if value not in known:
+            yield broken(rule, start, f"{start.name!r} has {name}={value!r}", nearest(str(value), known))
 
 
 def _starts(draft: Draft) -> Iterator[tuple[Operator, Consistent]]:
