@@ -65,20 +65,25 @@ def two_regions(nursery: Nursery, master: str, folder: Path) -> Scene:
     return scene
 
 
-def blocking(nursery: Nursery, master: str, folder: Path) -> Scene:
-    """The orders alone, in a region whose checkpoints block."""
+def orders_alone(nursery: Nursery, master: str, folder: Path, app: str) -> Scene:
+    """Return an application over the orders, whose sinks are those of `two_regions`."""
     scene = Scene(
         nursery=nursery,
         master=master,
         folder=folder,
-        app=str(APPS / "blocking.py"),
-        region="blocking/orders",
+        app=str(APPS / f"{app}.py"),
+        region=f"{app}/orders",
         inputs=(str(folder / "orders"),),
         oracle=orders_oracle,
         sinks=("two_customers", "two_item_changes"),
     )
     add_orders(scene)
     return scene
+
+
+def blocking(nursery: Nursery, master: str, folder: Path) -> Scene:
+    """The orders alone, in a region whose checkpoints block."""
+    return orders_alone(nursery, master, folder, "blocking")
 
 
 def handlers(nursery: Nursery, master: str, folder: Path) -> Scene:
@@ -126,18 +131,7 @@ def surrounded(nursery: Nursery, master: str, folder: Path) -> Scene:
 
 def in_flight(nursery: Nursery, master: str, folder: Path) -> Scene:
     """The orders in a region of three stages, whose states are unaligned."""
-    scene = Scene(
-        nursery=nursery,
-        master=master,
-        folder=folder,
-        app=str(APPS / "in_flight.py"),
-        region="in_flight/orders",
-        inputs=(str(folder / "orders"),),
-        oracle=orders_oracle,
-        sinks=("two_customers", "two_item_changes"),
-    )
-    add_orders(scene)
-    return scene
+    return orders_alone(nursery, master, folder, "in_flight")
 
 
 def outer(nursery: Nursery, master: str, folder: Path) -> Scene:
