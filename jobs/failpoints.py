@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -119,6 +120,17 @@ class _Armed:
 _KINDS: tuple[type[StrEnum], ...] = (StorePoint, FilePoint, ChannelPoint, SourcePoint)
 _armed: dict[str, list[_Armed]] = {}
 _lock = threading.Lock()
+_whole = threading.RLock()
+_STOP_SECONDS = 0.05
+"""The signal may stop another thread first, and this one a moment later."""
+
+
+def whole() -> AbstractContextManager[object]:
+    """Return what a transaction in a shared database stands in: `stop` waits until every thread has left it.
+
+    A process stopped with SQLite's write lock never lets go (H25), and then nobody could take over what it had.
+    """
+    return _whole if _armed else nullcontext()
 
 
 def arm(specification: str) -> None:
@@ -165,7 +177,9 @@ def _act(point: str, action: str) -> None:
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
+        with _whole:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(_STOP_SECONDS)
     elif action.startswith("hang"):
         time.sleep(float(action.partition("=")[2] or "3600"))
     elif action in ("raise", "lost_reply"):

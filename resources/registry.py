@@ -17,6 +17,7 @@ from sqlalchemy import Connection, TextClause, inspect, text
 from sqlalchemy.exc import DatabaseError
 
 from jobs.errors import Fenced, FormatTooNew, RegistryLost
+from jobs.failpoints import whole
 from jobs.protocol.triggers import file_key
 from resources import registry_models as models
 from resources.registry_engines import answering, engine_of
@@ -60,7 +61,7 @@ class Registry:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Open a transaction that holds SQLite's write lock from its start (R1)."""
-        with answering(self._engine), self._engine.begin() as connection:
+        with whole(), answering(self._engine), self._engine.begin() as connection:
             yield connection
 
     @contextmanager

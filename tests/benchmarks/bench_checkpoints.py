@@ -1,6 +1,6 @@
 """`python tests/benchmarks/bench_checkpoints.py`: how much throughput is kept while state is checkpointed (figure 7b).
 
-A source of Parquet files, a chain of 64 functors, and behind it a window over the last rows of each of 64 keys, of 8,
+A source of Parquet files, a chain of 64 functors, and behind it a window over the last rows of each of 16 keys, of 8,
 64 and 512 MB in typed columns. A file is a period's worth of input; how hard the functors work is set once, so
 that a period takes about eight seconds with the smallest window. The window is filled before anything is measured.
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 SIZES = (8, 64, 512)
 FUNCTORS = 64
-KEYS = 64
+KEYS = 16
 SPREAD_BYTES = 1 << 20
 """`small_group_bytes`: eight seconds of work in five megabytes are to be spread over the cores."""
 PAYLOAD_BYTES = 200
@@ -60,7 +60,7 @@ PERIOD_ROWS = 24_000
 PERIOD_SECONDS = 8.0
 PERIODS = 3
 ROUNDS = 2
-FILL_ROWS = 240_000
+FILL_ROWS = 2_400_000
 SCHEMA = "key bigint, x double, payload string, work int"
 LONG_AGO = 1_000_000_000
 MODES = ("blocking", "non-blocking")
@@ -171,7 +171,7 @@ def written(inbox: Path, load: Load) -> Path:
     for number, count in enumerate(sizes):
         path = inbox / f"{number:04d}.parquet"
         work = load.work if number >= load.fills else 0
-        pq.write_table(_rows(chance, count, work), path, row_group_size=PERIOD_ROWS // 16)  # every core gets its share
+        pq.write_table(_rows(chance, count, work), path, row_group_size=count // 16)  # every core gets its share
         os.utime(path, (LONG_AGO, LONG_AGO))
     return inbox
 
