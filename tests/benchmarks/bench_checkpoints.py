@@ -65,6 +65,8 @@ FILL_ROWS = 2_400_000
 SCHEMA = "key bigint, x double, payload string, work int"
 LONG_AGO = 1_000_000_000
 MODES = ("blocking", "non-blocking")
+LEAD = 2
+"""Files between those that fill the window, whose state is still being written, and those that are measured."""
 MOST_HASHES = 30
 T_975 = {4: 2.776, 10: 2.228}
 
@@ -165,10 +167,10 @@ def _relative_variance(values: Sequence[float]) -> float:
 
 
 def written(inbox: Path, load: Load) -> Path:
-    """Write the files that fill the window, and those that are measured: two more than periods."""
+    """Write the files that fill the window, and those that are measured, `LEAD` before and one behind them."""
     inbox.mkdir(parents=True)
     chance = np.random.default_rng(7)
-    sizes = [*([load.rows // load.fills] * load.fills), *([PERIOD_ROWS] * (load.periods + 2))]
+    sizes = [*([load.rows // load.fills] * load.fills), *([PERIOD_ROWS] * (LEAD + load.periods + 1))]
     for number, count in enumerate(sizes):
         path = inbox / f"{number:04d}.parquet"
         work = load.work if number >= load.fills else 0
@@ -248,14 +250,15 @@ def with_region(engine: SparkEngine, inbox: Path, folder: Path, load: Load, mode
     times = [time.monotonic() for _ in run.groups()]
     run.hand_over()
     counted = sum(row["rows_in"] for row in _states(place, region.name))
-    expected = load.fills * (load.rows // load.fills) + (load.periods + 2) * PERIOD_ROWS
+    expected = load.fills * (load.rows // load.fills) + (LEAD + load.periods + 1) * PERIOD_ROWS
     if counted != expected:
         raise RuntimeError(f"{counted} rows were processed, {expected} were written")
     place.registry.close()
     shutil.rmtree(home)
-    # Of the two files more, the first brings the flow up, and behind the last there is no flow to be kept.
+    # The first files bring the flow up, and behind the last there is no flow to be kept.
     periods = [after - before for before, after in itertools.pairwise(times)]
-    return periods[load.fills : load.fills + load.periods]
+    first = load.fills + LEAD - 1
+    return periods[first : first + load.periods]
 
 
 def _states(place: Workplace, region: str) -> list[dict[str, Any]]:
@@ -274,7 +277,7 @@ def without_region(engine: SparkEngine, inbox: Path, table: Path, load: Load) ->
     held = [_read(engine, filling, 1).transform(window.newest).persist()]
     held[0].count()
     seconds = []
-    for number, path in enumerate(measured[: load.periods + 1], 2):
+    for number, path in enumerate(measured[: LEAD + load.periods], 2):
         started = time.monotonic()
         rows = _read(engine, [path], number)
         for each in range(FUNCTORS):
@@ -289,7 +292,7 @@ def without_region(engine: SparkEngine, inbox: Path, table: Path, load: Load) ->
     for frame in held:
         frame.unpersist()
     shutil.rmtree(table)
-    return seconds[1:]
+    return seconds[LEAD:]
 
 
 def _read(engine: SparkEngine, files: Sequence[Path], number: int) -> DataFrame:
