@@ -136,7 +136,13 @@ def test_an_upsert_goes_back_key_by_key(workplace: Workplace, inbox: Path) -> No
     assert seen(workplace, "newest", *columns) == [theirs]
 
 
-@pytest.mark.parametrize("sink", [dm.DeltaAppend("strict", adopt=True), dm.DeltaUpsert("strict", ["k"], adopt=True)])
+@pytest.mark.parametrize(
+    "sink",
+    [
+        dm.DeltaAppend("strict", adopt=True),
+        pytest.param(dm.DeltaUpsert("strict", ["k"], adopt=True), marks=pytest.mark.slow),
+    ],
+)
 def test_rows_that_break_a_constraint_halt_before_they_are_committed(
     workplace: Workplace, inbox: Path, sink: Any
 ) -> None:
