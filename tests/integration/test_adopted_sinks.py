@@ -175,6 +175,7 @@ def test_null_breaks_what_delta_says_it_breaks(workplace: Workplace, inbox: Path
         run_once(workplace, application)
 
 
+@pytest.mark.slow
 def test_a_constraint_added_after_the_check_says_how_to_go_on(workplace: Workplace, inbox: Path) -> None:
     root = make(workplace, "strict", "k STRING, n BIGINT")
     application = declare(inbox, dm.DeltaAppend("strict", adopt=True))
