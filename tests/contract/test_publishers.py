@@ -201,6 +201,7 @@ def pair(table: Table, history: ManagedTable) -> Callable[..., None]:
     return publish
 
 
+@MANAGED
 @pytest.mark.seed("H5", "H37")
 def test_an_upsert_table_goes_back_into_the_middle_of_a_group(
     table: Table, history: ManagedTable, pair: Callable[..., None]

@@ -170,7 +170,7 @@ def test_images_restore_and_rewind(
 
 
 @pytest.mark.parametrize(
-    "state_bytes", [pytest.param(2**25, marks=pytest.mark.slow, id="in memory"), pytest.param(0, id="in files")]
+    "state_bytes", [pytest.param(2**25, id="in memory"), pytest.param(0, marks=pytest.mark.slow, id="in files")]
 )
 def test_a_compacted_file_reaches_back_behind_the_image(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, state_bytes: int
