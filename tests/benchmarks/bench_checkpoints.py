@@ -4,7 +4,8 @@ A source of Parquet files, a chain of 64 functors, and behind it a window over t
 64 and 512 MB in typed columns. A file is a period's worth of input; how hard the functors work is set once, so
 that a period takes about eight seconds with the smallest window. The window is filled before anything is measured.
 
-- *none*: the same source, functors and window by Spark alone: no region, no state written, no commit, no checks.
+- *none*: the same source, functors and window by Spark alone, appended to the same kind of table: no region, no state
+  written, no checks.
 - *blocking*, *non-blocking*: a region, one consistent state a file. With `small_group_bytes` of a megabyte: a group of
   a few megabytes goes to one core by default, which is right where rows cost little.
 
@@ -117,7 +118,7 @@ def measure(
         seconds: dict[str, list[float]] = {mode: [] for mode in ("none", *MODES)}
         for mode in list(seconds) * (1 if quick else ROUNDS):
             if mode == "none":
-                seconds[mode] += without_region(engine, inbox, load)
+                seconds[mode] += without_region(engine, inbox, folder / mode, load)
             else:
                 seconds[mode] += with_region(engine, inbox, folder, load, mode)
         found.update(compared(size, seconds))
@@ -135,7 +136,7 @@ def warm_up(engine: SparkEngine, folder: Path) -> None:
     """Have the JVM compile what all ways run."""
     load = Load(megabytes=2 * SIZES[0], work=2, periods=PERIODS)
     inbox = written(folder / "inbox", load)
-    without_region(engine, inbox, load)
+    without_region(engine, inbox, folder / "none", load)
     with_region(engine, inbox, folder, load, MODES[1])
     shutil.rmtree(folder)
 
@@ -264,7 +265,7 @@ def _states(place: Workplace, region: str) -> list[dict[str, Any]]:
 # --- without one ---------------------------------------------------------------------------------------------------
 
 
-def without_region(engine: SparkEngine, inbox: Path, load: Load) -> list[float]:
+def without_region(engine: SparkEngine, inbox: Path, table: Path, load: Load) -> list[float]:
     """Return the seconds of the periods by Spark alone, the rows of the window kept by Spark, too."""
     application = opened(inbox, load, "blocking")
     window = next(op for op in application.application.operators if isinstance(op, SlidingAggregate))
@@ -282,11 +283,12 @@ def without_region(engine: SparkEngine, inbox: Path, load: Load) -> list[float]:
         history = new.withColumn("_is_new", F.lit(True))
         for before in held:
             history = history.unionByName(before.withColumn("_is_new", F.lit(False)))
-        window.seen(window.computed(history)).toArrow()
+        window.seen(window.computed(history)).write.format("delta").mode("append").save(str(table))
         held.append(new)
         seconds.append(time.monotonic() - started)
     for frame in held:
         frame.unpersist()
+    shutil.rmtree(table)
     return seconds[1:]
 
 
@@ -301,7 +303,7 @@ def calibrated(engine: SparkEngine, folder: Path, seconds: float) -> int:
     def period(work: int) -> float:
         load = Load(megabytes=1, work=work, periods=2)
         inbox = written(folder / "inbox", load)
-        took = statistics.mean(without_region(engine, inbox, load))
+        took = statistics.mean(without_region(engine, inbox, folder / "none", load))
         shutil.rmtree(folder)
         return took
 
