@@ -48,7 +48,7 @@ dev: $(STAMP) ## open Dagster's UI on this project
 	@$(BIN)/drainmark dev
 
 test: $(STAMP) ## the tests, in two processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-recovery: $(STAMP) ## what `make test` leaves out: the whole recovery matrix and the slow tests (long)
 	@$(BIN)/python -m pytest -m "recovery or slow" $(ARGS)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import canary
 import pyarrow as pa
+import pytest
 
 from resources.locations import Folder, LocalFolder
 from resources.object_store import ObjectStore
@@ -21,6 +22,9 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 """The environment of a child process, as `s3_credentials` makes it for this one."""
+
+ON_A_DISK = pytest.mark.parametrize("place", ["local", pytest.param("s3", marks=pytest.mark.slow)], indirect=True)
+"""On a disk; and in a bucket with the slow tests, as nothing that is new comes to the store."""
 
 
 def place_at(uri: str, endpoint: str = "", copies: Path | None = None) -> Folder:

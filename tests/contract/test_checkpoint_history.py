@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from places import ON_A_DISK
 
 from jobs.errors import Fenced, FormatTooNew
 from jobs.protocol.history import RegionHistory
@@ -67,7 +68,7 @@ def require_same(table: CheckpointTable, numbers: range) -> None:
 
 
 @pytest.mark.seed("H7", "H30")
-@pytest.mark.parametrize("place", ["local", pytest.param("s3", marks=pytest.mark.slow)], indirect=True)
+@ON_A_DISK
 def test_files_stay_few_and_every_row_is_found(table: CheckpointTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_archive, "TIER_FILES", 3)
     for number in range(1, 41):
@@ -84,6 +85,7 @@ def test_files_stay_few_and_every_row_is_found(table: CheckpointTable, monkeypat
     assert history.newest_by_uri({"f7", "f40"}) == {"f7": 7, "f40": 40}
 
 
+@ON_A_DISK
 def test_a_look_reads_the_digest_and_what_came_after_it(
     table: CheckpointTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +111,7 @@ def test_a_look_reads_the_digest_and_what_came_after_it(
     assert not other.history().states.rows.recent, "what a compaction archived is let go of"
 
 
+@ON_A_DISK
 def test_rewound_refused_and_replaced_files_outlive_a_compaction(table: CheckpointTable) -> None:
     for number in range(1, 6):
         commit(table, number)
@@ -129,7 +132,7 @@ def test_rewound_refused_and_replaced_files_outlive_a_compaction(table: Checkpoi
 
 
 @pytest.mark.seed("H7", "H10")
-@pytest.mark.parametrize("ending", ["before_commit", "after_commit"])
+@pytest.mark.parametrize("ending", [pytest.param("before_commit", marks=pytest.mark.slow), "after_commit"])
 def test_a_compaction_that_is_cut_off_leaves_the_rows_as_they_are(table: CheckpointTable, ending: str) -> None:
     def cut(point: str) -> None:
         if point == f"compact.{ending}":
@@ -168,6 +171,7 @@ def test_a_digest_never_speaks_for_rows_that_are_not_in_its_file(
     require_same(table, range(1, 5))
 
 
+@ON_A_DISK
 def test_a_table_compacted_before_there_were_tiers_gets_a_digest(table: CheckpointTable) -> None:
     for number in range(1, 6):
         commit(table, number)

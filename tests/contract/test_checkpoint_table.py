@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from deltalake import QueryBuilder
-from places import remove
+from places import ON_A_DISK, remove
 
 from jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
 from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
@@ -257,6 +257,7 @@ def test_each_kind_of_commit_has_its_fail_points(root: Folder) -> None:
 
 
 @pytest.mark.seed("H1")
+@ON_A_DISK
 def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(root: Folder) -> None:
     """An attempt that already has a row is no proof of its next commit."""
 
@@ -276,6 +277,7 @@ def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(ro
 
 
 @pytest.mark.seed("H7", "H30")
+@ON_A_DISK
 def test_compaction_and_maintenance_change_no_row_and_no_version(table: CheckpointTable, root: Folder) -> None:
     table.claim(claim(3))
     for sequence_id in range(1, 6):

@@ -223,7 +223,7 @@ def test_retiring_an_id_retires_all_below_it(opened: Opener) -> None:
 
 
 @pytest.mark.seed("V163", "E16")
-@pytest.mark.parametrize("to", [0, 1, 2, 3])
+@pytest.mark.parametrize("to", [0, 2, *(pytest.param(to, marks=pytest.mark.slow) for to in (1, 3))])
 def test_what_is_rewound_is_withdrawn(opened: Opener, to: int) -> None:
     stored = checkpoints(opened)
     made = chain([1, 2, 3])
@@ -297,7 +297,7 @@ def test_a_crash_between_two_writes_leaves_the_last_state(opened: Opener, point:
 
 
 @pytest.mark.seed("V158", "V160", "V167")
-@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("nth", [2, *(pytest.param(nth, marks=pytest.mark.slow) for nth in (1, 3))])
 def test_a_crash_between_the_headers_of_a_group_leaves_the_last_state(opened: Opener, nth: int) -> None:
     """They are written side by side: which of them are there is chance, and what counts is not touched."""
     stored = checkpoints(opened)

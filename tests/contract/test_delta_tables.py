@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
-from places import CREDENTIALS, text_of
+from places import CREDENTIALS, ON_A_DISK, text_of
 
 from jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch
 from jobs.protocol.ids import txn_version
@@ -426,6 +426,7 @@ def test_a_compaction_that_meets_a_publish_is_given_up(place: Folder) -> None:
 
 
 @pytest.mark.seed("H30")
+@ON_A_DISK
 def test_no_compacted_file_lies_across_the_horizon(table: ManagedTable) -> None:
     publish_many(table, range(1, 7))
     assert table.compact(txn_version(1, 6), Staging(table.folder, 1, "c"), files_at_least=2, horizon_id=3)
@@ -433,6 +434,7 @@ def test_no_compacted_file_lies_across_the_horizon(table: ManagedTable) -> None:
 
 
 @pytest.mark.seed("H30")
+@ON_A_DISK
 def test_a_heavy_old_file_is_not_rewritten_for_a_few_new_rows(table: ManagedTable) -> None:
     heavy = [(f"h{n}", 1, n, 1) for n in range(20)]
     table.publish(txn_version(1, 1), staged(table, *heavy, stem="heavy"))
@@ -493,6 +495,7 @@ def started(root: Folder, **more: Any) -> ManagedTable:
 
 
 @pytest.mark.seed("H10")
+@ON_A_DISK
 @pytest.mark.parametrize("verb", ["compact"])
 def test_a_lost_reply_is_found_out_and_nothing_is_done_twice(place: Folder, verb: str) -> None:
     history, calm = started(place / "history"), started(place / "calm")

@@ -177,7 +177,9 @@ def content(table: ManagedTable) -> list[tuple[str | None, int, int]]:
 
 
 @pytest.mark.seed("H1", "H2", "H25", "V103")
-@pytest.mark.parametrize("verb", ["claim", "state", "halt", "rewind"])
+@pytest.mark.parametrize(
+    "verb", ["claim", "state", *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("halt", "rewind"))]
+)
 def test_a_stopped_owner_wakes_fenced_at_the_checkpoint_table(home: Folder, old: Zombie, verb: str) -> None:
     old.stop_in(verb, home)
     owner = CheckpointTable(home / "checkpoint", REGION)
@@ -253,7 +255,7 @@ def test_a_stopped_compaction_wakes_to_give_up(home: Folder, old: Zombie) -> Non
 
 
 @pytest.mark.seed("H7", "H8")
-@pytest.mark.parametrize("collects", ["at the claim", "gc"])
+@pytest.mark.parametrize("collects", ["at the claim", pytest.param("gc", marks=pytest.mark.slow)])
 def test_a_stopped_compaction_wakes_after_its_files_were_collected(
     home: Folder, old: Zombie, tmp_path: Path, collects: str
 ) -> None:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from places import ON_A_DISK
 
 from jobs.protocol.ids import txn_version
 from resources import delta_commits, log_keeping
@@ -50,6 +51,7 @@ def tombstones(table: ManagedTable) -> int:
 
 
 @pytest.mark.seed("H30")
+@ON_A_DISK
 def test_the_log_reaches_back_so_many_versions_and_the_table_is_whole(
     table: ManagedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +68,7 @@ def test_the_log_reaches_back_so_many_versions_and_the_table_is_whole(
 
 
 @pytest.mark.seed("H8", "H30")
+@ON_A_DISK
 def test_what_left_a_table_is_kept_for_a_day_although_its_log_has_forgotten(
     table: ManagedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,7 +150,9 @@ def test_of_owners_that_claim_at_once_exactly_one_wins(s3_place: S3Folder) -> No
 
 
 @pytest.mark.seed("H10", "D14")
-@pytest.mark.parametrize("fault", ["lost reply", "503", "timeout"])
+@pytest.mark.parametrize(
+    "fault", ["lost reply", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("503", "timeout"))]
+)
 def test_a_commit_happens_once_whatever_becomes_of_its_answer(
     proxy: FaultProxy, table: ManagedTable, fault: Fault
 ) -> None:
@@ -190,7 +192,10 @@ def test_a_staged_file_whose_answer_is_lost_is_written_under_another_name(
 
 
 @pytest.mark.seed("D13")
-@pytest.mark.parametrize(("method", "part"), [("PUT", "_delta_log/"), ("PUT", "_staged/"), ("HEAD", "_staged/")])
+@pytest.mark.parametrize(
+    ("method", "part"),
+    [("PUT", "_delta_log/"), ("PUT", "_staged/"), pytest.param("HEAD", "_staged/", marks=pytest.mark.slow)],
+)
 def test_a_store_that_stays_away_costs_no_attempt_and_changes_nothing(
     proxy: FaultProxy, table: ManagedTable, method: str, part: str
 ) -> None:
@@ -205,7 +210,7 @@ def test_a_store_that_stays_away_costs_no_attempt_and_changes_nothing(
 
 
 @pytest.mark.seed("D13", "D15")
-@pytest.mark.parametrize("fault", ["503", "timeout"])
+@pytest.mark.parametrize("fault", ["503", pytest.param("timeout", marks=pytest.mark.slow)])
 def test_a_table_that_cannot_be_looked_at_is_not_taken_for_a_missing_one(
     proxy: FaultProxy, table: ManagedTable, fault: Fault
 ) -> None:

@@ -136,7 +136,13 @@ def test_an_upsert_goes_back_key_by_key(workplace: Workplace, inbox: Path) -> No
     assert seen(workplace, "newest", *columns) == [theirs]
 
 
-@pytest.mark.parametrize("sink", [dm.DeltaAppend("strict", adopt=True), dm.DeltaUpsert("strict", ["k"], adopt=True)])
+@pytest.mark.parametrize(
+    "sink",
+    [
+        dm.DeltaAppend("strict", adopt=True),
+        pytest.param(dm.DeltaUpsert("strict", ["k"], adopt=True), marks=pytest.mark.slow),
+    ],
+)
 def test_rows_that_break_a_constraint_halt_before_they_are_committed(
     workplace: Workplace, inbox: Path, sink: Any
 ) -> None:
@@ -169,6 +175,7 @@ def test_null_breaks_what_delta_says_it_breaks(workplace: Workplace, inbox: Path
         run_once(workplace, application)
 
 
+@pytest.mark.slow
 def test_a_constraint_added_after_the_check_says_how_to_go_on(workplace: Workplace, inbox: Path) -> None:
     root = make(workplace, "strict", "k STRING, n BIGINT")
     application = declare(inbox, dm.DeltaAppend("strict", adopt=True))

@@ -41,7 +41,7 @@ def assert_log_watch(workplace: Workplace, files: list[Path], *, ids: bool) -> N
 
 
 @pytest.mark.skipif(not (DATA / "logwatch").is_dir(), reason="the shared data is absent")
-@pytest.mark.parametrize("parts", [1, 37])
+@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 37])
 def test_log_watch_on_the_real_log_equals_the_oracle(workplace: Workplace, tmp_path: Path, parts: int) -> None:
     files = cut(DATA / "logwatch" / "Linux.log", tmp_path / "inbox", parts)
     run_once(workplace, opened("log_watch", tmp_path / "inbox"), max_group=16)
@@ -49,7 +49,7 @@ def test_log_watch_on_the_real_log_equals_the_oracle(workplace: Workplace, tmp_p
 
 
 @pytest.mark.seed("V177")
-@pytest.mark.parametrize("group", [1, 8])
+@pytest.mark.parametrize("group", [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_attacks_in_generated_logs_equal_the_oracle(workplace: Workplace, tmp_path: Path, group: int) -> None:
     """All kinds of attack, several hosts attacked by the same remote ones; attacks go on from file to file."""
     made = write_syslog(tmp_path / "inbox", seed=4, hosts=HOSTS[:2], files_per_host=4, lines_per_file=150)

@@ -156,6 +156,7 @@ def test_bank_alerts_equals_the_oracle(run_app: RunApp) -> None:
     assert result.sink("bank_alerts"), "nobody was warned: the test shows nothing"
 
 
+@pytest.mark.slow
 def test_bank_alerts_books_every_payment_whatever_becomes_of_the_warnings(run_app: RunApp) -> None:
     result = run_app("bank_alerts")
     turns = []

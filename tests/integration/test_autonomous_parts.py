@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,11 @@ from jobs.graph.application import load_application
 from jobs.regions.parts import running_parts, without_regions
 from jobs.testing.syslog import generate_syslog
 from orchestration.assembly import Workplace
+from orchestration.cli.main import invoke
 from orchestration.parts import PartLoop, run_parts, waiting_parts
 from orchestration.status import statuses
 from orchestration.testing.running import Result
+from resources.spark import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -217,17 +217,17 @@ def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path) -> Non
         assert tick().run_requests == []
 
 
-def test_the_command_line_runs_an_application_without_any_region(tmp_path: Path) -> None:
+def test_the_command_line_runs_an_application_without_any_region(
+    tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert engine.session is not None  # the command line's own engine finds this session
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "plain.py"
     path.write_text(APPLICATION)
     (tmp_path / "drainmark.toml").write_text("")
     drop(tmp_path, "1.csv", "a,1\nb,2\n")
     arguments = ["run", str(path), "--home", str(tmp_path / "home"), "--json", "--input", str(tmp_path / "inbox")]
-    ended = subprocess.run(
-        [sys.executable, "-m", "orchestration.cli.main", *arguments], cwd=tmp_path, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout)
+    assert invoke(arguments) == 0
+    said = json.loads(capsys.readouterr().out)
     assert said["regions"] == []
     assert (said["autonomous"][0]["files"], said["autonomous"][0]["rows_out"]) == (1, {"plain_orders": 2})

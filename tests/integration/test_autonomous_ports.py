@@ -104,7 +104,7 @@ def test_an_attempt_that_was_given_up_takes_nothing_in(run_app: RunApp, monkeypa
         return takes(feeding, sources)
 
     takes = Feeding.take
-    result = run_app(fed(drain_timeout=8.0))
+    result = run_app(fed(drain_timeout=5.0))
     monkeypatch.setattr(Feeding, "take", take)
     result.add({"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
     with pytest.raises(DrainTimeout):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 SIZES = {"log_watch": 150, "lois": 3000}
 FLOWS = {**APPLICATIONS, "stateless": chains_of_functors(4, 2)}
-DEFAULT = ("vwap", "enron_fs")
+DEFAULT = ("vwap",)
 
 
 def lane(kind: type[Lane], flow: Flow, engine: SparkEngine, folder: Path) -> Lane:

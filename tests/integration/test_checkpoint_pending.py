@@ -467,7 +467,7 @@ def test_a_group_that_hangs_while_it_is_frozen_takes_nothing_of_the_next_one(
 
     monkeypatch.setattr(RegionStates, "freeze", told)
     journal.freezing = freezing
-    application = opened(inbox, journal, {"counts": True}, is_numbered=True, drain_timeout=8.0)
+    application = opened(inbox, journal, {"counts": True}, is_numbered=True, drain_timeout=5.0)
     driven = finished(workplace, application, max_group=2)
     assert driven.error is None
     assert ("left", "freeze", 2) in journal.lines

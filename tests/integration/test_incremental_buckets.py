@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,19 +171,22 @@ def test_an_object_that_was_superseded_is_found_anew_at_once(large: Scene) -> No
 def test_a_first_look_that_fails_goes_on_where_it_was(
     scene: Scene, s3_server: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In order nonetheless; by time nothing is recorded before everything was listed."""
+    """In order nonetheless; by time nothing is recorded before everything was listed. Pages are of a hundred."""
     monkeypatch.setattr("jobs.runtime.prefix_watch._PAGES_A_BATCH", 1)
-    names = [f"{number:05d}" for number in range(1100)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(scene.put, names))
+    names = [f"{number:05d}" for number in range(110)]
+    scene.put(*names)
     with fault_proxy(s3_server) as proxy:
-        scene.start(LIMITS, ObjectStore(proxy.url, connect_seconds=0.5, read_seconds=5, attempts=1))
-        proxy.choose = lambda method, path, before: "503" if "start-after=in%2F00999" in path else None
+        store = ObjectStore(proxy.url, connect_seconds=0.5, read_seconds=5, attempts=1)
+        store.client.meta.events.register(
+            "provide-client-params.s3.ListObjectsV2", lambda params, **_: {"MaxKeys": 100, **params}
+        )
+        scene.start(LIMITS, store)
+        proxy.choose = lambda method, path, before: "503" if "start-after=in%2F00099" in path else None
         with pytest.raises(StoreUnavailable):
             scene.scan(order=order)
-        assert scene.registry.pending_count(REGION) == (1000 if order == "name" else 0)
+        assert scene.registry.pending_count(REGION) == (100 if order == "name" else 0)
         proxy.choose = lambda method, path, before: None
-        assert scene.scan(order=order).new_count == (100 if order == "name" else 1100)
+        assert scene.scan(order=order).new_count == (10 if order == "name" else 110)
     taken = [trigger.uri for trigger in scene.registry.pending(REGION, 9999)]
     assert (taken if order == "name" else sorted(taken)) == [f"{scene.uri}/{name}" for name in names]
 

@@ -45,7 +45,7 @@ def assert_equal(expected: dict[str, list[dict[str, Any]]], workplace: Workplace
 
 @pytest.mark.spark
 @pytest.mark.seed("V179")
-@pytest.mark.parametrize("group", [1, 8])
+@pytest.mark.parametrize("group", [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_generated_recordings_equal_the_oracle_also_after_a_rewind(
     workplace: Workplace, tmp_path: Path, group: int
 ) -> None:
@@ -133,6 +133,7 @@ def radio() -> dict[str, bytes]:
     return {file.name: file.content for file in generate_radio(channels=2, files_per_channel=2, samples_per_file=1800)}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_failures_around_the_commits_change_nothing() -> None:
     (proof,) = dm.testing.assert_exactly_once(

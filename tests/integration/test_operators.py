@@ -224,7 +224,10 @@ VARIANTS = {
 
 
 @pytest.mark.seed("V143")
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(each, marks=pytest.mark.slow if each == "images_at_every_group" else ()) for each in VARIANTS],
+)
 def test_every_operator_gives_the_rows_of_the_oracle_on_every_path(
     variant: str, place: Callable[..., Workplace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,7 @@ def refused(workplace: Workplace, inbox: Path) -> list[tuple[Any, ...]]:
 
 @pytest.mark.spark
 @pytest.mark.seed("I11")
-@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize("kind", ["csv", pytest.param("json", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("group", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_refused_rows_have_file_place_and_reason_and_are_counted(
     sized: Workplace, tmp_path: Path, kind: str, group: int

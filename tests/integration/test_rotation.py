@@ -50,7 +50,11 @@ def values(result: Result) -> list[str]:
 
 @pytest.mark.seed("V144", "E25")
 @pytest.mark.parametrize(
-    "trigger", [{"trigger": "operator-driven"}, {"trigger": "periodic", "period": 0}], ids=["driven", "periodic"]
+    "trigger",
+    [
+        pytest.param({"trigger": "operator-driven"}, id="driven"),
+        pytest.param({"trigger": "periodic", "period": 0}, id="periodic", marks=pytest.mark.slow),
+    ],
 )
 def test_a_log_is_followed_through_rotations_and_rewinds(
     run_app: Callable[..., Result], trigger: dict[str, Any]

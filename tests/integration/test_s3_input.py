@@ -303,7 +303,10 @@ def test_1200_objects_are_listed_whole_or_not_at_all(
 
 @pytest.mark.seed("D13", "T4")
 @pytest.mark.seed("D17")
-@pytest.mark.parametrize("fault", ["500", "503", "timeout", "short body", "403"])
+@pytest.mark.parametrize(
+    "fault",
+    ["503", "short body", "403", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("500", "timeout"))],
+)
 def test_a_store_that_does_not_answer_costs_no_attempt(
     place: Callable[..., Workplace], bucket: Bucket, s3_server: str, fault: Fault
 ) -> None:

@@ -116,8 +116,8 @@ class Background:
 @pytest.mark.parametrize(
     ("alignment", "channels"),
     [
-        ("aligned", "memory"),
         ("unaligned", "durable"),
+        pytest.param("aligned", "memory", marks=slow),
         pytest.param("aligned", "durable", marks=slow),
         pytest.param("unaligned", "memory", marks=slow),
     ],
@@ -211,7 +211,8 @@ def run_rest(result: Result, gate: Gate) -> None:
 
 
 @pytest.mark.seed("F6", "F28", "K23")
-@pytest.mark.parametrize("to", [2, *(pytest.param(number, marks=slow) for number in (0, 1, 4))])
+@slow  # by default after a kill: tests/recovery/test_staged_matrix.py
+@pytest.mark.parametrize("to", [0, 1, 2, 4])
 def test_a_rewind_while_a_stage_stands_behind_is_exact(run_app: RunApp, golden: Tables, to: int) -> None:
     gate = Gate(held_from=2)
     result = run_app(staged(gate, alignment="unaligned")).add(FILES)
@@ -414,7 +415,8 @@ def test_a_file_that_replaces_its_own_waits_for_the_stages_that_have_not_done_th
 
 
 @pytest.mark.seed("K10", "K22", "X2")
-@pytest.mark.parametrize("alignment", [pytest.param("aligned", marks=slow), "unaligned"])
+@slow  # by default: test_stages_callbacks.py
+@pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
 def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, golden: Tables, alignment: str) -> None:
     gate = Gate(raises={3: [ValueError("once"), ValueError("twice")]})
     result = run_app(staged(gate, alignment=alignment)).add(FILES)
@@ -462,13 +464,8 @@ def test_a_stage_that_fails_on_and_on_has_the_region_reset(run_app: RunApp, gold
 # --- steps of channels ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param(point, marks=() if point is ChannelPoint.HAND_OVER_BEFORE else slow, id=point.value)
-        for point in ChannelPoint
-    ],
-)
+@slow  # by default the processes are killed there: tests/recovery/test_golden_matrix.py
+@pytest.mark.parametrize("point", list(ChannelPoint), ids=str)
 def test_a_failure_at_a_step_of_a_channel_is_survived(run_app: RunApp, golden: Tables, point: ChannelPoint) -> None:
     result = run_app(staged(alignment="unaligned", channels="durable"), max_group=2).add(FILES)
     arm(f"{point.value}:raise:2")

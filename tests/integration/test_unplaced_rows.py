@@ -33,8 +33,15 @@ def joined() -> None:
     dm.sink(ends, dm.DeltaUpsert("ends", keys=["k"]))
 
 
-@pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["by Arrow", "by Spark"])
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [
+        pytest.param({}, 2, id="by Arrow-2"),
+        pytest.param({"small_group_bytes": 0}, 1, id="by Spark-1"),
+        pytest.param({}, 1, id="by Arrow-1", marks=pytest.mark.slow),
+        pytest.param({"small_group_bytes": 0}, 2, id="by Spark-2", marks=pytest.mark.slow),
+    ],
+)
 def test_of_an_id_they_come_before_the_rows_of_the_file(
     run_app: Callable[..., Result], settings: dict[str, Any], size: int
 ) -> None:

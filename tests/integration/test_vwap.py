@@ -74,6 +74,7 @@ def test_the_real_feed_equals_the_oracle_and_no_row_is_lost(workplace: Workplace
 
 
 @needs_feed
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_last_trades_carry_over_from_file_to_file(workplace: Workplace, tmp_path: Path) -> None:
     files = cut(tmp_path / "inbox", 7)
@@ -85,7 +86,7 @@ def test_the_last_trades_carry_over_from_file_to_file(workplace: Workplace, tmp_
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("group", [1, 5])
+@pytest.mark.parametrize("group", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_generated_files_equal_the_oracle_also_after_a_rewind(workplace: Workplace, tmp_path: Path, group: int) -> None:
     made = write_market(tmp_path / "inbox", seed=5, files=5, records_per_file=120, symbols=9)
     settle(tmp_path / "inbox")
@@ -154,6 +155,7 @@ def market(files: int = 3) -> dict[str, str]:
     return {file.name: file.text for file in generate_market(seed=3, files=files, records_per_file=40, symbols=4)}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_failures_around_the_commits_change_nothing() -> None:
     (proof,) = dm.testing.assert_exactly_once(

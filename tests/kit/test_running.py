@@ -108,7 +108,7 @@ def test_a_function_that_mixes_files_is_found_out(run_app: RunApp) -> None:
         run_app(mixing, {"a": "x\n", "b": "x\n"})
 
 
-@pytest.mark.parametrize("max_group", [1, 3])
+@pytest.mark.parametrize("max_group", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_user_code_that_crashes_at_a_row_recovers(run_app: RunApp, tmp_path: Path, max_group: int) -> None:
     crash = dm.testing.crash_on(tmp_path / "crashed", where="value like 'to%'", nth=2)
 

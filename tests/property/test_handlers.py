@@ -136,7 +136,7 @@ class Way:
         pytest.param(Way(FrozenCounter, 1), marks=pytest.mark.slow),
         pytest.param(Way(FrozenCounter, 4, group_bytes=0), marks=pytest.mark.slow),
         pytest.param(Way(FrozenCounter, 2, state_bytes=0, store="states"), marks=pytest.mark.slow),
-        Way(Automatic, 6, store="states"),
+        pytest.param(Way(Automatic, 6, store="states"), marks=pytest.mark.slow),
         Way(FrozenAutomatic, 3, checkpoints="blocking", store="delta://states"),
     ],
     ids=str,

@@ -139,7 +139,7 @@ class Way:
     "way",
     [
         Way(2**25, 2**23, "non-blocking"),
-        Way(0, 2**23, "non-blocking"),
+        pytest.param(Way(0, 2**23, "non-blocking"), marks=pytest.mark.slow),
         pytest.param(Way(0, 0, "non-blocking"), marks=pytest.mark.slow),
         pytest.param(Way(2**25, 2**23, "blocking"), marks=pytest.mark.slow),
         pytest.param(Way(0, 0, "blocking"), marks=pytest.mark.slow),
@@ -169,7 +169,9 @@ def test_images_restore_and_rewind(
         assert_golden(place, list(range(FILES)), 3)
 
 
-@pytest.mark.parametrize("state_bytes", [2**25, 0], ids=["in memory", "in files"])
+@pytest.mark.parametrize(
+    "state_bytes", [pytest.param(2**25, id="in memory"), pytest.param(0, marks=pytest.mark.slow, id="in files")]
+)
 def test_a_compacted_file_reaches_back_behind_the_image(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, state_bytes: int
 ) -> None:

@@ -189,7 +189,10 @@ def test_every_configuration_of_the_windows_has_an_oracle() -> None:
 
 def costly(case: Case) -> bool:
     """Does the default run go without it: a case that differs little from another?"""
-    return not case.keys or case.name in {"session_strict", "tumbling_rows_change", "hopping_time_change"}
+    return not case.keys or case.name in {
+        "session_strict", "tumbling_rows_change", "tumbling_delta_change", "tumbling_until_change",
+        "tumbling_delta_of_time", "tumbling_time_change", "tumbling_time_closed", "hopping_time_change",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -270,10 +273,18 @@ def events_of(*rows: tuple[int, int]) -> list[Row]:
             for minute, n in rows]  # fmt: skip
 
 
-@pytest.mark.parametrize("parts", [pytest.param([1, 1, 1], marks=pytest.mark.slow), [3], [1, 2]], ids=str)
-@pytest.mark.parametrize("is_local", [True, False], ids=["here", "by Spark"])
+@pytest.mark.parametrize(
+    ("is_local", "parts"),
+    [
+        pytest.param(
+            is_local, parts, id=f"{'here' if is_local else 'by Spark'}-{parts}",
+            marks=() if (is_local, parts) in ((True, [3]), (False, [1, 2])) else pytest.mark.slow,
+        )
+        for is_local in (True, False) for parts in ([1, 1, 1], [3], [1, 2])
+    ],
+)  # fmt: skip
 def test_the_first_row_of_merged_sessions_is_the_first_by_position(
-    engine: SparkEngine, parts: list[int], is_local: bool
+    engine: SparkEngine, is_local: bool, parts: list[int]
 ) -> None:
     """Two sessions of one file become one: their rows are of one id, and only their places tell them apart."""
     files = [events_of((8, 1), (0, 2)), events_of((4, 3)), events_of((59, 4))]
@@ -284,26 +295,25 @@ def test_the_first_row_of_merged_sessions_is_the_first_by_position(
     assert plain([told]) == plain(case.oracle(files).emitted[2])
 
 
+@pytest.mark.parametrize("is_kept", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["kept", "not kept"])
 @pytest.mark.parametrize("name", [pytest.param("session", marks=pytest.mark.slow), "tumbling_time_closed"])
-def test_a_larger_lateness_opens_no_closed_window_again(engine: SparkEngine, name: str) -> None:
+def test_a_larger_lateness_opens_no_closed_window_again(engine: SparkEngine, name: str, is_kept: bool) -> None:
     """Other code goes on with the watermark that is there, also where older claims kept none (H20)."""
-    case = next(case for case in EVERY_CASE if case.name == name)
-    for is_kept in (True, False):
-        bench = Bench(engine.session, case)
-        files = [events_of((0, 1)), events_of((40, 2)), events_of((1, 3), (41, 4)), events_of((180, 5))]
-        bench.run(files[:2], [2])
-        stood = bench.states["watermark"]["watermark"][0].as_py()
-        if not is_kept:
-            bench.states["watermark"] = bench.states["watermark"].drop_columns(["watermark"])
-        bench.operator = dataclasses.replace(
-            bench.operator,
-            emission=dataclasses.replace(bench.operator.emission, lateness=dt.timedelta(minutes=50 if is_kept else 0)),
-        )
-        found = bench.go_on(files[2:], 3)
-        assert [row["n"] for row in found.late[2]] == [3]
-        (mark,) = found.watermark
-        assert mark["watermark"] > stood
-        assert mark["late_rows"] == 1
+    bench = Bench(engine.session, next(case for case in EVERY_CASE if case.name == name))
+    files = [events_of((0, 1)), events_of((40, 2)), events_of((1, 3), (41, 4)), events_of((180, 5))]
+    bench.run(files[:2], [2])
+    stood = bench.states["watermark"]["watermark"][0].as_py()
+    if not is_kept:
+        bench.states["watermark"] = bench.states["watermark"].drop_columns(["watermark"])
+    bench.operator = dataclasses.replace(
+        bench.operator,
+        emission=dataclasses.replace(bench.operator.emission, lateness=dt.timedelta(minutes=50 if is_kept else 0)),
+    )
+    found = bench.go_on(files[2:], 3)
+    assert [row["n"] for row in found.late[2]] == [3]
+    (mark,) = found.watermark
+    assert mark["watermark"] > stood
+    assert mark["late_rows"] == 1
 
 
 @pytest.mark.slow

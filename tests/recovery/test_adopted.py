@@ -89,6 +89,7 @@ def test_a_committed_group_is_published_once(scene: Scene, point: str) -> None:
     scene.assert_golden()
 
 
+@pytest.mark.recovery
 def test_a_client_killed_in_a_commit_is_followed_by_one_that_finishes_it(scene: Scene) -> None:
     """Whether the server commits for the dead client or not: the successor's commit and that one exclude each other."""
     client = scene.start(["run", 3])
@@ -111,9 +112,8 @@ def _is_busy(table: Path) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    "point", ["publish.before_commit", pytest.param("checkpoint.before_commit", marks=pytest.mark.recovery)]
-)
+@pytest.mark.recovery
+@pytest.mark.parametrize("point", ["publish.before_commit", "checkpoint.before_commit"])
 def test_a_client_woken_after_the_take_over_changes_nothing(scene: Scene, point: str) -> None:
     """H25: it holds the writer's lock while it is stopped, and shares it with the other clients of its server."""
     zombie = scene.start(["run", 3], failpoints=f"{point}:stop:1", settings=SHORT_LEASE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from graphs import Build, fragile, hanging
 from scene import Scene, write_file
 
 from orchestration import operations
+from orchestration.testing.children import Ended, Nursery
 
 MakeScene = Callable[[Build], Scene]
 Midway = Callable[..., Scene]
@@ -23,26 +24,35 @@ GOOD = ("a\nb\n", "b\nc\n", "c\nc\na\n", "d\n")
 POISON_PLACE = 2
 
 
-def poisoned(build: MakeScene) -> tuple[Scene, Path]:
-    """Return five files, the third of them poison."""
-    scene = build(fragile)
+def poisoned(scene: Scene) -> list[Ended]:
+    """Give a scene five files, the third of them poison, and run it until it halts; return how the runs ended."""
     for number, text in enumerate((*GOOD[:POISON_PLACE], "a\nPOISON\n", *GOOD[POISON_PLACE:])):
         scene.add(scene.folder / "in" / f"{number}.txt", text)
-    return scene, scene.files[POISON_PLACE]
-
-
-def halted(build: MakeScene) -> tuple[Scene, Path]:
-    """Return a region that was run until it halted on its poison."""
-    scene, poison = poisoned(build)
-    assert [scene.run(["scan"], ["run"]).code for _ in range(3)] == [1, 1, HALTED]
-    return scene, poison
-
-
-def test_a_poison_file_ends_up_alone_and_named(build: MakeScene) -> None:
-    scene, poison = poisoned(build)
     with scene.watched():
-        ended = scene.run(["scan"], ["run"])
-    assert ended.code == 1, ended
+        runs = [scene.run(["scan"], ["run"]) for _ in range(3)]
+    assert [ended.code for ended in runs] == [1, 1, HALTED]
+    return runs
+
+
+@pytest.fixture(scope="module")
+def once(nursery: Nursery, connect: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, Sequence[Ended]]:
+    """A region that was run until it halted on its poison, and how each run ended; to be copied."""
+    scene = fragile(nursery, connect, tmp_path_factory.mktemp("halted"))
+    return scene, poisoned(scene)
+
+
+@pytest.fixture
+def halted(once: tuple[Scene, Sequence[Ended]], tmp_path: Path) -> Iterator[tuple[Scene, Path]]:
+    """A copy of it, on the same files, and the poison among them."""
+    scene = once[0].copied_to(tmp_path)
+    yield scene, scene.files[POISON_PLACE]
+    scene.place.registry.close()
+
+
+def test_a_poison_file_ends_up_alone_and_named(
+    halted: tuple[Scene, Path], once: tuple[Scene, Sequence[Ended]]
+) -> None:
+    (scene, poison), (_, (ended, *_)) = halted, once
     assert ended.error["id"] == "OPERATOR_FAILED"
     assert ended.error["operator"] == "checked"
     assert "poison" in ended.error["message"]
@@ -53,8 +63,8 @@ def test_a_poison_file_ends_up_alone_and_named(build: MakeScene) -> None:
 
 
 @pytest.mark.seed("V106")
-def test_a_region_halts_after_its_attempts_and_says_why(build: MakeScene) -> None:
-    scene, poison = halted(build)
+def test_a_region_halts_after_its_attempts_and_says_why(halted: tuple[Scene, Path]) -> None:
+    scene, poison = halted
     history = scene.history
     assert history.halt is not None
     assert history.halt.detail["trigger"] == str(poison)
@@ -89,16 +99,16 @@ def test_crashes_in_a_row_halt_too(build: MakeScene) -> None:
 
 
 @pytest.mark.recovery
-def test_resume_grants_a_fresh_budget(build: MakeScene) -> None:
-    scene, _ = halted(build)
+def test_resume_grants_a_fresh_budget(halted: tuple[Scene, Path]) -> None:
+    scene, _ = halted
     operations.resume(scene.place, scene.region, "try again")
     assert scene.history.attempts == 0
     assert [scene.run(["run"]).code for _ in range(3)] == [1, 1, HALTED]
     scene.assert_sinks(scene.files[:POISON_PLACE])
 
 
-def test_skip_passes_the_poison(build: MakeScene) -> None:
-    scene, poison = halted(build)
+def test_skip_passes_the_poison(halted: tuple[Scene, Path]) -> None:
+    scene, poison = halted
     done = operations.skip(scene.place, scene.region, str(poison), "nobody needs it")
     assert done["is_resumed"]
     scene.run_well(["scan"], ["run"])
@@ -123,8 +133,11 @@ def test_a_skip_that_is_cut_short_stands(midway: Midway, point: str) -> None:
     scene.assert_nothing_left()
 
 
+@pytest.mark.recovery
 def test_a_mended_file_is_taken_and_the_old_one_is_superseded(build: MakeScene) -> None:
-    scene, poison = halted(build)
+    scene = build(fragile)
+    poisoned(scene)
+    poison = scene.files[POISON_PLACE]
     write_file(poison, "a\nnow it is well\n", at=1_000_000_500)
     operations.resume(scene.place, scene.region, "mended")
     scene.run_well(["scan"], ["run"])
@@ -141,6 +154,7 @@ def test_a_mended_file_is_taken_and_the_old_one_is_superseded(build: MakeScene) 
 
 
 @pytest.mark.seed("V97")
+@pytest.mark.recovery
 def test_a_driver_that_hangs_is_left_behind(build: MakeScene) -> None:
     scene = build(hanging)
     for number, text in enumerate(GOOD[:2]):

@@ -42,7 +42,14 @@ def bank(nursery: Nursery, connect: str, tmp_path: Path) -> Iterator[Scene]:
     scene.place.registry.close()
 
 
-@pytest.mark.parametrize("point", ["feed.after", "process.staged", "checkpoint.before_commit"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("feed.after", marks=pytest.mark.recovery),
+        pytest.param("process.staged", marks=pytest.mark.recovery),
+        "checkpoint.before_commit",
+    ],
+)
 def test_payments_are_booked_once_although_the_warnings_are_lost(bank: Scene, point: str) -> None:
     """V54: all warnings were in the hand of the attempt that was killed; no alert is ever made of them."""
     bank.run_killed(failpoints=f"{point}:kill")
@@ -50,6 +57,7 @@ def test_payments_are_booked_once_although_the_warnings_are_lost(bank: Scene, po
     bank.assert_golden()
 
 
+@pytest.mark.recovery
 def test_warnings_of_a_committed_state_are_kept(bank: Scene) -> None:
     """The same kill after the commit: what the state took is in it, and is not read again."""
     bank.run_killed(failpoints="checkpoint.after_commit:kill")
@@ -63,7 +71,9 @@ def test_warnings_of_a_committed_state_are_kept(bank: Scene) -> None:
 
 
 @pytest.mark.seed("V3", "T2")
-@pytest.mark.parametrize("point", ["send.after_commit", "checkpoint.before_commit"])
+@pytest.mark.parametrize(
+    "point", ["send.after_commit", pytest.param("checkpoint.before_commit", marks=pytest.mark.recovery)]
+)
 def test_rows_behind_a_region_come_again_and_none_is_missing(
     midway: Callable[..., Scene], point: str
 ) -> None:

@@ -51,6 +51,7 @@ def scene(build: Build, server: PostgresServer) -> Scene:
     return scene
 
 
+@pytest.mark.recovery
 @pytest.mark.seed("R2")
 def test_a_restart_under_a_run_is_not_noticed(scene: Scene, server: PostgresServer) -> None:
     run = scene.start(["scan"], ["run", 1], failpoints=f"process.before:hang={HANG}:2")
@@ -67,8 +68,8 @@ def test_a_restart_under_a_run_is_not_noticed(scene: Scene, server: PostgresServ
 @pytest.mark.parametrize(
     "point",
     [
-        FailPoint.PROCESS_BEFORE,
         FailPoint.PUBLISH_BEFORE,
+        pytest.param(FailPoint.PROCESS_BEFORE, marks=pytest.mark.recovery),
         pytest.param(FailPoint.ASSIGN_BEFORE, marks=pytest.mark.recovery),
         pytest.param(FailPoint.CHECKPOINT_BEFORE, marks=pytest.mark.recovery),
         pytest.param(FailPoint.RESUME_BEFORE, marks=pytest.mark.recovery),
@@ -157,6 +158,7 @@ def test_of_two_hosts_one_owns_the_region_and_a_stopped_one_is_fenced(scene: Sce
     scene.assert_golden()
 
 
+@pytest.mark.recovery
 @pytest.mark.seed("H25")
 def test_a_region_at_work_on_another_host_is_refused_however_long_it_takes(scene: Scene, elsewhere: Nursery) -> None:
     other = replace(scene, nursery=elsewhere)

@@ -38,6 +38,7 @@ def assert_repairs(scene: Scene) -> None:
     assert facts(scene) == before
 
 
+@pytest.mark.recovery
 def test_after_commits(midway: Midway) -> None:
     scene = midway("two_regions")
     assert_repairs(scene)

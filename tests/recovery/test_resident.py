@@ -181,6 +181,7 @@ def test_two_owners_share_one(server: ResidentServer, home: Path) -> None:
     assert up(server), "its other owner lives"
 
 
+@pytest.mark.recovery
 def test_a_run_on_it_gives_the_golden_result(
     server: ResidentServer, home: Path, nursery: Nursery, tmp_path: Path
 ) -> None:

@@ -78,6 +78,15 @@ def held_in_spare(deployment: Deployment, *lines: str) -> int:
     return worker
 
 
+def test_the_daemon_runs_what_has_come(deployment: Deployment) -> None:
+    """The first run of a daemon: seen by its sensor, begun by our launcher, and committed."""
+    (run,) = deployment.runs()[:1]
+    assert run.status is dg.DagsterRunStatus.SUCCESS
+    assert deployment.totals()["z"] == 0
+    assert deployment.history().committed_id > 0
+
+
+@pytest.mark.recovery
 def test_a_killed_run_is_retried(deployment: Deployment) -> None:
     before = deployment.total()
     worker = held_in_spare(deployment, "a,1", "a,2")

@@ -37,7 +37,7 @@ def snapshot(scene: Scene) -> dict[str, Any]:
     "point",
     [
         FailPoint.CHECKPOINT_BEFORE,
-        FailPoint.PUBLISH_BEFORE,
+        pytest.param(FailPoint.PUBLISH_BEFORE, marks=pytest.mark.recovery),
         pytest.param(FailPoint.CLAIM_BEFORE, marks=pytest.mark.recovery),
         pytest.param(FailPoint.CHECKPOINT_AFTER, marks=pytest.mark.recovery),
         pytest.param(FailPoint.PUBLISH_AFTER, marks=pytest.mark.recovery),
