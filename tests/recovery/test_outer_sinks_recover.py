@@ -5,12 +5,11 @@ A group of two files touches the state, four histories, and then what hangs on t
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 
 import pytest
 from scene import Scene
-from test_zombies import FENCED, SHORT_LEASE, snapshot
+from test_zombies import SHORT_LEASE, woken_in_vain
 
 Midway = Callable[..., Scene]
 
@@ -56,11 +55,7 @@ def test_a_publisher_woken_after_a_rewind_brings_nothing_back(midway: Midway, co
     zombie.await_stopped()
     scene.run_well(["sleep", 1.0], ["rewind", 2], settings=SHORT_LEASE)
     scene.assert_sinks(scene.files[:2])
-    before = snapshot(scene)
-    zombie.signal(signal.SIGCONT)
-    ended = zombie.wait()
-    assert ended.code == FENCED, ended
-    assert snapshot(scene) == before
+    woken_in_vain(scene, zombie)
     scene.run_well(["run"])
     scene.assert_golden()
 
@@ -75,8 +70,4 @@ def test_a_rewind_woken_after_the_take_over_changes_nothing(midway: Midway, comm
     scene.assert_sinks(scene.files[:3])
     scene.run_well(["run"])
     scene.assert_golden()
-    before = snapshot(scene)
-    zombie.signal(signal.SIGCONT)
-    ended = zombie.wait()
-    assert snapshot(scene) == before
-    assert ended.code == FENCED, ended
+    woken_in_vain(scene, zombie)

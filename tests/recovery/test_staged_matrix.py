@@ -6,7 +6,6 @@ The steps themselves are in `test_golden_matrix.py`, for the same graphs.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from scene import Scene
 from staged_graphs import MODES, STAGED, TOPOLOGIES, is_unaligned, topology_of
 from test_golden_matrix import ALL, BEGUN, GROUP, matrix, recover, second_region
-from test_zombies import FENCED, SHORT_LEASE, snapshot
+from test_zombies import SHORT_LEASE, woken_in_vain
 
 from jobs.failpoints import ChannelPoint, FailPoint
 from orchestration import doctor, operations
@@ -142,11 +141,7 @@ def woken_after_the_take_over(midway: Midway, graph: str) -> Scene:
     zombie.await_stopped()
     scene.run_well(["sleep", 1.0], ["run", GROUP], settings=SHORT_LEASE)
     scene.assert_golden()
-    before = snapshot(scene)
-    zombie.signal(signal.SIGCONT)
-    ended = zombie.wait()
-    assert snapshot(scene) == before
-    assert ended.code == FENCED, ended
+    woken_in_vain(scene, zombie)
     return scene
 
 

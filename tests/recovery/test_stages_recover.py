@@ -6,14 +6,13 @@ The first passing of each step is in `test_golden_matrix.py`, for the same graph
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 
 import pytest
 from graphs import IN_FLIGHT
 from scene import Scene
 from test_golden_matrix import GROUP, recover
-from test_zombies import FENCED, SHORT_LEASE, snapshot
+from test_zombies import SHORT_LEASE, woken_in_vain
 
 from jobs.failpoints import ChannelPoint
 from jobs.protocol.rows import RowKind
@@ -40,18 +39,13 @@ def test_a_run_woken_after_the_take_over_brings_nothing_of_its_channels(midway: 
     zombie.await_stopped()
     scene.run_well(["sleep", 1.0], ["run", GROUP], settings=SHORT_LEASE)
     scene.assert_golden()
-    before = snapshot(scene)
-    zombie.signal(signal.SIGCONT)
-    ended = zombie.wait()
-    assert snapshot(scene) == before
-    assert ended.code == FENCED, ended
+    woken_in_vain(scene, zombie)
 
 
 def test_what_is_in_flight_is_replayed_after_a_rewind_that_was_killed(midway: Midway) -> None:
     scene = midway(IN_FLIGHT)
     with scene.watched():
         scene.run_killed(["run", GROUP], failpoints="progress.before_commit:kill:1")
-        assert scene.history.flow.channels
         assert scene.history.flow.channels
         first = min(number for number in scene.history.states if number > 2)  # a row of stages alone may have had 3
         scene.run_killed(["rewind", first], failpoints="rewind_table.before_commit:kill:1")

@@ -12,6 +12,7 @@ from scene import Scene
 from jobs.failpoints import FailPoint
 from jobs.protocol.ids import txn_version
 from jobs.protocol.rows import RowKind
+from orchestration.testing.children import Ended, Running
 
 Midway = Callable[..., Scene]
 
@@ -31,6 +32,16 @@ def snapshot(scene: Scene) -> dict[str, Any]:
         opened = scene.place.store(scene.region).open(table)
         facts[table.name] = (opened.delta_version(), opened.txn_version(), sorted(map(repr, opened.read().to_pylist())))
     return facts
+
+
+def woken_in_vain(scene: Scene, zombie: Running) -> Ended:
+    """Wake a process that was stopped and taken over from: it changes nothing and ends fenced, as is returned."""
+    before = snapshot(scene)
+    zombie.signal(signal.SIGCONT)
+    ended = zombie.wait()
+    assert snapshot(scene) == before
+    assert ended.code == FENCED, ended
+    return ended
 
 
 @pytest.mark.parametrize(
@@ -53,11 +64,7 @@ def test_a_run_woken_after_the_take_over_changes_nothing(midway: Midway, point: 
     taken_over = scene.run_well(["sleep", 1.0], ["run", 2], settings=SHORT_LEASE)
     scene.assert_golden()
     assert scene.attempts_at_claims()[claimed] == (0 if point is FailPoint.CLAIM_BEFORE else 1), taken_over
-    before = snapshot(scene)
-    zombie.signal(signal.SIGCONT)
-    ended = zombie.wait()
-    assert snapshot(scene) == before
-    assert ended.code == FENCED, ended
+    ended = woken_in_vain(scene, zombie)
     assert ended.error["id"] == "FENCED"
     scene.run_well(["own"])
     assert scene.attempts_at_claims()[-1] == 0, "the zombie's end counts nothing for whoever comes next"
@@ -80,11 +87,7 @@ def test_a_rewind_woken_after_the_take_over_changes_nothing(midway: Midway, poin
     scene.assert_sinks(scene.files[: 5 if point is FailPoint.REWIND_BEFORE else 3])
     scene.run_well(["run"])
     scene.assert_golden()
-    before = snapshot(scene)
-    zombie.signal(signal.SIGCONT)
-    ended = zombie.wait()
-    assert snapshot(scene) == before
-    assert ended.code == FENCED, ended
+    woken_in_vain(scene, zombie)
 
 
 @pytest.mark.seed("H7", "H8")
@@ -120,10 +123,6 @@ def test_a_publisher_woken_after_a_rewind_brings_nothing_back(midway: Midway) ->
     zombie.await_stopped()
     scene.run_well(["sleep", 1.0], ["rewind", 2], settings=SHORT_LEASE)
     scene.assert_sinks(scene.files[:2])
-    before = snapshot(scene)
-    zombie.signal(signal.SIGCONT)
-    ended = zombie.wait()
-    assert ended.code == FENCED, ended
-    assert snapshot(scene) == before
+    woken_in_vain(scene, zombie)
     scene.run_well(["run"])
     scene.assert_golden()
