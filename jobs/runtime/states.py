@@ -168,6 +168,11 @@ class RegionStates:
         """Would `check` raise?"""
         return any(start.failure is not None for start in self.starts.values())
 
+    @property
+    def has_threads(self) -> bool:
+        """Does the thread of a start live in this process? It may submit at any time."""
+        return any(start.is_running for start in self.starts.values())
+
     def retire(self, history: RegionHistory, horizon: int) -> None:
         """Retire the checkpoints that no rewind reaches, and forget the entries of states that were dropped (V163).
 
