@@ -278,7 +278,7 @@ def test_who_began_before_a_reset_leaves_the_gate_as_it_is() -> None:
     assert gate.is_open
 
 
-@pytest.mark.seed("V105", "V131")
+@pytest.mark.seed("V105", "V131", "E10")
 def test_a_drain_that_awaits_its_permit_through_a_reset_leaves_the_next_life_open() -> None:
     gate, late, before = PermitGate(), Actor(), PermitGate().life
     assert gate.stop(SOON, for_reset=True)
