@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import StoreRefused, StoreUnavailable, UsageError
 from jobs.operators.kafka_topics import Offsets, TopicGone, TopicLook
-from resources.kafka_reads import PartitionReads
+from resources.kafka_reads import PartitionReads, other_from
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -146,6 +146,18 @@ class KafkaTopic:
                 if each.error is not None:
                     raise self._library.KafkaException(each.error)
 
+    def other_from(self, partition: int, offset: int, *, epoch: int, now: int) -> int:
+        """See `Topic`. What is as it was stays so until the next leader comes: it is asked for once."""
+        key = (os.getpid(), self._key, partition)
+        if _intact.get(key) == (offset, epoch, now):
+            return offset
+        with self._answering():
+            place = self._library.TopicPartition(self.name, partition, offset, leader_epoch=epoch)
+            found = other_from(self._library, self.conf, place)
+        if found == offset:
+            _intact[key] = (offset, epoch, now)
+        return found
+
     def read(self, identity: str, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         self._require(identity)
         with self._answering():
@@ -199,6 +211,7 @@ class KafkaTopic:
 
 
 _looks: dict[Any, tuple[float, TopicLook | None]] = {}
+_intact: dict[Any, tuple[int, int, int]] = {}
 _policies: dict[Any, tuple[float, bool]] = {}
 
 
