@@ -80,7 +80,7 @@ class KafkaTopic:
         library, admin = self._library, self._admin
         description = self._described()
         partitions = [self._partition(each.id) for each in description.partitions]
-        with self._answering():
+        with self._answering(is_there=True):
             wanted = {"isolation_level": library.IsolationLevel.READ_COMMITTED, "request_timeout": REQUEST_SECONDS}
             spec = library.admin.OffsetSpec
             asked = [
@@ -124,7 +124,7 @@ class KafkaTopic:
         spec = self._library.admin.OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
         partitions = [self._partition(each.id) for each in self._described().partitions]
         level = self._library.IsolationLevel.READ_COMMITTED
-        with self._answering():
+        with self._answering(is_there=True):
             asked = self._admin.list_offsets(
                 dict.fromkeys(partitions, spec), isolation_level=level, request_timeout=REQUEST_SECONDS
             )
@@ -151,7 +151,7 @@ class KafkaTopic:
         key = (os.getpid(), self._key, partition)
         if _intact.get(key) == (offset, epoch, now):
             return offset
-        with self._answering():
+        with self._answering(is_there=True):
             place = self._library.TopicPartition(self.name, partition, offset, leader_epoch=epoch)
             found = other_from(self._library, self.conf, place)
         if found == offset:
@@ -190,12 +190,19 @@ class KafkaTopic:
         return kind(self.name, number) if offset is None else kind(self.name, number, offset)
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
-        """Tell what is over by itself from what is not (K3)."""
+    def _answering(self, *, is_there: bool = False) -> Iterator[None]:
+        """Tell what is over by itself from what is not (K3).
+
+        Args:
+            is_there: the brokers have just told of the partitions; one that does not know them yet will (K2).
+        """
         try:
             yield
         except self._library.KafkaException as error:
-            raise telling(error.args[0], self.name) from error
+            told = telling(error.args[0], self.name)
+            if is_there and isinstance(told, TopicGone):
+                told = unanswered(error.args[0], self.name)
+            raise told from error
 
     @property
     def _key(self) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -251,8 +258,13 @@ def telling(error: Any, topic: str) -> Exception:
     if name in _REFUSED or name.endswith("_AUTHORIZATION_FAILED"):
         remedy = "look at the setting kafka, and at who may read the topic"
         return StoreRefused(f"Kafka refuses: {said}", remedy=remedy)
+    return unanswered(error, topic)
+
+
+def unanswered(error: Any, topic: str) -> StoreUnavailable:
+    """Return what a client's error is where a broker cannot answer now."""
     remedy = "a new attempt starts by itself; look at the brokers"
-    return StoreUnavailable(f"Kafka does not answer: {said}", remedy=remedy)
+    return StoreUnavailable(f"Kafka does not answer: topic {topic}: {error.str()}", remedy=remedy)
 
 
 def _identity(description: Any) -> str:

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -151,6 +152,24 @@ def test_partitions_that_are_added_begin_at_0_in_a_later_slice(reach: RegionReac
     broker.send(topic, numbered(1, 50), 2)
     (second,) = cut(source, reach, first.end)
     assert values(source, reach, [first, second]) == [[b"0", b"1"], [b"50"]]
+
+
+def test_partitions_that_a_broker_does_not_know_yet_are_waited_for(
+    reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K2, K3: those that have just been added are told of before they are led; the topic is not gone."""
+    topic = broker.new_topic(1)
+    source = source_of(topic)
+    described = kafka.KafkaTopic._described
+
+    def and_one_more(self: Any) -> Any:
+        found = described(self)
+        partitions = [*found.partitions, SimpleNamespace(id=1)]
+        return SimpleNamespace(topic_id=found.topic_id, partitions=partitions)
+
+    monkeypatch.setattr(kafka.KafkaTopic, "_described", and_one_more)
+    with pytest.raises(StoreUnavailable):
+        source.next_slice({"topic": "", "offsets": {"0": 0}, "epochs": {}}, reach, ONE)
 
 
 # --- where the first run begins --------------------------------------------------------------------------------------
