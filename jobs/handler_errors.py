@@ -46,7 +46,7 @@ class StreamClosed(DrainmarkError):
 
 
 class StreamStuck(DrainmarkError):
-    """A node of a counted stream waits for room, and nothing is under way that could make any."""
+    """Data of a counted stream wait at a node for room, or for others, and nothing is under way that brings any."""
 
     id = "STREAM_STUCK"
 

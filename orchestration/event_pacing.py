@@ -89,5 +89,6 @@ def joined(first: GroupReport, second: GroupReport) -> GroupReport:
         publish_seconds=first.publish_seconds + second.publish_seconds,
         pending_seconds=first.pending_seconds + second.pending_seconds,
         restarts=first.restarts + second.restarts,
+        dropped_intervals=first.dropped_intervals + second.dropped_intervals,
     )
 

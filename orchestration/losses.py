@@ -6,7 +6,7 @@ as a state. Slices that were cut behind the loss and are not committed are cut a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import UsageError
@@ -16,11 +16,10 @@ from jobs.protocol.triggers import TriggerStatus, slices_of
 from jobs.runtime.slicing import cut_loss
 from orchestration.assembly import Workplace, owning
 from orchestration.declared import load_region
-from orchestration.discovery import has_folder, is_periodic
+from orchestration.discovery import has_folder
 
 if TYPE_CHECKING:
     from jobs.protocol.triggers import NewTrigger, Trigger
-    from jobs.regions.plan import RegionPlan
 
 _MOST = 100_000
 """Slices that may wait: a scan cuts 5000."""
@@ -48,7 +47,7 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         newest = registry.newest(region)
         trigger = cut_loss(
             [start for start in found[1].starts if isinstance(start, Source)],
-            newest.identity if newest else None, workplace.reach(region), waiting=_to_be_cut_anew(found[1], waiting),
+            newest.identity if newest else None, workplace.reach(region), waiting=_to_be_cut_anew(waiting),
         )  # fmt: skip
         if trigger is None:
             msg = f"nothing that region {region!r} is to read next is lost"
@@ -88,17 +87,15 @@ def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) ->
     reach(SourcePoint.LOSS_NOTED)
 
 
-def _to_be_cut_anew(plan: RegionPlan, waiting: list[Trigger]) -> Mapping[str, Any] | None:
-    """Return the identity of the first trigger that waits, None where none does.
+def _to_be_cut_anew(waiting: Sequence[Trigger]) -> list[Mapping[str, Any]]:
+    """Return the identities of the triggers that wait, up to a loss that an attempt before this one noted behind them.
 
-    Raises:
-        UsageError: slices of several starts wait, which cannot be cut anew for one of them alone.
+    What is cut of other starts is cut anew with them: it begins at the same positions, and was not committed.
     """
-    if not waiting:
-        return None
-    is_loss = any("lost" in piece for piece in slices_of(waiting[0].identity).values())
-    if is_periodic(plan) and not is_loss:  # one that an attempt before this one noted is cut anew alone
-        first = waiting[0].uri
-        msg = f"{len(waiting)} slices over all starts of {plan.name!r} wait"
-        raise UsageError(msg, remedy=f"pass them first: drainmark skip {plan.name} --file '{first}' --reason '…'")
-    return waiting[0].identity
+    losses = (at for at, each in enumerate(waiting) if at and _is_loss(each))
+    return [each.identity for each in waiting[: next(losses, len(waiting))]]
+
+
+def _is_loss(trigger: Trigger) -> bool:
+    return any("lost" in piece for piece in slices_of(trigger.identity).values())
+

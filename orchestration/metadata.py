@@ -39,6 +39,7 @@ def group_metadata(report: GroupReport) -> dict[str, Any]:
         "drainmark/inflight_batches": report.inflight_batches,
         "drainmark/inflight_bytes": report.inflight_bytes,
         "drainmark/stage_restarts": report.restarts,
+        "drainmark/dropped_intervals": report.dropped_intervals,
     }
     return (in_flight if report.alignment else {}) | {
         "drainmark/sequence_id": report.last_id,
@@ -55,6 +56,16 @@ def group_metadata(report: GroupReport) -> dict[str, Any]:
         "drainmark/checkpoint_seconds": round(report.checkpoint_seconds, 4),
         "drainmark/publish_seconds": round(report.publish_seconds, 4),
         "drainmark/checkpoint_pending_seconds": round(report.pending_seconds, 4),
+    }
+
+
+def flow_metadata(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the steps `in_flight` and `progress` tell of the stages of a region: a plot for each of them."""
+    return {
+        "drainmark/row_id": numbers["id"],
+        "drainmark/inflight_batches": numbers["inflight_batches"],
+        "drainmark/inflight_bytes": numbers["inflight_bytes"],
+        **{f"drainmark/through/{stage}": through for stage, through in numbers["stages"].items()},
     }
 
 

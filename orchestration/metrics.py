@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.totals import Totals
 from jobs.protocol.transitions import State
+from orchestration.flows import channels_of, stages_of
 
 if TYPE_CHECKING:
     from jobs.runtime.owner import Report
@@ -68,14 +69,20 @@ def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
 
 
 def as_json(region: str, metrics: Sequence[Metric]) -> dict[str, Any]:
-    """Return a region's metrics by full name, null where there is no value yet; of the enumeration the name."""
+    """Return a region's metrics by full name, null where there is no value yet; of the enumeration the name.
+
+    What is told by stage or channel has a value for each.
+    """
     found: dict[str, Any] = {"region": region}
     for metric in metrics:
         for suffix, labels, value in metric.samples:
+            name = f"{_PREFIX}{metric.name}{suffix}"
             if not labels:
-                found[f"{_PREFIX}{metric.name}{suffix}"] = value
+                found[name] = value
+            elif metric.name not in labels:
+                found.setdefault(name, {})[next(iter(labels.values()))] = value
             elif value:
-                found[f"{_PREFIX}{metric.name}{suffix}"] = next(iter(labels.values()))
+                found[name] = labels[metric.name]
     return found
 
 
@@ -184,7 +191,31 @@ def _metrics(history: RegionHistory, present: _Present) -> list[Metric]:
     found += [_single(name, "gauge", told, value) for name, told, value in gauges]
     found += [_single(f"{name}_total", "counter", told, totals.counts.get(key, 0)) for name, key, told in _COUNTERS]
     found += [_summary(name, told, totals) for name, told in _DURATIONS]
-    return found
+    return [*found, *_flow_metrics(history)]
+
+
+def _flow_metrics(history: RegionHistory) -> list[Metric]:
+    """Return how far stages are and what is in flight (K10); nothing of a region of one stage."""
+    if not history.flow.through:
+        return []
+    stages, channels = stages_of(history), channels_of(history)
+    return [
+        _by("stage", "stage_through_sequence_id", "gauge", "newest sequence id that a stage has done everything up to",
+            {stage["name"]: stage["through"] for stage in stages}),
+        _by("stage", "stage_behind", "gauge", "committed states that a stage has not done yet",
+            {stage["name"]: stage["behind"] for stage in stages}),
+        _by("stage", "stage_restarts_total", "counter", "batches that a stage began again by itself",
+            {stage["name"]: stage["restarts"] for stage in stages}),
+        _by("channel", "inflight_batches", "gauge", "batches in flight in a channel, by the newest checkpoint",
+            {channel["name"]: channel["batches"] for channel in channels}),
+        _by("channel", "inflight_bytes", "gauge", "bytes in flight in a channel, by the newest checkpoint",
+            {channel["name"]: channel["bytes"] for channel in channels}),
+    ]  # fmt: skip
+
+
+def _by(label: str, name: str, kind: str, told: str, values: Mapping[str, float]) -> Metric:
+    samples = [("", {label: each}, value) for each, value in values.items()]
+    return Metric(name=name, kind=kind, help=told, samples=samples)
 
 
 _COUNTERS = (
@@ -193,6 +224,8 @@ _COUNTERS = (
     ("rows_in", "rows_in", "rows read in committed states"),
     ("rows_quarantined", "rows_quarantined", "rows of committed states that were quarantined"),
     ("bytes_in", "bytes_in", "bytes of the files of committed states"),
+    ("dropped_intervals", "dropped_intervals", "checkpoint intervals that ended during a commit and were dropped"),
+    ("accepted_losses", "accepted_losses", "losses of input that somebody accepted, each a state without rows"),
     ("dropped_ticks", "dropped_ticks", "ticks of the period that passed during a state and were dropped"),
     ("skipped", "skip", "files passed by an operator"),
     ("rewinds", "rewind", "rewinds to an earlier state"),

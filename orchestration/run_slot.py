@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,8 @@ from orchestration.metadata import step_line
 SLOT = "region_run"
 """Name of the resource."""
 
+_OF_STAGES = frozenset({"in_flight", "progress"})
+
 
 @dataclass(slots=True)
 class RunSlot:
@@ -36,6 +38,7 @@ class RunSlot:
         lingering: decides whether the run stays when nothing is pending; None where it never does.
         log: of the op that is at work, for the lines of the protocol's steps.
         lines: says which of them are kept.
+        observe: called with the numbers of what is in flight, and of what stages finished late, with a kept line.
     """
 
     run: RegionRun | None = None
@@ -44,6 +47,7 @@ class RunSlot:
     lingering: Lingering | None = None
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
     lines: LinePace = field(default_factory=LinePace)
+    observe: Callable[[Mapping[str, Any]], None] = lambda numbers: None
     _last_step: float = field(default_factory=time.monotonic)
 
     def open(self, run: RegionRun) -> RegionRun:
@@ -71,6 +75,8 @@ class RunSlot:
         seconds, self._last_step = now - self._last_step, now
         if self.lines.may():
             self.log.info(step_line(step, numbers, seconds))
+            if step in _OF_STAGES:
+                self.observe(numbers)
         if (trouble := trouble_outside(step, numbers)) is not None:
             self.log.warning(trouble)
 

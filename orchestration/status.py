@@ -18,6 +18,8 @@ from jobs.protocol.transitions import State
 from jobs.protocol.triggers import DROPPED, PERIOD, TriggerStatus
 from orchestration.assembly import Workplace, open_application
 from orchestration.declared import Declared, declared, declared_of, looks
+from orchestration.flows import channels_of, stages_of
+from orchestration.remedies import remedies
 
 if TYPE_CHECKING:
     from resources.owners import Owner
@@ -85,26 +87,16 @@ def _status(workplace: Workplace, region: str, known: Declared) -> dict[str, Any
         "is_idle": alive is not None and state is State.PROCESSING and pending == 0 and not history.flow.channels,
         "dropped_ticks": _dropped_ticks(history),
         "alignment": known.alignment,
-        "stages": _stages(history),
+        "stages": stages_of(history),
+        "channels": channels_of(history),
         "inflight_batches": len(history.flow.batches),
         "inflight_bytes": history.flow.bytes,
         "rewind_horizon": oldest_target(history, known.rewind_horizon),
+        "remedies": remedies(
+            region, history, state, is_owned=alive is not None, pending=pending, reference=known.reference
+        ),
         "home": str(workplace.home),
     }
-
-
-def _stages(history: RegionHistory) -> list[dict[str, Any]]:
-    """Return how far each stage has come by what is committed: `behind` is in states, `restarts` are its own (K10)."""
-    flow = history.flow
-    return [
-        {
-            "name": name,
-            "through": through,
-            "behind": len(history.states.ids.above(through)) if flow.channels else 0,
-            "restarts": flow.restarts.get(name, 0),
-        }
-        for name, through in flow.through.items()
-    ]
 
 
 def _dropped_ticks(history: RegionHistory) -> int | None:

@@ -32,7 +32,7 @@ from orchestration.engines import end_predecessor
 from orchestration.event_pacing import EventPace
 from orchestration.interruption import ending_gracefully, watch_parent
 from orchestration.lingering import CodeFiles, Lingering, linger_seconds
-from orchestration.metadata import IDS_TAG, group_metadata, groups_table
+from orchestration.metadata import IDS_TAG, flow_metadata, group_metadata, groups_table
 from orchestration.run_endings import end_with
 from orchestration.run_retries import SENSOR_TAG, RegionRuns, run_tags, tag_process
 from orchestration.run_slot import SLOT, RunSlot, slot_of
@@ -165,6 +165,7 @@ class RegionSteps:
         if run is None:
             raise dg.Failure("the run was not claimed in this process: regions need the in-process executor")
         done, pace = -1, EventPace()
+        slot.observe = lambda numbers: self._observe(context, numbers)
         try:
             while done < 0 or ((done < len(slot.reports) or run.states.starts) and self._stays(context, slot)):
                 done = len(slot.reports)
@@ -251,6 +252,11 @@ class RegionSteps:
         settings = self.workplace.settings
         owner = describe(self.workplace.registry, self.region.name, lease_seconds=settings.lease_seconds)
         return owner is not None and owner.is_alive
+
+    def _observe(self, context: dg.OpExecutionContext, numbers: Mapping[str, Any]) -> None:
+        """Show on the checkpoint table's page how far the stages are, and what is in flight (F1, K6)."""
+        observation = dg.AssetObservation(checkpoint_key(self.region), metadata=flow_metadata(numbers))
+        context.log_event(observation)
 
     def _events(self, context: dg.OpExecutionContext, report: GroupReport | None, run: RegionRun) -> list[AssetEvent]:
         """Return the events of groups that are published; what they show is not worth a failure."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import StoreRefused, StoreUnavailable, UsageError
 from jobs.operators.kafka_topics import Offsets, TopicGone, TopicLook
-from resources.kafka_reads import PartitionReads
+from resources.kafka_reads import PartitionReads, other_from
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class KafkaTopic:
         library, admin = self._library, self._admin
         description = self._described()
         partitions = [self._partition(each.id) for each in description.partitions]
-        with self._answering():
+        with self._answering(is_there=True):
             wanted = {"isolation_level": library.IsolationLevel.READ_COMMITTED, "request_timeout": REQUEST_SECONDS}
             spec = library.admin.OffsetSpec
             asked = [
@@ -124,7 +124,7 @@ class KafkaTopic:
         spec = self._library.admin.OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
         partitions = [self._partition(each.id) for each in self._described().partitions]
         level = self._library.IsolationLevel.READ_COMMITTED
-        with self._answering():
+        with self._answering(is_there=True):
             asked = self._admin.list_offsets(
                 dict.fromkeys(partitions, spec), isolation_level=level, request_timeout=REQUEST_SECONDS
             )
@@ -145,6 +145,18 @@ class KafkaTopic:
             for each in asked[group].result().topic_partitions:
                 if each.error is not None:
                     raise self._library.KafkaException(each.error)
+
+    def other_from(self, partition: int, offset: int, *, epoch: int, now: int) -> int:
+        """See `Topic`. What is as it was stays so until the next leader comes: it is asked for once."""
+        key = (os.getpid(), self._key, partition)
+        if _intact.get(key) == (offset, epoch, now):
+            return offset
+        with self._answering(is_there=True):
+            place = self._library.TopicPartition(self.name, partition, offset, leader_epoch=epoch)
+            found = other_from(self._library, self.conf, place)
+        if found == offset:
+            _intact[key] = (offset, epoch, now)
+        return found
 
     def read(self, identity: str, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         self._require(identity)
@@ -178,12 +190,19 @@ class KafkaTopic:
         return kind(self.name, number) if offset is None else kind(self.name, number, offset)
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
-        """Tell what is over by itself from what is not (K3)."""
+    def _answering(self, *, is_there: bool = False) -> Iterator[None]:
+        """Tell what is over by itself from what is not (K3).
+
+        Args:
+            is_there: the brokers have just told of the partitions; one that does not know them yet will (K2).
+        """
         try:
             yield
         except self._library.KafkaException as error:
-            raise telling(error.args[0], self.name) from error
+            told = telling(error.args[0], self.name)
+            if is_there and isinstance(told, TopicGone):
+                told = unanswered(error.args[0], self.name)
+            raise told from error
 
     @property
     def _key(self) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -199,6 +218,7 @@ class KafkaTopic:
 
 
 _looks: dict[Any, tuple[float, TopicLook | None]] = {}
+_intact: dict[Any, tuple[int, int, int]] = {}
 _policies: dict[Any, tuple[float, bool]] = {}
 
 
@@ -238,8 +258,13 @@ def telling(error: Any, topic: str) -> Exception:
     if name in _REFUSED or name.endswith("_AUTHORIZATION_FAILED"):
         remedy = "look at the setting kafka, and at who may read the topic"
         return StoreRefused(f"Kafka refuses: {said}", remedy=remedy)
+    return unanswered(error, topic)
+
+
+def unanswered(error: Any, topic: str) -> StoreUnavailable:
+    """Return what a client's error is where a broker cannot answer now."""
     remedy = "a new attempt starts by itself; look at the brokers"
-    return StoreUnavailable(f"Kafka does not answer: {said}", remedy=remedy)
+    return StoreUnavailable(f"Kafka does not answer: topic {topic}: {error.str()}", remedy=remedy)
 
 
 def _identity(description: Any) -> str:

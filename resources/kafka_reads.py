@@ -147,6 +147,35 @@ class PartitionReads:
         return pa.record_batch(list(columns.values()), names=list(columns))
 
 
+def other_from(library: Any, conf: Mapping[str, str], place: Any) -> int:
+    """Return where a partition begins to have other records than before an offset, or none; that offset if it has all.
+
+    The brokers know where an epoch ended. A consumer that is told where it stands, and in which epoch, asks for that
+    (KIP-320); where its log was cut off before that place, it goes on at the cut, or where there are records again.
+
+    Args:
+        place: topic, partition, offset and leader epoch.
+
+    Raises:
+        StoreUnavailable: the brokers give nothing.
+    """
+    consumer = library.Consumer({**conf, **_CONF, "auto.offset.reset": "earliest"})
+    try:
+        consumer.assign([place])
+        until = time.monotonic() + STALL_SECONDS
+        while time.monotonic() < until:
+            message = consumer.poll(_WAIT_SECONDS)
+            if message is None:
+                continue
+            if message.error() is not None and message.error().name() != "_PARTITION_EOF":
+                raise library.KafkaException(message.error())
+            return min(int(message.offset()), int(place.offset))
+    finally:
+        consumer.close()
+    msg = f"Kafka does not tell where partition {place.partition} of {place.topic} was cut off"
+    raise StoreUnavailable(msg, remedy="a new attempt starts by itself; look at the brokers")
+
+
 def _times(messages: Sequence[Any]) -> pa.Array:
     """Return when records were made, or appended, as the topic says; null where they do not tell."""
     import pyarrow as pa

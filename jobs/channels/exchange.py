@@ -202,11 +202,6 @@ class Exchange:
         with self.changed:
             return wait_until(self.changed, is_so, wait)
 
-    def wake(self) -> None:
-        """Let whoever waits look again."""
-        with self.changed:
-            self.changed.notify_all()
-
     def snapshot(self, upto: int | None = None, *, due: Collection[str] | None = None) -> Snapshot:
         """Return the region at this moment, with all parts that no snapshot before has had.
 

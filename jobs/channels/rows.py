@@ -1,4 +1,4 @@
-"""The rows of a batch, wherever they are: in this process, cached by Spark, or in staged files."""
+"""The rows of a batch, wherever they are: in this process or in staged files, where a large group is at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Spool:
 
 class Rows(ABC):
     """Rows that somebody still needs. Who makes them holds them; so does each channel that they are in, and each
-    checkpoint that they are part of. Once the last one has let go, what they take is given back.
+    checkpoint that they are part of. Once the last one has let go, nobody may ask for them any more.
 
     Attributes:
         count: number of rows.
@@ -97,9 +97,6 @@ class Rows(ABC):
             if self._holders == 0:
                 raise AccountingError("the rows of a batch are let go of more often than they were held")
             self._holders -= 1
-            is_last = self._holders == 0
-        if is_last:
-            self._let_go()
 
     def stage(self, spool: Spool, stem: str, first_id: int, last_id: int) -> tuple[StagedFile, ...]:
         """Write them, once, whoever asks and however often (E30); they are durable when this returns.
@@ -135,9 +132,6 @@ class Rows(ABC):
     def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:
         """Write them."""
 
-    def _let_go(self) -> None:  # noqa: B027 - most have nothing to give back that Python does not
-        """Give back what they take."""
-
 
 class ArrowRows(Rows):
     """Rows in this process."""
@@ -154,32 +148,6 @@ class ArrowRows(Rows):
 
     def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:
         return staging.write(self._table, stem)
-
-
-class FrameRows(Rows):
-    """Rows that Spark keeps: a frame of `kept_frames.kept`, or one whose plan gives the same rows each time.
-
-    Args:
-        frame: of `count` rows, counted when it was computed.
-        size: estimate of the bytes that they take.
-    """
-
-    def __init__(self, frame: DataFrame, count: int, size: int) -> None:
-        super().__init__(count, size)
-        self._frame = frame
-
-    def table(self) -> pa.Table:
-        return self._frame.toArrow()
-
-    def frame(self, session: SparkSession, schema: StructType) -> DataFrame:
-        return self._frame
-
-    def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:
-        self._frame.write.parquet(str(staging.path(stem)))
-        return staging.describe(stem)
-
-    def _let_go(self) -> None:
-        self._frame.unpersist()
 
 
 class FileRows(Rows):

@@ -62,6 +62,14 @@ class Gathering(Keeping):
                 items = self._taken(place)
                 self._emit_kept(self._made(items), items)
 
+    def try_flush(self) -> None:
+        """Flush, unless a thread is just handing on what was gathered: it may wait for others to be flushed."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self.flush()
+            finally:
+                self._lock.release()
+
     def _place(self, x: Any) -> Hashable:
         """Return which window a datum belongs to."""
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from jobs.counting.keeping import Keeping, Kept, joined
@@ -39,6 +39,9 @@ class Zip(_Joining):
                 items = [waiting.popleft() for waiting in self._queues.values()]
                 self._room.notify_all()
                 self._emit_kept(tuple(item.x for item in items), items)
+
+    def kept_of(self) -> Mapping[Stream, int]:
+        return {upstream: len(queue) for upstream, queue in self._queues.items()}
 
     def _kept(self) -> Iterable[Kept]:
         return [item for queue in self._queues.values() for item in queue]

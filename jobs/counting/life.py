@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jobs.counting.gathering import Gathering
+from jobs.counting.keeping import Keeping
 from jobs.counting.progress import Entered, Progress
 from jobs.counting.references import REF, Metadata, RefCounter
 from jobs.counting.registry import nodes
@@ -17,16 +18,21 @@ from jobs.counting.wholes import Wholes
 from jobs.handler_errors import StreamRefused
 
 _NUMBER = "number"
+_NAMES = {node.cls: node.name for node in nodes()}
 
 Submit = Callable[["Life", Sequence[Any], Sequence[Entered]], None]
 """Submits outputs of data, all or, where the life is over, none."""
 
 
 class Life:
-    """A graph with its data in flight. `take` is called by one thread; the graph's threads do the rest.
+    """A graph with its data in flight. `take` is called by the thread that makes it; the graph's threads do the rest.
 
     Args:
         flow: builds the graph behind its source, and returns the end.
+
+    Attributes:
+        torn: why a part of some data's outputs is submitted and the rest never will be. No cut may be made then: it
+            would have half a datum, which the next life submits as a whole (X8).
 
     Raises:
         StreamRefused: a node remembers.
@@ -34,7 +40,9 @@ class Life:
 
     def __init__(self, progress: Progress, flow: Callable[[Stream], Stream], threads: Threads, submit: Submit) -> None:
         self.progress = progress
+        self.torn: BaseException | None = None
         self._submit = submit
+        self._leaving = 0
         self._wholes = Wholes()
         self._entered: dict[int, Entered] = {}
         self._numbers = itertools.count(1)
@@ -44,11 +52,14 @@ class Life:
         _End(flow(self._source), self._add)
         self._nodes = self._source.graph()
         self._refuse()
+        for node in self._nodes:
+            node.threads.feeder = threading.get_ident()
 
     @property
     def in_flight(self) -> int:
         """Return how many data are begun and not submitted."""
-        return self._wholes.open
+        with self._lock:  # what has left the graph may wait for a permit
+            return self._wholes.open + self._leaving
 
     def take(self, position: Any, datum: Any) -> None:
         """Put a datum in.
@@ -81,7 +92,19 @@ class Life:
         """Emit what windows and partitions hold."""
         for node in self._nodes:
             if isinstance(node, Gathering):
-                node.flush()
+                node.try_flush()
+
+    def has_waiters(self) -> bool:
+        """Say whether a thread of the graph waits for room at a node."""
+        return any(node.threads.is_waited() for node in self._nodes)
+
+    def kept(self) -> list[tuple[str, list[int]]]:
+        """Return which nodes keep data, and how many of each of their streams."""
+        return [(_name(node), list(kept.values())) for node, kept in self._keeping()]
+
+    def told(self) -> str:
+        """Return `kept` in words, which name the streams of nodes that join some."""
+        return "; ".join(f"{_name(node)} keeps {_sides(kept)}" for node, kept in self._keeping())
 
     def close(self) -> None:
         """End the graph; what is in it is given up."""
@@ -106,22 +129,28 @@ class Life:
                 return
             numbers, outputs = whole
             entered = [self._entered.pop(one) for one in numbers]
+            self._leaving += len(numbers)
         try:
             self._submit(self, outputs, entered)
         except BaseException as error:
             self._fail(error)
             raise
+        finally:
+            with self._lock:
+                self._leaving -= len(numbers)
+
+    def _keeping(self) -> list[tuple[Stream, Mapping[Stream, int]]]:
+        found = [(node, node.kept_of()) for node in self._nodes if isinstance(node, Keeping)]
+        return [(node, kept) for node, kept in found if any(kept.values())]
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
 
     def _refuse(self) -> None:
-        names = {node.cls: node.name for node in nodes()}
         for node in self._nodes:
             if node.remembers:
                 raise StreamRefused(
-                    f"{names.get(type(node), type(node).__name__)} depends on data that are done, and a reset does not "
-                    "bring them back",
+                    f"{_name(node)} depends on data that are done, and a reset does not bring them back",
                     remedy="keep that state in the region: dm.aggregate, dm.deduplicate, dm.sliding",
                 )
 
@@ -135,3 +164,13 @@ class _End(Stream):
 
     def update(self, x: Any, who: Stream, metadata: Metadata) -> None:
         self._add(x, metadata)
+
+
+def _name(node: Stream) -> str:
+    return _NAMES.get(type(node), type(node).__name__ if node.upstreams else "source")
+
+
+def _sides(kept: Mapping[Stream, int]) -> str:
+    if len(kept) == 1:
+        return str(*kept.values())
+    return " and ".join(f"{number or 'none'} of its {_name(stream)}" for stream, number in kept.items())

@@ -41,8 +41,9 @@ class ManualThreads(Threads):
     def lane(self, name: str) -> Lane:
         return _ManualLane(self)
 
-    def submit(self, pool: str, workers: int, call: Callable[[], Any]) -> Future[Any]:
+    def submit(self, pool: str, workers: int, call: Callable[[], Any], *, then: Task) -> Future[Any]:
         future: Future[Any] = Future()
+        future.add_done_callback(lambda _: then())
         self._calls.append((future, call))
         return future
 
@@ -53,6 +54,9 @@ class ManualThreads(Threads):
                     "a node waits for room, and nothing is due that makes any",
                     remedy="advance the clock, or feed the other side first",
                 )
+
+    def is_waited(self) -> bool:
+        return False
 
     def has_work(self, *, due: bool = False) -> bool:
         return bool(self._calls) or any(not due or at <= self._now for at, *_ in self._tasks)

@@ -103,12 +103,14 @@ class MapAsync(Keeping):
                 raise self._stopped_by
             item = self._keep(x, metadata)
             try:
-                future = self.threads.submit(f"map_async-{id(self)}", self._parallelism, lambda: self._func(x))
+                future = self.threads.submit(
+                    f"map_async-{id(self)}", self._parallelism, lambda: self._func(x),
+                    then=lambda: self._lane.put(self._emit_ready),
+                )  # fmt: skip
             except BaseException as error:  # the pool is closed
                 self._lose([item], error)
                 raise
             self._work.append((future, item))
-        future.add_done_callback(lambda _: self._lane.put(self._emit_ready))
 
     def _kept(self) -> Iterable[Kept]:
         return [item for _, item in self._work]

@@ -133,9 +133,22 @@ def counters(metadata: Metadata) -> list[RefCounter]:
 
 
 def retain(references: Iterable[RefCounter], n: int = 1) -> None:
-    """Take references to several data."""
-    for reference in references:
-        reference.retain(n)
+    """Take references to several data, all or none.
+
+    Raises:
+        ReferenceMiscounted: one of them is done. Those that were taken are given back, and all of the data fail: they
+            were on their way together, and go on no further, so that none of them may count as done (C5).
+    """
+    wanted, taken = list(references), 0
+    try:
+        for reference in wanted:
+            reference.retain(n)
+            taken += 1
+    except BaseException as error:
+        for reference in wanted:
+            reference.fail(error)
+        release(wanted[:taken], n)
+        raise
 
 
 def release(references: Iterable[RefCounter], n: int = 1) -> None:

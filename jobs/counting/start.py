@@ -103,7 +103,7 @@ class StreamStart(StartHandler):
                 life = self._life = Life(self._progress, self.flow, self.threads(), self._submit)
             try:
                 is_over = self._feed(life)
-            except (StreamClosed, PermitViolation):
+            except (StreamClosed, PermitViolation, StreamStuck):
                 if self._life is life:
                     raise
             finally:
@@ -127,15 +127,22 @@ class StreamStart(StartHandler):
         self._see_through(life)
         return self._life is life
 
-    def _see_through(self, life: Life) -> None:
-        """Wait until all is submitted that the source gave, now that it is at its end."""
+    def _see_through(self, life: Life, *, is_boundary: bool = False) -> None:
+        """Wait until all is submitted that the source gave, now that it is at its end, or at a boundary.
+
+        Raises:
+            StreamStuck: some waits for what will not come: for room at a node, so that what is behind it never leaves;
+                or, at a boundary, for others to go with, so that no state has all that came before it.
+        """
         while life.in_flight and not self._is_over(life):
             life.check()
             if not life.rests(_PAUSE_SECONDS):
                 continue
             life.flush()
             if life.in_flight and life.is_idle():  # they wait for others that will not come: nothing comes of them
-                left = {"action": "stream_data_left", "data": life.in_flight}
+                if is_boundary or life.has_waiters():
+                    raise self._stuck(life, f"{life.in_flight} data wait for what the source does not give")
+                left = {"action": "stream_data_left", "data": life.in_flight, "kept": life.kept()}
                 logger.warning("A source ended with data that go with none", extra=left)
                 break
             self._context.wait(_PAUSE_SECONDS)  # for what a delay holds
@@ -144,13 +151,16 @@ class StreamStart(StartHandler):
 
     def _take(self, life: Life, position: Any, datum: Any) -> None:
         if not life.progress.has(position):
-            life.take(position, datum)
+            try:
+                life.take(position, datum)
+            except StreamStuck as error:
+                raise self._stuck(life, "a datum waits for room that nothing makes") from error
             return
         with self._context.permit(), self.lock:
             life.progress.skip(position)
 
     def _establish(self, life: Life) -> None:
-        self._see_through(life)
+        self._see_through(life, is_boundary=True)
         with self._context.permit():
             if not self._is_over(life):
                 self._context.make_consistent()  # where a reset comes instead, the next item finds that out
@@ -162,18 +172,27 @@ class StreamStart(StartHandler):
             if not is_stuck:
                 self._context.wait(_PAUSE_SECONDS)
             else:
-                raise StreamStuck(
-                    f"{life.in_flight} data wait in the stream for others to come, and no more are taken",
-                    remedy="give partition() a timeout or fewer keys, or raise max_in_flight of the class",
-                )
+                raise self._stuck(life, f"{life.in_flight} data wait for others to come, and no more are taken")
+
+    def _stuck(self, life: Life, why: str) -> StreamStuck:
+        remedy = (
+            "let every stream of a zip() give as many, or raise its maxsize; give partition() a timeout or fewer keys; "
+            "or raise max_in_flight of the class"
+        )
+        name, told = self._context.operator, life.told()
+        return StreamStuck(f"start {name!r}: {why}: {told}", operator=name, remedy=remedy, kept=life.kept())
 
     def _submit(self, life: Life, outputs: Sequence[Any], entered: Sequence[Entered]) -> None:
         with self._context.permit(), self.lock:
             if self._life is not life:
                 return  # a reset came: another graph reads them again
-            for rows in outputs:
-                self._context.submit(rows)
-            life.progress.submitted(entered)
+            try:
+                for rows in outputs:
+                    self._context.submit(rows)
+                life.progress.submitted(entered)
+            except BaseException as error:
+                life.torn = error  # known before the permit is given back, and a cut can begin
+                raise
 
     def _is_over(self, life: Life) -> bool:
         return self._life is not life or self._context.wait(0.0)
@@ -185,6 +204,8 @@ class StreamStart(StartHandler):
     # --- the protocol ------------------------------------------------------------------------------------------------
 
     def checkpoint(self, checkpoint: Any) -> None:
+        if self._life is not None and self._life.torn is not None:
+            raise self._life.torn
         position, beyond = self._progress.state()
         checkpoint.write(position)
         checkpoint.write(list(beyond))

@@ -12,9 +12,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from jobs.handler_errors import StreamStuck
+
 logger = logging.getLogger(__name__)
 
 Task = Callable[[], Any]
+
+_STUCK_SECONDS = 0.1
+"""After so long whoever waits looks whether anybody is left who could end that."""
 
 
 class Lane(ABC):
@@ -30,7 +35,13 @@ class Lane(ABC):
 
 
 class Threads(ABC):
-    """Where the asynchronous nodes of a stream run. One is shared by a stream and all that comes of it."""
+    """Where the asynchronous nodes of a stream run. One is shared by a stream and all that comes of it.
+
+    Attributes:
+        feeder: the thread that alone puts data into the graph, where that is known: while it waits nothing comes in.
+    """
+
+    feeder: int | None = None
 
     @abstractmethod
     def now(self) -> float:
@@ -45,8 +56,12 @@ class Threads(ABC):
         """Return a new lane; its thread starts with its first task."""
 
     @abstractmethod
-    def submit(self, pool: str, workers: int, call: Callable[[], Any]) -> Future[Any]:
-        """Have one of so many threads of a pool make a call; the pool is made by the first."""
+    def submit(self, pool: str, workers: int, call: Callable[[], Any], *, then: Task) -> Future[Any]:
+        """Have one of so many threads of a pool make a call; the pool is made by the first.
+
+        Args:
+            then: what passes on what the call returned. It is part of the work: in between nothing looks idle.
+        """
 
     @abstractmethod
     def wait_for(self, condition: threading.Condition, is_so: Callable[[], bool]) -> None:
@@ -58,11 +73,15 @@ class Threads(ABC):
 
     @abstractmethod
     def has_work(self, *, due: bool = False) -> bool:
-        """Say whether a task or call is under way or waits.
+        """Say whether a task or call is under way or can begin; not one that waits for room that nobody makes.
 
         Args:
             due: leave out tasks whose time has not come.
         """
+
+    @abstractmethod
+    def is_waited(self) -> bool:
+        """Say whether somebody waits in `wait_for`."""
 
     @abstractmethod
     def join(self, seconds: float | None = None) -> bool:
@@ -81,6 +100,7 @@ class RealThreads(Threads):
         self._lanes: list[_ThreadLane] = []
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._calls = 0
+        self._waiting: dict[int, Callable[[], bool]] = {}
         self._is_closed = threading.Event()
 
     def now(self) -> float:
@@ -90,12 +110,12 @@ class RealThreads(Threads):
         self._is_closed.wait(max(0.0, seconds))
 
     def lane(self, name: str) -> Lane:
-        lane = _ThreadLane(name, self._changed)
+        lane = _ThreadLane(name, self._changed, self._is_blocked)
         with self._changed:
             self._lanes.append(lane)
         return lane
 
-    def submit(self, pool: str, workers: int, call: Callable[[], Any]) -> Future[Any]:
+    def submit(self, pool: str, workers: int, call: Callable[[], Any], *, then: Task) -> Future[Any]:
         with self._changed:
             if pool not in self._pools:
                 self._pools[pool] = ThreadPoolExecutor(workers, thread_name_prefix=pool)
@@ -104,13 +124,28 @@ class RealThreads(Threads):
         try:
             future = found.submit(call)
         except BaseException:
-            self._called(None)
+            self._called()
             raise
-        future.add_done_callback(self._called)
+        future.add_done_callback(lambda _: self._called(then))
         return future
 
     def wait_for(self, condition: threading.Condition, is_so: Callable[[], bool]) -> None:
-        condition.wait_for(is_so)
+        me = threading.get_ident()
+        with self._changed:
+            self._waiting[me] = is_so
+            self._changed.notify_all()
+        try:
+            while not condition.wait_for(is_so, _STUCK_SECONDS):
+                if me == self.feeder and not self.has_work():
+                    msg = "whoever puts data in waits for room, and nothing is under way that makes any"
+                    raise StreamStuck(msg, remedy="give the node more room, or feed its other side first")
+        finally:
+            with self._changed:
+                del self._waiting[me]
+
+    def is_waited(self) -> bool:
+        with self._changed:
+            return bool(self._waiting)
 
     def has_work(self, *, due: bool = False) -> bool:
         with self._changed:
@@ -129,17 +164,28 @@ class RealThreads(Threads):
         for pool in pools:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _called(self, _: Any) -> None:
-        with self._changed:
-            self._calls -= 1
-            self._changed.notify_all()
+    def _called(self, then: Task = lambda: None) -> None:
+        try:
+            then()
+        finally:
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
+
+    def _is_blocked(self, thread: int | None) -> bool:
+        """Say whether a thread waits for what is not so; the condition of all is held.
+
+        What it waits for is looked at without its lock: it may be so already, and the thread not have woken.
+        """
+        is_so = self._waiting.get(thread or 0)
+        return is_so is not None and not is_so()
 
 
 class _ThreadLane(Lane):
     """One thread with a heap of tasks; what waits for it waits on the condition of all."""
 
-    def __init__(self, name: str, changed: threading.Condition) -> None:
-        self._name, self._changed = name, changed
+    def __init__(self, name: str, changed: threading.Condition, is_blocked: Callable[[int | None], bool]) -> None:
+        self._name, self._changed, self._is_blocked = name, changed, is_blocked
         self._tasks: list[tuple[float, int, Task]] = []
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
@@ -162,9 +208,10 @@ class _ThreadLane(Lane):
             self._changed.notify_all()
 
     def has_work(self, *, due: bool) -> bool:
-        """Say whether there is something to do; the condition is held."""
-        waits = bool(self._tasks) and (not due or self._tasks[0][0] <= time.monotonic())
-        return self._is_running or waits
+        """Say whether there is something to do, and it is done; the condition is held."""
+        if self._is_running:
+            return self._thread is None or not self._is_blocked(self._thread.ident)
+        return bool(self._tasks) and (not due or self._tasks[0][0] <= time.monotonic())
 
     def _run(self) -> None:
         while (task := self._next()) is not None:

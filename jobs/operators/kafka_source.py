@@ -5,31 +5,27 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import DrainmarkError, InputMissing, UsageError
+from jobs.errors import UsageError
 from jobs.failpoints import SourcePoint
 from jobs.failpoints import reach as pass_point
+from jobs.operators import kafka_losses
+from jobs.operators.kafka_losses import position_at, require_again, require_there, telling, told
 from jobs.operators.kafka_topics import (
     BEGIN,
-    EPOCHS,
     LOST,
     METADATA,
     OFFSETS,
     TOPIC,
     Offsets,
-    OffsetsGone,
     Topic,
     TopicGone,
     TopicLook,
-    is_another,
     keyed,
-    missing,
     offsets_of,
     ranges_of,
-    told,
 )
 from jobs.operators.sources import Cut, Position, Reach, Records, RowSlices, Slice
 
@@ -63,9 +59,9 @@ class KafkaSource(RowSlices):
     group are for others to look at, and follow each state; no recovery and no rewind reads them. Only committed records
     are read (`read_committed`). A range is read again as it was, or the region halts: where the brokers have dropped
     records that were not read yet (retention), where the topic was deleted or made anew, or where a partition lost its
-    end (unclean election), it says which offsets of which partition are missing, and `drainmark resume REGION
-    --accept-loss` goes on behind them; the history keeps what was lost. Partitions that are added are read from offset
-    0, in the slices after that.
+    end (unclean election), also if other records stand there by now, it says which offsets of which partition are
+    missing, and `drainmark resume REGION --accept-loss` goes on behind them; the history keeps what was lost.
+    Partitions that are added are read from offset 0, in the slices after that.
 
     `_position` is the partition and the offset. Rows have the columns of the format, and those of `metadata`.
 
@@ -197,7 +193,7 @@ class KafkaSource(RowSlices):
     # --- slices ------------------------------------------------------------------------------------------------------
 
     def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
-        with self._telling(reach, after):
+        with telling(self.topic, reach, after):
             topic = self._topic(reach)
             look = topic.kept_look(_KEPT_SECONDS) if after is not None and not cut.is_periodic else None
             if look is None or not self._fills(after, look):
@@ -205,7 +201,8 @@ class KafkaSource(RowSlices):
             begin = self._begin(after, look, topic)
             if begin is None:
                 return None
-            self._require_there(after, begin, look, reach)
+            self._require_partitions(look)
+            require_there(topic, after, begin, look)
             ends = self._ends(begin, look, cut)
             number = sum(ends[partition] - begin[partition] for partition in ends)
             has_to_remember = after is None and self.start_from != "earliest"
@@ -214,7 +211,7 @@ class KafkaSource(RowSlices):
             self._require_kept(topic)
         facts = {BEGIN: keyed(begin)} if after is None else {}
         size = number * self.message_bytes
-        return Slice(start=after, end=_position(look, after, ends), size_bytes=size, facts=facts)
+        return Slice(start=after, end=position_at(look, after, ends), size_bytes=size, facts=facts)
 
     def _fills(self, after: Position | None, look: TopicLook) -> bool:
         """Does an earlier look show enough for a whole slice?"""
@@ -252,11 +249,12 @@ class KafkaSource(RowSlices):
         return {partition: min(end, begin[partition] + most) for partition, end in ends.items()}
 
     def label(self, piece: Slice, source: str, reach: Reach) -> str:
-        ranges = ranges_of(piece)
-        shown = [f"{each.partition}:{each.begin}..{each.end}" for each in ranges[:_SHOWN]]
-        if len(ranges) > _SHOWN:  # few of many, so what makes it one of a kind is the sum
-            shown += ["…", str(sum(offsets_of(piece.end).values()))]
-        return f"kafka:{self.topic}#{','.join(shown) or 'start'}{'(lost)' if LOST in piece.facts else ''}"
+        ranges = [(each.partition, each.begin, each.end) for each in ranges_of(piece)]
+        lost = piece.facts.get(LOST)
+        shown = [f"{partition}:{begin}..{'' if end is None else end}" for partition, begin, end in lost or ranges]
+        if len(shown) > _SHOWN:  # few of many, so what makes it one of a kind is the sum
+            shown[_SHOWN:] = ["…", str(sum(offsets_of(piece.end).values()))]
+        return f"kafka:{self.topic}#{','.join(shown) or 'start'}{'(lost)' if lost else ''}"
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -264,7 +262,7 @@ class KafkaSource(RowSlices):
         ranges = ranges_of(piece) if LOST not in piece.facts else []
         if not ranges:
             return
-        with self._telling(reach, piece.end, self.label(piece, "", reach)):
+        with telling(self.topic, reach, piece.end, self.label(piece, "", reach)):
             yield from self._topic(reach).read(piece.end[TOPIC], ranges, self._metadata)
 
     def remark(self, piece: Slice, rows: int) -> str | None:
@@ -274,17 +272,9 @@ class KafkaSource(RowSlices):
     def check(self, piece: Slice, reach: Reach, source: str) -> None:
         if LOST in piece.facts:
             return
-        label = self.label(piece, source, reach)
-        with self._telling(reach, piece.end, label):
+        with telling(self.topic, reach, piece.end, self.label(piece, source, reach)):
             topic = self._topic(reach)
-            look = topic.kept_look(_KEPT_SECONDS) or topic.look()
-            if is_another(piece.end, look):
-                raise TopicGone
-            for each in ranges_of(piece):
-                if each.begin < look.first.get(each.partition, 0):
-                    raise OffsetsGone(f"partition {each.partition} begins at offset {look.first[each.partition]}")
-                if each.end > look.end.get(each.partition, 0):
-                    raise OffsetsGone(f"partition {each.partition} ends at offset {look.end.get(each.partition, 0)}")
+            require_again(topic, piece, topic.kept_look(_KEPT_SECONDS) or topic.look())
 
     def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
         """Commit to the group what is committed here: nothing of ours reads it, so a failure costs nothing (K4)."""
@@ -294,8 +284,6 @@ class KafkaSource(RowSlices):
         pass_point(SourcePoint.GROUP_BEFORE)
         self._topic(reach).commit(self.group_id, offsets_of(last.end))
         pass_point(SourcePoint.GROUP_AFTER)
-
-    # --- what is lost ------------------------------------------------------------------------------------------------
 
     def past_loss(
         self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
@@ -310,62 +298,22 @@ class KafkaSource(RowSlices):
         if after is None and waiting is not None:  # the very first slice, which knows where it began
             stood = {TOPIC: waiting.end[TOPIC], OFFSETS: waiting.facts.get(BEGIN, {})}
         begin = self._begin(stood, look, topic)
-        if begin is None:
-            return None
-        if is_another(stood, look):
-            offsets = {partition: look.first[partition] for partition in begin}
-            lost: list[list[int | None]] = [[each, offset, None] for each, offset in offsets_of(stood).items()]
-        else:
-            offsets = {each: max(look.first[each], min(begin[each], look.end[each])) for each in begin}
-            lost = [list(each) for each in missing(begin, look)]
-        if not lost:
-            return None
-        facts = {LOST: lost, **({BEGIN: keyed(begin)} if after is None else {})}
-        known = None if is_another(stood, look) else after
-        return Slice(start=after, end=_position(look, known, offsets), size_bytes=0, facts=facts)
+        return None if begin is None else kafka_losses.past_loss(topic, look, after, begin, waiting)
 
-    def _require_there(self, after: Position | None, begin: Offsets, look: TopicLook, reach: Reach) -> None:
-        if is_another(after, look):
-            raise TopicGone
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _require_partitions(self, look: TopicLook) -> None:
         if unknown := sorted(set(self.partitions or ()) - set(look.end)):
             msg = f"topic {self.topic} has no partition {unknown[0]}"
             raise UsageError(msg, remedy=f"it has {len(look.end)}, numbered from 0")
-        if lost := missing(begin, look):
-            raise self._lost(reach, f"{told(lost)}: the brokers do not have them any more", lost=lost)
 
     def _require_kept(self, topic: Topic) -> None:
         if self.on_compacted == "halt" and topic.is_compacted():
             msg = f"topic {self.topic} is compacted: after a rewind it would give other rows than before"
             raise UsageError(msg, remedy='on_compacted="read" at the source takes that')
 
-    @contextmanager
-    def _telling(self, reach: Reach, after: Position | None, label: str | None = None) -> Iterator[None]:
-        """Say of what is gone which topic it was, and how to go on."""
-        try:
-            yield
-        except TopicGone as error:
-            if after is None:
-                raise UsageError(f"there is no topic {self.topic}", remedy="make it first") from error
-            stood = told([(each, offset, None) for each, offset in list(offsets_of(after).items())[:_SHOWN]])
-            msg = f"it was deleted, or made anew; missing is {stood}"
-            raise self._lost(reach, msg, label=label) from error
-        except OffsetsGone as error:
-            raise self._lost(reach, str(error), label=label) from error
-
-    def _lost(self, reach: Reach, why: str, *, label: str | None = None, **facts: Any) -> DrainmarkError:
-        remedy = f"to go on behind what is missing: drainmark resume {reach.region} --accept-loss --reason '…'"
-        trigger = label or f"kafka:{self.topic}"
-        return InputMissing(f"topic {self.topic}: {why}", remedy=remedy, triggers=(), trigger=trigger, **facts)
-
     def _topic(self, reach: Reach) -> Topic:
         return reach.kafka(self.topic, servers=self.bootstrap_servers, cluster=self.cluster)
-
-
-def _position(look: TopicLook, after: Position | None, ends: Offsets) -> Position:
-    """Return where a slice ends; partitions that the code does not read any more stay where they are."""
-    offsets = {**offsets_of(after), **ends}
-    epochs = {partition: look.epochs[partition] for partition in ends if partition in look.epochs}
-    return {TOPIC: look.identity, OFFSETS: keyed(offsets), EPOCHS: keyed(epochs)}
 
 
 def _is_number(value: Any) -> bool:

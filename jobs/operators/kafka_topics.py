@@ -82,6 +82,14 @@ class Topic(Protocol):
     def is_compacted(self) -> bool:
         """Say whether the brokers drop records that have a later one of the same key; False where they do not tell."""
 
+    def other_from(self, partition: int, offset: int, *, epoch: int, now: int) -> int:
+        """Return where a partition begins to have other records than it had, or none; `offset` where it has all.
+
+        Args:
+            offset: behind the records that are meant, which it had in an epoch of its leader.
+            now: its epoch now, a later one.
+        """
+
     def at_time(self, moment: dt.datetime) -> Offsets:
         """Return the offsets of the first records at or after a moment, -1 where there is none."""
 
@@ -111,9 +119,15 @@ METADATA: Mapping[str, str] = {
 }
 """What a record has beside its value: names and types are those of Spark's own Kafka source."""
 
+
 def offsets_of(position: Position | None) -> Offsets:
     """Return the offsets of a position: of the next record of each partition."""
     return {int(partition): int(offset) for partition, offset in (position or {}).get(OFFSETS, {}).items()}
+
+
+def epochs_of(position: Position | None) -> Offsets:
+    """Return the leader epochs of a position, of the partitions of which they are known."""
+    return {int(partition): int(epoch) for partition, epoch in (position or {}).get(EPOCHS, {}).items()}
 
 
 def keyed(offsets: Offsets) -> dict[str, int]:
@@ -124,31 +138,9 @@ def keyed(offsets: Offsets) -> dict[str, int]:
 def ranges_of(piece: Slice) -> list[OffsetRange]:
     """Return what a slice has of each partition, those of which it has nothing left out."""
     begin = offsets_of(piece.start) if piece.start is not None else offsets_of({OFFSETS: piece.facts.get(BEGIN, {})})
-    epochs = piece.end.get(EPOCHS, {})
+    epochs = epochs_of(piece.end)
     return [
-        OffsetRange(partition=each, begin=begin.get(each, 0), end=end, epoch=int(epochs.get(str(each), -1)))
+        OffsetRange(partition=each, begin=begin.get(each, 0), end=end, epoch=epochs.get(each, -1))
         for each, end in sorted(offsets_of(piece.end).items())
         if end > begin.get(each, 0)
     ]
-
-
-def missing(begin: Offsets, look: TopicLook) -> list[tuple[int, int, int]]:
-    """Return (partition, from, to) of offsets that are to be read, or were read, and that the topic does not have."""
-    dropped = [(each, offset, look.first[each]) for each, offset in begin.items() if offset < look.first[each]]
-    cut_off = [(each, look.end[each], offset) for each, offset in begin.items() if offset > look.end[each]]
-    return sorted(dropped + cut_off)
-
-
-def is_another(after: Position | None, look: TopicLook) -> bool:
-    """Is the topic another one than that of a position? Partitions never leave a topic."""
-    known = (after or {}).get(TOPIC, "")
-    return (bool(known and look.identity) and known != look.identity) or not set(offsets_of(after)) <= set(look.end)
-
-
-def told(lost: Sequence[Sequence[int | None]]) -> str:
-    """Return (partition, from, to) of what is lost in words; no end for a topic that is another one now."""
-    found = []
-    for partition, begin, end in lost:
-        upto = f"offsets {begin} to {end - 1}" if end is not None else f"from offset {begin} on, of the topic before"
-        found.append(f"partition {partition}, {upto}")
-    return "; ".join(found)

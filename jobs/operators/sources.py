@@ -195,7 +195,8 @@ class Replayable(ABC):
         no way on.
 
         Args:
-            waiting: the first slice behind the position that is cut already, and is to be cut anew.
+            waiting: what is cut already behind the position, and is to be cut anew, as one slice with the facts of the
+                first.
         """
         return None
 

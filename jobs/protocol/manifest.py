@@ -218,6 +218,8 @@ class Manifest:
             last of each; the group's own where it is not named.
         restarts: by name of a stage, how often it began a batch again since the last row.
         late: by id of a state of an earlier row, what stages found of it since: `rows_quarantined`, `reason`.
+        dropped_intervals: checkpoint intervals that ended while an earlier commit was under way, since the last row
+            (K7).
     """
 
     files: Mapping[str, tuple[StagedFile, ...]]
@@ -232,6 +234,7 @@ class Manifest:
     spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
     late: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    dropped_intervals: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields; those that few rows have stay out where they are empty: rows without read as before."""
@@ -255,6 +258,8 @@ class Manifest:
             value["restarts"] = dict(self.restarts)
         if self.late:
             value["late"] = {str(number): dict(remark) for number, remark in self.late.items()}
+        if self.dropped_intervals:
+            value["dropped_intervals"] = self.dropped_intervals
         return value
 
     @classmethod
@@ -272,6 +277,7 @@ class Manifest:
             spans={name: tuple((a, b) for a, b in runs) for name, runs in (value.get("spans") or {}).items()},
             restarts=value.get("restarts") or {},
             late=late_of(value),
+            dropped_intervals=value.get("dropped_intervals") or 0,
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.protocol.manifest import late_of
 from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.protocol.triggers import DROPPED
+from jobs.protocol.triggers import DROPPED, slices_of
 
 _COUNTED = frozenset({RowKind.SKIP, RowKind.REWIND, RowKind.HALT})
 
@@ -65,6 +65,8 @@ class Totals:
         self._count("bytes_in", row.bytes_in or 0)
         self._count("rows_quarantined", row.detail.get("rows_quarantined") or 0)
         self._count("dropped_ticks", (row.trigger_identity or {}).get(DROPPED, 0))
+        if any("lost" in piece for piece in slices_of(row.trigger_identity or {}).values()):
+            self._count("accepted_losses")
         if row.sequence_id == row.group_last:
             self._count("groups")
             self._timed("drain", row.drain_seconds or 0.0)
@@ -72,8 +74,11 @@ class Totals:
             self._late(row)
 
     def _late(self, row: CheckpointRow) -> None:
-        for remark in late_of(row.detail.get("manifest") or {}).values():
+        manifest = row.detail.get("manifest") or {}
+        for remark in late_of(manifest).values():
             self._count("rows_quarantined", remark.get("rows_quarantined") or 0)
+        if dropped := manifest.get("dropped_intervals"):
+            self._count("dropped_intervals", dropped)
 
     def _published(self, row: CheckpointRow) -> None:
         for kind in ("commit", "publish"):

@@ -36,6 +36,7 @@ class GroupReport:
         alignment: of a region of several stages, else "".
         inflight_batches, inflight_bytes: what its checkpoint overtook.
         restarts: how often stages began a batch again by themselves since the last commit.
+        dropped_intervals: checkpoint intervals that ended while the commit before it was under way (K7).
     """
 
     region: str
@@ -58,6 +59,7 @@ class GroupReport:
     inflight_batches: int = 0
     inflight_bytes: int = 0
     restarts: int = 0
+    dropped_intervals: int = 0
 
     @property
     def triggers(self) -> int:
@@ -99,4 +101,5 @@ class GroupReport:
             checkpoint_seconds=checkpoint_seconds,
             publish_seconds=publish_seconds,
             pending_seconds=pending_seconds,
+            dropped_intervals=staged.dropped_intervals,
         )

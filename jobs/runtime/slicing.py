@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jobs.operators.sources import Cut, Position, Reach, Slice, SlicedSource, Source
@@ -98,23 +99,22 @@ def cut_loss(
     newest: Mapping[str, Any] | None,
     reach: Reach,
     *,
-    waiting: Mapping[str, Any] | None = None,
+    waiting: Sequence[Mapping[str, Any]] = (),
 ) -> NewTrigger | None:
     """Return a trigger without rows that goes on behind what starts have lost; None where none has (K1).
 
     Args:
-        waiting: identity of the first trigger that is not committed; its slices, and all after it, are to be cut anew.
+        waiting: identities of the triggers that are cut and not committed, and are to be cut anew, in their order. What
+            is lost may be of the last of them alone, so that the first could be read.
     """
     starts = [source for source in sources if isinstance(source, SlicedSource)]
     before = positions(newest)
-    if waiting is not None:
-        before = {name: piece["from"] or None for name, piece in slices_of(waiting).items()}
-    found = {
-        start.name: start.reads.past_loss(
-            before.get(start.name), reach, start.name, waiting=slice_of(waiting or {}, start.name)
-        )
-        for start in starts
-    }
+    if waiting:
+        before = {name: piece["from"] or None for name, piece in slices_of(waiting[0]).items()}
+    found: dict[str, Slice | None] = {}
+    for start in starts:
+        cut = _joined(waiting, start.name)
+        found[start.name] = start.reads.past_loss(before.get(start.name), reach, start.name, waiting=cut)
     lost = {name: piece for name, piece in found.items() if piece is not None}
     if not lost:
         return None
@@ -127,6 +127,12 @@ def cut_loss(
     number = int((newest or {}).get(NUMBER, 0)) + 1
     identity = {KIND: PERIOD, NUMBER: number, SLICES: slices, LIMIT: (newest or {}).get(LIMIT)}
     return _trigger(f"{PERIOD}:{reach.region}#{number}", identity, 0)
+
+
+def _joined(waiting: Sequence[Mapping[str, Any]], source: str) -> Slice | None:
+    """Return what a start has in triggers that follow each other as one slice; None for nothing."""
+    pieces = [piece for identity in waiting if (piece := slice_of(identity, source)) is not None]
+    return replace(pieces[0], end=pieces[-1].end) if pieces else None
 
 
 def slice_of(identity: Mapping[str, Any], source: str) -> Slice | None:

@@ -46,7 +46,7 @@ class StagedGroup:
             up, puts others in their place.
         frozen, written: by name of a state's table, what its checkpoint has to write, and what it has written.
         progress_id: of the row that commits what stages finished late; None where the group's last id has the row.
-        stages, channels, spans, restarts: see `Manifest`.
+        stages, channels, spans, restarts, dropped_intervals: see `Manifest`.
     """
 
     group: Group
@@ -68,6 +68,7 @@ class StagedGroup:
     channels: Mapping[str, Any] = field(default_factory=dict)
     spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
+    dropped_intervals: int = 0
 
     @property
     def row_id(self) -> int:
@@ -100,6 +101,7 @@ class StagedGroup:
             spans=self.spans,
             restarts=self.restarts,
             late=self._late(),
+            dropped_intervals=self.dropped_intervals,
         )
 
     def _late(self) -> dict[int, dict[str, Any]]:

@@ -143,7 +143,7 @@ def _show_status(found: Sequence[dict[str, Any]]) -> None:
     output.say(f"home {found[0]['home']}")
     for entry in found:
         if entry["state"] == "HALTED":
-            output.say(f"{entry['region']} waits for you: drainmark resume {entry['region']}")
+            output.say(f"{entry['region']} waits for you: {', or: '.join(entry['remedies'])}")
         if entry["pending_triggers"] is None:
             output.say(f"the registry of {entry['region']} is lost: drainmark doctor --repair")
 

@@ -17,7 +17,7 @@ from unit.protocol.checkpoint_rows import claim
 from jobs import failpoints
 from jobs.channels.channel import Channel
 from jobs.channels.items import Batch
-from jobs.channels.rows import ArrowRows, FrameRows, Rows, Spool
+from jobs.channels.rows import ArrowRows, FileRows, Rows, Spool
 from jobs.errors import Fenced
 from jobs.failpoints import ChannelPoint, InjectedFailure
 from jobs.protocol.flow import Half, InFlight, channels_folder, part_attempt
@@ -179,17 +179,19 @@ def test_a_batch_that_could_not_be_staged_is_not_in(store: DirectoryStore, point
 
 
 @pytest.mark.seed("F6")
-def test_rows_that_spark_has_are_staged_and_read_by_spark(store: DirectoryStore, engine: SparkEngine) -> None:
-    """Written in three partitions, read in as many as the reader likes; cut where a rewind cut it."""
+def test_rows_that_spark_staged_are_read_by_spark(store: DirectoryStore, engine: SparkEngine) -> None:
+    """Written in three partitions, as a large group is, read in as many as the reader likes; cut where a rewind cut."""
     session = engine.session
-    frame = session.createDataFrame(table_of(1, 6)).repartition(3).persist()
-    count = frame.count()
+    frame = session.createDataFrame(table_of(1, 6))
+    spool = spool_at(store)
+    frame.repartition(3).write.parquet(str(spool.staging.path("large")))
+    files = spool.staging.describe("large")
+    assert len(files) > 1
     channel = opened(KINDS["memory"], store)
-    rows = FrameRows(frame, count, 4096)
+    rows = FileRows(files, 12, sum(file.size for file in files), reader=spool.reader, last_id=6)
     channel.writer(1).put(Batch(first_id=1, last_id=6, rows=rows))
-    rows.release()
     (found,) = checkpoint(channel, spool_at(store))
-    assert (found.rows, found.half) == (12, Half.OUTPUT)
+    assert (found.rows, found.half, found.files) == (12, Half.OUTPUT, files), "what is in files stays there"
     cut = found.up_to(4)
     assert cut is not None
     for batch, last in ((found, 6), (cut, 4)):
@@ -199,10 +201,6 @@ def test_rows_that_spark_has_are_staged_and_read_by_spark(store: DirectoryStore,
         seen = item.rows.frame(session, frame.schema)
         expected = frame.where(f"_sequence_id <= {last}").orderBy("_position.row").collect()
         assert seen.orderBy("_position.row").collect() == expected
-    reader = channel.reader(1)
-    assert frame.is_cached
-    reader.done(reader.take())  # type: ignore[arg-type]
-    assert not frame.is_cached, "what nobody needs is given back"
 
 
 @pytest.mark.seed("H8")

@@ -38,7 +38,8 @@ AFTER = {
 STATUS_KEYS = {
     *("region", "state", "halt_reason", "committed_sequence_id", "published_sequence_id", "epoch"),
     *("pending_triggers", "consecutive_reset_attempts", "max_consecutive_reset_attempts", "last_error", "owner"),
-    *("is_idle", "rewind_horizon", "home", "alignment", "stages", "inflight_batches", "inflight_bytes"),
+    *("is_idle", "rewind_horizon", "home", "alignment", "stages", "channels", "remedies"),
+    *("inflight_batches", "inflight_bytes"),
 }
 HISTORY_KEYS = {
     *("kind", "sequence_id", "epoch", "trigger", "trigger_kind", "group", "rows_in", "committed_at"),

@@ -159,6 +159,62 @@ def test_a_run_leaves_an_event_a_table_and_group(
     assert workplace.history(REGION).last_outcome is Outcome.CLEAN
 
 
+STAGED = '''
+import time
+from pathlib import Path
+
+import drainmark as dm
+
+HOLD = Path(__file__).parent / "hold"
+
+
+@dm.consistent(trigger="operator-driven", alignment="unaligned")
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string, v string", settle=0.0))
+def rows(scanned):
+    return scanned
+
+
+@dm.functor(inputs=[dm.buffered(rows)])
+def slow(rows):
+    while HOLD.exists():
+        time.sleep(0.05)
+    return rows
+
+
+dm.sink(slow, dm.DeltaAppend("little_numbers"))
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.seed("F1", "K6")
+def test_what_is_in_flight_and_what_stages_finish_late_is_observed(
+    workplace: Workplace, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    (tmp_path / "little.py").write_text(STAGED)
+    drop(tmp_path, "0.csv", "a,1\n")
+    hold = tmp_path / "hold"
+    hold.touch()
+
+    def let_go_when_committed() -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not workplace.history(REGION).committed_id:
+            time.sleep(0.1)
+        hold.unlink()
+
+    watcher = threading.Thread(target=let_go_when_committed)
+    watcher.start()
+    result = execute(definitions(workplace, tmp_path / "little.py"), instance)
+    watcher.join()
+    assert result.success
+    observed = [event.asset_observation_data.asset_observation for event in
+                events(instance, result.run_id, dg.DagsterEventType.ASSET_OBSERVATION)]  # fmt: skip
+    told = [{name: value.value for name, value in each.metadata.items()} for each in observed
+            if "drainmark/through/slow" in each.metadata]  # fmt: skip
+    assert {each.asset_key.path[1] for each in observed} == {"source", "checkpoints"}
+    assert [(each["drainmark/through/rows"], each["drainmark/through/slow"]) for each in told] == [(1, 0), (1, 1)]
+    assert [each["drainmark/inflight_batches"] > 0 for each in told] == [True, False]
+
+
 def test_run_config_is_that_of_the_command_line(
     repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, workplace: Workplace, tmp_path: Path
 ) -> None:

@@ -164,6 +164,18 @@ def test_with_an_interval_of_nothing_there_is_one_commit_at_the_end(
     assert [(group.first_id, group.last_id) for group in result.groups] == [(1, EVERY)]
 
 
+@slow
+@pytest.mark.seed("K7")
+def test_intervals_that_end_during_a_commit_are_dropped_and_counted(run_app: RunApp, golden: Tables) -> None:
+    result = run_app(staged(checkpoint_interval=0.001), FILES, max_group=1)
+    assert_golden(result, golden)
+    manifests = [row.detail.get("manifest") or {} for row in rows_of(result) if row.kind is RowKind.STATE]
+    dropped = [manifest.get("dropped_intervals", 0) for manifest in manifests]
+    assert sum(dropped) > 0
+    assert sum(group.dropped_intervals for group in result.groups) == sum(dropped)
+    assert result.workplace.history(REGION).totals.counts["dropped_intervals"] == sum(dropped)
+
+
 # --- unaligned --------------------------------------------------------------------------------------------------------
 
 

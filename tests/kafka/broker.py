@@ -149,6 +149,7 @@ class Broker:
 
         given = {key.replace("_", "."): value for key, value in config.items()}
         _done(self.admin().create_topics([NewTopic(name, partitions, 1, config=given)]))
+        self._await_leaders(name, partitions)
         return name
 
     def new_topic(self, partitions: int = 1, **config: str) -> str:
@@ -162,6 +163,22 @@ class Broker:
         from confluent_kafka.admin import NewPartitions
 
         _done(self.admin().create_partitions([NewPartitions(name, total)]))
+        self._await_leaders(name, total)
+
+    def _await_leaders(self, name: str, partitions: int) -> None:
+        """Wait until every partition answers: those that have just been made are told of before they are led."""
+        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        wanted = {TopicPartition(name, each): OffsetSpec.latest() for each in range(partitions)}
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                self.admin().list_topics(name, timeout=10)  # the client goes by what it was told last
+                return _done(self.admin().list_offsets(wanted))
+            except KafkaException:
+                assert time.monotonic() < deadline, f"nobody leads the partitions of {name}"
+                time.sleep(0.05)
 
     def drop_before(self, name: str, partition: int, offset: int) -> None:
         """Drop a partition's records below an offset, as retention does."""

@@ -217,11 +217,16 @@ def test_what_was_cut_and_is_lost_before_it_is_read_costs_nothing_but_that(
     assert stream.kept()[-1] == 99
 
 
-def test_a_periodic_region_goes_on_behind_a_loss(stream: Stream, broker: Broker) -> None:
+@pytest.mark.parametrize("waits", [False, True], ids=["not-cut", "cut"])
+def test_a_periodic_region_goes_on_behind_a_loss(stream: Stream, broker: Broker, waits: bool) -> None:
+    """K1; also where the slice waits already, which has what all starts had at the tick."""
     stream.declare(broker.new_topic(), trigger=PERIODIC)
     stream.send(range(3))
     stream.run()
     stream.send(range(3, 6))
+    if waits:
+        stream.call("scan", stream.folder / "stream.py")
+        assert stream.call("status", "stream")[0]["pending_triggers"] == 1
     broker.drop_before(stream.topic, 0, 4)
     stream.run(code=3)
     stream.call("resume", "stream", "--accept-loss")

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -151,6 +152,24 @@ def test_partitions_that_are_added_begin_at_0_in_a_later_slice(reach: RegionReac
     broker.send(topic, numbered(1, 50), 2)
     (second,) = cut(source, reach, first.end)
     assert values(source, reach, [first, second]) == [[b"0", b"1"], [b"50"]]
+
+
+def test_partitions_that_a_broker_does_not_know_yet_are_waited_for(
+    reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K2, K3: those that have just been added are told of before they are led; the topic is not gone."""
+    topic = broker.new_topic(1)
+    source = source_of(topic)
+    described = kafka.KafkaTopic._described
+
+    def and_one_more(self: Any) -> Any:
+        found = described(self)
+        partitions = [*found.partitions, SimpleNamespace(id=1)]
+        return SimpleNamespace(topic_id=found.topic_id, partitions=partitions)
+
+    monkeypatch.setattr(kafka.KafkaTopic, "_described", and_one_more)
+    with pytest.raises(StoreUnavailable):
+        source.next_slice({"topic": "", "offsets": {"0": 0}, "epochs": {}}, reach, ONE)
 
 
 # --- where the first run begins --------------------------------------------------------------------------------------
@@ -310,6 +329,53 @@ def test_records_written_anew_under_offsets_that_were_found_are_not_taken_for_th
     broker.send(topic, numbered(9, 100))
     with pytest.raises(InputMissing, match="written anew"):
         rows(source, reach, piece)
+    with pytest.raises(InputMissing) as caught:  # its end is behind where the source stands: only the epoch tells
+        source.next_slice(piece.end, reach, TICK)
+    assert caught.value.facts["lost"] == [(0, 0, 5)]
+    with pytest.raises(InputMissing, match="written anew from offset 0"):
+        source.check(piece, reach, "s")
+    loss = source.past_loss(piece.end, reach, "s", waiting=None)
+    assert loss is not None
+    assert values(source, reach, cut(source, reach, loss.end, TICK)) == [numbered(9, 100)]
+
+
+def test_an_end_that_a_disk_lost_is_lost_from_there_on(
+    reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K1: what is before it is as it was, and a leader that came without a loss costs a question."""
+    asked: list[int] = []
+    ask = kafka.other_from
+
+    def counted(library: Any, conf: Any, place: Any) -> int:
+        asked.append(place.offset)
+        return ask(library, conf, place)
+
+    monkeypatch.setattr(kafka, "other_from", counted)
+    topic = broker.new_topic(1, segment_bytes="1048576")
+    broker.send(topic, [b"x" * 300_000] * 6)
+    source = source_of(topic, max_messages=3)
+    pieces = cut(source, reach)
+    broker.stop()
+    broker.start()
+    broker.send(topic, numbered(1))
+    (more,) = cut(source, reach, pieces[-1].end)
+    assert (asked, more.end["offsets"]) == ([6], {"0": 7})
+    source.check(pieces[-1], reach, "s")
+    broker.stop()
+    newest = max((broker.folder / "data" / f"{topic}-0").glob("*.log"))
+    cut_at = int(newest.stem)
+    assert 0 < cut_at < 6
+    for file in newest.parent.glob(f"{newest.stem}.*"):
+        file.unlink()
+    (broker.folder / "data" / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    broker.start()
+    broker.send(topic, numbered(9, 100))
+    with pytest.raises(InputMissing) as caught:
+        source.next_slice(more.end, reach, TICK)
+    assert caught.value.facts["lost"] == [(0, cut_at, 7)]
+    loss = source.past_loss(more.end, reach, "s", waiting=None)
+    assert loss is not None
+    assert values(source, reach, cut(source, reach, loss.end, TICK)) == [numbered(9, 100)]
 
 
 # --- brokers and settings --------------------------------------------------------------------------------------------

@@ -222,9 +222,11 @@ def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFi
         "dropped_ticks": None,
         "alignment": None,
         "stages": [],
+        "channels": [],
         "inflight_batches": 0,
         "inflight_bytes": 0,
         "rewind_horizon": 0,
+        "remedies": [],
         "home": str(home),
     }
 

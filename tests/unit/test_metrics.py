@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from by_hand import HandFed
 
+from jobs.protocol.flow import InFlight
+from jobs.protocol.transitions import State
+from jobs.protocol.triggers import SLICES, NewTrigger
 from orchestration import metrics, operations
 from orchestration.assembly import Workplace
 from orchestration.cli.main import invoke
-from orchestration.metrics import as_text, metrics_path, region_metrics
+from orchestration.metrics import as_json, as_text, metrics_path, region_metrics
+from orchestration.remedies import remedies as remedies_of
+from orchestration.status import statuses
 from resources.settings import Settings
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -115,6 +121,63 @@ def test_resets_rewinds_and_halts_are_counted_and_what_is_withdrawn_stays_counte
     assert (found["states_total", ""], found["committed_sequence_id", ""], found["pending_triggers", ""]) == (3, 1, 2)
     assert (found["reset_seconds_count", ""], found["last_reset_sequence_id", ""]) == (2, 1)
     assert found["state", 'state="HALTED"'] == 1
+
+
+@pytest.mark.seed("K7", "K10", "F29")
+def test_stages_channels_and_dropped_intervals_are_told(fed: HandFed) -> None:
+    with fed.owning() as owner:
+        fed.process(1)
+        batch = InFlight(first_id=2, last_id=2, rows=1, bytes=70).to_json()
+        staged = replace(
+            fed.group(1), stages={"lines": 2, "counts": 1}, channels={"lines to counts": [batch]},
+            restarts={"counts": 3}, dropped_intervals=4,
+        )  # fmt: skip
+        owner.publish(owner.commit(staged))
+    found = of(fed)
+    told = {
+        ("stage_through_sequence_id", 'stage="counts"'): 1, ("stage_through_sequence_id", 'stage="lines"'): 2,
+        ("stage_behind", 'stage="counts"'): 1, ("stage_behind", 'stage="lines"'): 0,
+        ("stage_restarts_total", 'stage="counts"'): 3, ("stage_restarts_total", 'stage="lines"'): 0,
+        ("inflight_batches", 'channel="lines to counts"'): 1, ("inflight_bytes", 'channel="lines to counts"'): 70,
+        ("dropped_intervals_total", ""): 4,
+    }  # fmt: skip
+    assert {name: found[name] for name in told} == told
+    as_objects = as_json(fed.region, region_metrics(fed.workplace, fed.region))
+    assert as_objects["drainmark_stage_behind"] == {"lines": 0, "counts": 1}
+    assert as_objects["drainmark_state"] == "PROCESSING"
+    (status,) = statuses(fed.workplace)
+    assert status["channels"] == [{"name": "lines to counts", "batches": 1, "bytes": 70}]
+
+
+def test_losses_that_were_accepted_are_counted(fed: HandFed) -> None:
+    lost = {SLICES: {"files": {"from": None, "to": {"n": 2}, "bytes": 0, "lost": [[0, 0, 2]]}}}
+    uri = str(fed.write("d", []))
+    fed.workplace.registry.add_triggers(
+        fed.region, [NewTrigger(uri=uri, identity=lost, identity_key="lost", size_bytes=0)]
+    )
+    fed.drain()
+    assert of(fed)["accepted_losses_total", ""] == 1
+
+
+def test_a_status_says_what_can_be_typed_in_each_state(fed: HandFed) -> None:
+    def remedies() -> list[str]:
+        (entry,) = statuses(fed.workplace)
+        found: list[str] = entry["remedies"]
+        return found
+
+    with fed.owning():
+        fed.process(1)
+        assert remedies() == [], "a run is at work"
+    assert remedies() == ["drainmark run by_hand"], "files wait"
+    fed.crash_after(1)
+    fed.drain()
+    assert remedies() == []
+    operations.halt(fed.workplace, fed.region, "disk")
+    assert remedies() == [f"drainmark resume {fed.region}"]
+    operations.resume(fed.workplace, fed.region, "mended")
+    assert remedies() == []
+    lost = {"is_owned": False, "pending": None, "reference": "app.py"}
+    assert remedies_of(fed.region, fed.history(), State.PROCESSING, **lost) == ["drainmark doctor --repair"]
 
 
 def test_the_file_is_written_at_each_outcome_and_says_what_the_verb_says(

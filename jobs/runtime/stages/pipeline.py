@@ -62,7 +62,8 @@ class StagedPipeline(Pipeline):
     Attributes:
         note: called with a step and its numbers.
         life: from the last reset on; None before the first, and when the run is over.
-        dropped_intervals: intervals of the controller that ended while a commit was under way (K7).
+        dropped_intervals: intervals of the controller that ended while a commit was under way, and that no row tells of
+            yet (K7).
     """
 
     states: StagedStates
@@ -140,7 +141,7 @@ class StagedPipeline(Pipeline):
         members = tuple(member for group in moment.groups for member in group.members)
         attempt = moment.groups[0].attempt if moment.groups else uuid.uuid4().hex
         group = Group(members=members, epoch=self.owner.epoch, attempt=attempt)
-        staged = joined(group, moment, self._every_id())
+        staged = replace(joined(group, moment, self._every_id()), dropped_intervals=self.dropped_intervals)
         if not moment.groups:
             number = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, 1)
             staged = replace(staged, progress_id=number)
@@ -166,6 +167,7 @@ class StagedPipeline(Pipeline):
             self._drop()
             raise
         self.under_way = None
+        self.dropped_intervals -= done.staged.dropped_intervals
         self._tick(time.monotonic())
         self._forget(self.life, done)
         self.states.completed()

@@ -112,23 +112,24 @@ class StagedRun(RegionRun):
 
     def _established(self) -> GroupReport | None:
         """As `RegionRun._established`; None also where stages have caught up, and no group is new."""
-        stages = self._stages
-        triggers = stages.under_way.triggers if stages.under_way is not None else ()
+        pipeline = self._stages
+        triggers = pipeline.under_way.triggers if pipeline.under_way is not None else ()
         try:
-            done = stages.end()
+            done = pipeline.end()
         except Exception as error:
             self._after_failure(error, triggers)
             return None
         flow = self.owner.history.flow
         numbers: dict[str, Any] = {"inflight_batches": len(flow.batches), "inflight_bytes": flow.bytes}
+        stages = {"stages": dict(flow.through)}
         if done.is_progress:
             for step, told in steps_outside(done.staged):
                 self.report(step, told)
-            self.report("progress", {"id": done.staged.row_id, "stages": dict(flow.through), **numbers})
+            self.report("progress", {"id": done.staged.row_id, **stages, **numbers})
             self._housekeeping.count()
             return None
         if flow.channels:
-            self.report("in_flight", numbers)
+            self.report("in_flight", {"id": done.staged.row_id, **stages, **numbers})
         report = replace(
             self._reported(done),
             alignment=self.blueprint.region.parameters.alignment,

@@ -106,6 +106,45 @@ def test_many_threads_and_many_branches_let_everything_go(source: Stream) -> Non
     assert all(not list(node.held()) for node in source.graph())
 
 
+def test_between_the_end_of_a_call_and_the_passing_on_of_its_result_nothing_looks_idle() -> None:
+    """Whoever drains would take what is on its way for data that wait for others."""
+    looks: list[bool] = []
+
+    class Watched(RealThreads):
+        def lane(self, name: str) -> Any:
+            lane = super().lane(name)
+            put = lane.put
+
+            def watched(task: Any, *, after: float = 0.0) -> None:
+                looks.append(self.has_work())
+                put(task, after=after)
+
+            lane.put = watched  # type: ignore[method-assign]
+            return lane
+
+    source = Stream(threads=Watched())
+    found = source.map_async(lambda x: x, parallelism=1).sink_to_list()
+    source.emit(1)
+    assert source.join(SOON)
+    assert (looks, found) == ([True], [1])
+    source.close()
+
+
+def test_who_waits_for_what_nobody_brings_is_not_at_work(source: Stream) -> None:
+    """`join` would wait for ever for a thread that waits itself; it goes on when the other side comes after all."""
+    other = Stream(threads=source.threads)
+    found = source.buffer(9).zip(other, maxsize=1).sink_to_list()
+    for datum in range(3):
+        source.emit(datum)
+    assert source.join(SOON)
+    assert source.threads.is_waited()
+    for datum in range(3):
+        other.emit(datum)
+    assert source.join(SOON)
+    assert found == [(0, 0), (1, 1), (2, 2)]
+    assert not source.threads.is_waited()
+
+
 def test_closing_frees_whoever_waits(source: Stream) -> None:
     go, at_work = threading.Event(), threading.Event()
     counters = [RefCounter() for _ in range(3)]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jobs.counting import Acknowledged, RefCounter
-from jobs.counting.references import release
+from jobs.counting import Acknowledged, RefCounter, Stream
+from jobs.counting.references import release, retain
 from jobs.handler_errors import ReferenceMiscounted
 
 SOON = 20.0
@@ -53,6 +53,33 @@ def test_who_miscounts_is_told() -> None:
     for wrong in (counter.retain, counter.release):
         with pytest.raises(ReferenceMiscounted):
             wrong()
+
+
+@pytest.mark.seed("C5", "C16")
+def test_references_to_several_data_are_taken_all_or_none() -> None:
+    """One of three is done already: the others keep what they had, and have failed, since they go on no further."""
+    told: list[Any] = []
+    held, other = (RefCounter(lambda: told.append("done"), on_failure=told.append, initial=1) for _ in range(2))
+    over = RefCounter(initial=1)
+    over.release()
+    with pytest.raises(ReferenceMiscounted) as caught:
+        retain([held, over, other], 2)
+    assert (held.count, other.count, told) == (1, 1, [])
+    release([held, other])
+    assert told == [caught.value, caught.value]
+
+
+@pytest.mark.seed("C5", "C16", "X8")
+def test_what_goes_with_a_datum_that_is_done_already_is_not_acknowledged() -> None:
+    acknowledged = Acknowledged()
+    over = RefCounter(initial=1)
+    over.release()
+    source = Stream()
+    source.map(abs)
+    with pytest.raises(ReferenceMiscounted):
+        source.emit(1, metadata=[{"ref": acknowledged.begin("a")}, {"ref": over}])
+    assert (acknowledged.position, acknowledged.pending) == (None, 1)
+    assert isinstance(acknowledged.failure, ReferenceMiscounted)
 
 
 @pytest.mark.seed("C5")

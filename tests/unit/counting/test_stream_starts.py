@@ -17,7 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.counting import BOUNDARY, Stream, StreamStart
+from jobs.counting import BOUNDARY, ManualThreads, Stream, StreamStart
+from jobs.counting.life import Life
+from jobs.counting.progress import Progress
 from jobs.counting.wholes import Wholes
 from jobs.errors import OperatorFailed
 from jobs.handler_errors import StreamRefused, StreamStuck
@@ -335,6 +337,76 @@ def test_a_stream_that_can_only_grow_is_stuck(hosted: Any) -> None:
     at = hosted(lambda source: source.partition(5).map(table), kind=Small, allowed=9)
     wait_for(lambda: at.host.failure)
     assert isinstance(at.host.failure, StreamStuck)
+
+
+@pytest.mark.seed("X8", "V105")
+def test_a_cut_never_has_a_part_of_a_datum_that_could_not_be_submitted_as_a_whole(hosted: Any) -> None:
+    """The first output was taken, the second refused: a cut made before the run ends would have half of the datum."""
+    broken = [True]
+
+    def outputs(number: int) -> list[pa.Table]:
+        second = pa.table({"m": [number]}) if number == 2 and broken else table(-number)
+        return [table(number), second]
+
+    def flow(source: Stream) -> Stream:
+        return source.map(outputs).flatten()
+
+    at = hosted(flow, allowed=1)
+    at.submitted(1)
+    at.commit(at.cut())
+    at.handler.allowed = 2
+    wait_for(lambda: at.host.failure)
+    with pytest.raises(OperatorFailed):
+        at.host._cut()
+    assert at.all_rows == [1, -1]
+    at.host.close()
+    broken.clear()
+    again = hosted(flow, total=3, allowed=3)
+    again.ended()
+    wait_for(lambda: again.host._newest > 1)
+    assert again.all_rows == [1, -1, 2, -2, 3, -3]
+
+
+def test_what_has_left_the_graph_and_is_not_submitted_is_in_flight() -> None:
+    """Or a source that ends, or a boundary, would not wait for it, and the cut that is made then lacks it."""
+    seen: list[int] = []
+    threads = ManualThreads()
+    life = Life(
+        Progress(lambda position: None), lambda source: source.partition(2).map(table), threads,
+        lambda life, outputs, entered: seen.append(life.in_flight),
+    )  # fmt: skip
+    life.take(1, 1)
+    life.take(2, 2)
+    assert (seen, life.in_flight) == ([2], 0)
+
+
+def none_of(source: Stream) -> Stream:
+    return source.filter(lambda n: n < 0)
+
+
+@pytest.mark.seed("E48")
+@pytest.mark.parametrize(("way", "kept"), [
+    ("reading", [("zip", [3, 0])]), ("draining", [("buffer", [2]), ("zip", [3, 0])]), ("boundary", [("zip", [2, 0])]),
+])  # fmt: skip
+def test_a_zip_one_side_of_which_never_comes_is_stuck_and_says_so(
+    hosted: Any, way: str, kept: list[tuple[str, list[int]]]
+) -> None:
+    class Paired(Numbers):
+        def read(self, after: Any, context: Any) -> Iterator[Any]:
+            for item in super().read(after, context):
+                yield item
+                if item == (2, 2) and way == "boundary":
+                    yield BOUNDARY
+
+    def flow(source: Stream) -> Stream:
+        left = source.buffer(10) if way == "draining" else source
+        return left.zip(none_of(source), maxsize=3).map(lambda pair: table(pair[0]))
+
+    at = hosted(flow, kind=Paired, total=6, allowed=6)
+    wait_for(lambda: at.host.failure)
+    assert isinstance(at.host.failure, StreamStuck)
+    assert (at.host.failure.operator, at.host.failure.facts["kept"]) == ("start", kept)
+    at.ended()
 
 
 # --- at random -------------------------------------------------------------------------------------------------------

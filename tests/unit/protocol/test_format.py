@@ -20,7 +20,8 @@ VOCABULARY = {
     "roles": "append changes copy overwrite upsert",
     "RegionTable": "adopted columns evolves external history keys name operator options retention role"
     " schema_json",
-    "Manifest": "channels feeds files images late lookups replaced restarts sent spans stages upserts",
+    "Manifest": "channels dropped_intervals feeds files images late lookups replaced restarts sent spans stages"
+    " upserts",
     "InFlight": "bytes files first_id half last_id rows",
     "FeedTaken": "bad error files rows",
     "Sent": "error rows",

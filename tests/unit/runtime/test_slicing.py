@@ -212,7 +212,27 @@ def test_a_loss_is_a_trigger_of_its_own_behind_which_slices_go_on(trigger: str) 
     assert positions(loss.identity) == {**before, "a": {"n": 12}}
     assert (loss.size_bytes, loss.identity.get(NUMBER)) == (0, 7 if trigger == "periodic" else None)
     assert cut_loss(starts, loss.identity, REACH) is None
-    again = cut_loss(starts, loss.identity, REACH, waiting={**newest, SLICES: {
-        name: Slice(start=at, end={"n": 99}, size_bytes=1).to_json() for name, at in before.items()}})  # fmt: skip
+    again = cut_loss(starts, loss.identity, REACH, waiting=[{**newest, SLICES: {
+        name: Slice(start=at, end={"n": 99}, size_bytes=1).to_json() for name, at in before.items()}}])  # fmt: skip
     assert again is not None
     assert slice_of(again.identity, "a") == slice_of(loss.identity, "a")
+
+
+def test_all_that_waits_is_one_slice_to_a_source_that_looks_for_what_it_lost() -> None:
+    """The first that waits could be read; the last cannot (K1)."""
+    asked: list[tuple[Position | None, Slice | None]] = []
+
+    @dataclass(frozen=True)
+    class Asked(Counter):
+        def past_loss(
+            self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
+        ) -> Slice | None:
+            asked.append((after, waiting))
+            return None
+
+    waiting = [
+        {SLICES: {"a": Slice(start={"n": at}, end={"n": at + 3}, size_bytes=3, facts={"of": at}).to_json()}}
+        for at in (4, 7, 10)
+    ]
+    assert cut_loss([source("a", Asked(has=30))], waiting[-1], REACH, waiting=waiting) is None
+    assert asked == [({"n": 4}, Slice(start={"n": 4}, end={"n": 13}, size_bytes=3, facts={"of": 4}))]

@@ -1,0 +1,218 @@
+"""What a `KafkaSource` takes for lost, on a model of a topic; the same on a real broker in `tests/kafka` (K1, K2)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import drainmark as dm
+from jobs.errors import InputMissing
+from jobs.operators.kafka_topics import OffsetRange, Offsets, TopicLook
+from jobs.operators.sources import Cut, Position, Slice
+
+ONE = Cut(source="s")
+_IDENTITIES = itertools.count(1)
+
+
+@dataclass
+class Log:
+    """A partition: the leader epoch of each record that is there, and what retention has taken of the beginning."""
+
+    epochs: list[int] = field(default_factory=list)
+    leader: int = 0
+    first: int = 0
+
+    def append(self, records: int) -> None:
+        self.epochs += [self.leader] * records
+
+    def elect(self, keeping: int | None = None) -> None:
+        """Let another leader take over, which has so many records only."""
+        del self.epochs[len(self.epochs) if keeping is None else keeping :]
+        self.leader += 1
+
+
+class Model:
+    """A topic as `jobs.operators.kafka_topics.Topic` has it, and the one of its name at a region's reach."""
+
+    region = "app/s"
+
+    def __init__(self, *records: int) -> None:
+        self.logs = [Log() for _ in records]
+        self.identity = f"topic {next(_IDENTITIES)}"
+        self.asked: list[tuple[int, int]] = []
+        for log, number in zip(self.logs, records, strict=True):
+            log.append(number)
+
+    def kafka(self, topic: str, *, servers: str, cluster: str | None) -> Model:
+        return self
+
+    def look(self) -> TopicLook:
+        logs = dict(enumerate(self.logs))
+        return TopicLook(
+            identity=self.identity, first={each: log.first for each, log in logs.items()},
+            end={each: len(log.epochs) for each, log in logs.items()},
+            epochs={each: log.leader for each, log in logs.items()},
+        )  # fmt: skip
+
+    def kept_look(self, seconds: float) -> TopicLook | None:
+        return None
+
+    def is_compacted(self) -> bool:
+        return False
+
+    def other_from(self, partition: int, offset: int, *, epoch: int, now: int) -> int:
+        """Return the end of an epoch, as brokers tell it (KIP-320)."""
+        log = self.logs[partition]
+        assert log.leader == now
+        self.asked.append((partition, offset))
+        return min(offset, sum(each <= epoch for each in log.epochs))
+
+    def at_time(self, moment: dt.datetime) -> Offsets:
+        raise NotImplementedError
+
+    def committed(self, group: str) -> Offsets:
+        raise NotImplementedError
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        raise NotImplementedError
+
+    def read(self, identity: str, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Iterator[Any]:
+        raise NotImplementedError
+
+
+SOURCE: Any = dm.KafkaSource("t", "h:1", max_messages=3)
+
+
+def cut(model: Any, after: Position | None = None) -> list[Slice]:
+    found: list[Slice] = []
+    while (piece := SOURCE.next_slice(after, model, ONE)) is not None:
+        found.append(Slice.from_json(piece.to_json()))
+        after = found[-1].end
+    return found
+
+
+def lost(model: Any, after: Position | None, waiting: Sequence[Slice] = ()) -> Slice:
+    """Return the slice over what is lost, the others being what is cut and not committed."""
+    joined = None
+    if waiting:
+        joined = Slice(start=waiting[0].start, end=waiting[-1].end, size_bytes=0, facts=waiting[0].facts)
+    piece = SOURCE.past_loss(after, model, "s", waiting=joined)
+    assert piece is not None
+    return piece
+
+
+def refused(model: Any, after: Position | None) -> list[tuple[int, int, int]]:
+    with pytest.raises(InputMissing) as caught:
+        SOURCE.next_slice(after, model, ONE)
+    assert "--accept-loss" in (caught.value.remedy or "")
+    return list(caught.value.facts["lost"])
+
+
+def offsets(piece: Slice) -> dict[str, int]:
+    found: dict[str, int] = piece.end["offsets"]
+    return found
+
+
+def test_records_that_were_written_anew_under_offsets_that_were_read_are_noticed() -> None:
+    """An unclean election; by now the end is behind where the region stands, so that no offset tells."""
+    model = Model(6, 6)
+    (_, last) = cut(model)
+    model.logs[0].elect(keeping=4)
+    model.logs[0].append(5)
+    assert refused(model, last.end) == [(0, 4, 6)]
+    loss = lost(model, last.end)
+    assert (loss.facts["lost"], offsets(loss)) == ([[0, 4, 6]], {"0": 4, "1": 6})
+    assert [offsets(piece) for piece in cut(model, loss.end)] == [{"0": 7, "1": 6}, {"0": 9, "1": 6}]
+
+
+def test_a_clean_election_costs_nothing_and_is_asked_about_while_the_region_stands_there() -> None:
+    model = Model(6)
+    (_, last) = cut(model)
+    assert model.asked == [], "nobody is asked while the leader stays"
+    model.logs[0].elect()
+    model.logs[0].append(2)
+    (more,) = cut(model, last.end)
+    assert (offsets(more), model.asked) == ({"0": 8}, [(0, 6)])
+    assert SOURCE.past_loss(more.end, model, "s", waiting=None) is None
+
+
+def test_an_end_that_was_cut_off_and_written_to_a_little_is_lost_from_the_cut_on() -> None:
+    """Not from where it ends now: what was written anew was never read."""
+    model = Model(6)
+    (_, last) = cut(model)
+    model.logs[0].elect(keeping=2)
+    model.logs[0].append(2)
+    assert refused(model, last.end) == [(0, 2, 6)]
+    loss = lost(model, last.end)
+    assert [offsets(piece) for piece in cut(model, loss.end)] == [{"0": 4}]
+    assert offsets(loss) == {"0": 2}
+
+
+def test_what_was_cut_and_is_lost_behind_readable_records_is_passed_with_all_that_waits() -> None:
+    """The first slice that waits could be read, and stands where nothing is lost; the last cannot."""
+    model = Model(9)
+    pieces = cut(model)
+    model.logs[0].elect(keeping=7)
+    model.logs[0].append(4)
+    SOURCE.check(pieces[1], model, "s")
+    with pytest.raises(InputMissing):
+        SOURCE.check(pieces[2], model, "s")
+    loss = lost(model, None, pieces)
+    assert (loss.facts["lost"], offsets(loss)) == ([[0, 7, 9]], {"0": 0})
+    assert [offsets(piece) for piece in cut(model, loss.end)] == [{"0": 3}, {"0": 6}, {"0": 9}, {"0": 11}]
+    behind = lost(model, pieces[0].end, pieces[1:])
+    assert (behind.facts["lost"], offsets(behind)) == ([[0, 7, 9]], {"0": 3})
+
+
+def test_what_retention_took_and_what_was_written_anew_are_both_named() -> None:
+    model = Model(9)
+    pieces = cut(model)
+    model.logs[0].elect(keeping=7)
+    model.logs[0].append(4)
+    model.logs[0].first = 5
+    loss = lost(model, pieces[0].end, pieces[1:])
+    assert (loss.facts["lost"], offsets(loss)) == ([[0, 3, 5], [0, 7, 9]], {"0": 5})
+    model.logs[0].first = 8
+    loss = lost(model, pieces[0].end, pieces[1:])
+    assert (loss.facts["lost"], offsets(loss)) == ([[0, 3, 9]], {"0": 8})
+
+
+def test_a_topic_that_was_made_anew_under_known_offsets_is_another_one() -> None:
+    model = Model(6)
+    pieces = cut(model)
+    model.identity, model.logs = "anew", [Log([0] * 20)]
+    for ask in (
+        lambda: SOURCE.next_slice(pieces[-1].end, model, ONE), lambda: SOURCE.check(pieces[0], model, "s"),
+    ):  # fmt: skip
+        with pytest.raises(InputMissing, match="made anew"):
+            ask()
+    loss = lost(model, pieces[0].end, pieces[1:])
+    assert (loss.facts["lost"], offsets(loss)) == ([[0, 3, None]], {"0": 0})
+    assert SOURCE.label(loss, "s", model) == "kafka:t#0:3..(lost)"
+
+
+def test_the_epochs_of_partitions_that_are_not_read_any_more_are_kept() -> None:
+    """They are noticed too when they are read again."""
+    model = Model(3, 3)
+    (first,) = cut(model)
+    model.logs[1].elect(keeping=1)
+    model.logs[1].append(4)
+    model.logs[0].append(2)
+    alone: Any = dm.KafkaSource("t", "h:1", max_messages=3, partitions=[0])
+    second = alone.next_slice(first.end, model, ONE)
+    assert offsets(second) == {"0": 5, "1": 3}
+    assert refused(model, second.end) == [(1, 1, 3)]
+
+
+def test_brokers_that_tell_no_epochs_are_asked_nothing() -> None:
+    model = Model(6)
+    (_, last) = cut(model)
+    blind = {**last.end, "epochs": {}}
+    model.logs[0].elect(keeping=4)
+    assert refused(model, blind) == [(0, 4, 6)]
+    assert model.asked == []
