@@ -16,16 +16,21 @@ if TYPE_CHECKING:
 Rows = Counter[str]
 NOW = "now"
 _SHOWN = 5
+_LAST = {"id", "value"}
+"""What `dm.first` and `dm.last` keep of a value."""
 _BY_ID = (TableRole.UPSERT, TableRole.OVERWRITE)
 
 
-def multiset(rows: Sequence[Mapping[str, Any]], places: Mapping[int, int] | None = None) -> Rows:
+def multiset(
+    rows: Sequence[Mapping[str, Any]], places: Mapping[int, int] | None = None, *, is_state: bool = False
+) -> Rows:
     """Return rows as a multiset of texts.
 
     Args:
         places: sequence id -> place of its file, from 1; None leaves the ids out. An id without a place stands out.
+        is_state: the rows are of an operator's state, in which what is hidden may hold ids, as `dm.last` does.
     """
-    return Counter(_text(row, places) for row in rows)
+    return Counter(_text(row, places, is_state=is_state) for row in rows)
 
 
 def differences(wanted: Rows, found: Rows) -> list[str]:
@@ -61,7 +66,8 @@ class Tables:
         places = {number: place for place, number in enumerate(sorted(reader.history.states), 1)}
         rows: dict[tuple[str, int | str], Rows] = {}
         for table in reader.history.tables:
-            rows[table.name, NOW] = multiset(reader.visible(table.name).to_pylist(), places)
+            is_state = table.role is TableRole.CHANGES
+            rows[table.name, NOW] = multiset(reader.visible(table.name).to_pylist(), places, is_state=is_state)
             for number, place in places.items() if table.role in _BY_ID else ():
                 rows[table.name, place] = multiset(reader.as_of(table.name, number).to_pylist(), places)
         return cls(rows)
@@ -75,12 +81,31 @@ class Tables:
                 yield "\n".join([f"{table} {when}: {found[0]}", *found[1:]])
 
 
-def _text(row: Mapping[str, Any], places: Mapping[int, int] | None) -> str:
+def _text(row: Mapping[str, Any], places: Mapping[int, int] | None, *, is_state: bool) -> str:
     plain = {name: _plain(row[name]) for name in sorted(row) if name != SEQUENCE_ID}
+    if places is not None and is_state:
+        hidden = [name for name in plain if name.startswith("_")]
+        plain |= {name: _with_places(plain[name], places) for name in hidden}
     if places is not None and SEQUENCE_ID in row:
-        number = row[SEQUENCE_ID]
-        plain["file"] = places.get(number, f"none: id {number} is not in force")
+        plain["file"] = _place(row[SEQUENCE_ID], places)
     return repr(plain)
+
+
+def _place(number: int, places: Mapping[int, int]) -> int | str:
+    return places.get(number, f"none: id {number} is not in force")
+
+
+def _with_places(value: Any, places: Mapping[int, int]) -> Any:
+    """Return a value with places for the ids in its structs."""
+    if isinstance(value, list):
+        return [_with_places(item, places) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    ids = (SEQUENCE_ID, "id") if set(value) == _LAST else (SEQUENCE_ID,)  # rows that are kept have `id`s of their own
+    return {
+        name: _place(item, places) if name in ids and isinstance(item, int) else _with_places(item, places)
+        for name, item in value.items()
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,34 @@
+"""What the kit takes for equal: rows whose ids are those of the same files, also where a state keeps ids within."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestration.testing.comparing import differences, multiset
+
+GOLDEN, REPLAYED = {1: 1, 2: 2}, {1: 1, 5: 2}
+
+
+def state(number: int, position: int | None = None, **more: Any) -> dict[str, Any]:
+    """Return a row of an aggregate's state; where rows have positions the newest is known by both."""
+    place = {"_sequence_id": number, "_position": {"block": 0, "row": position}}
+    return {"user": "ann", "_newest": {"id": number if position is None else place, "value": 7},
+            "_sequence_id": number, **more}  # fmt: skip
+
+
+def test_ids_that_a_state_keeps_are_places_of_files() -> None:
+    for position in (None, 3):
+        golden = multiset([state(2, position)], GOLDEN, is_state=True)
+        assert differences(golden, multiset([state(5, position)], REPLAYED, is_state=True)) == []
+        wrong = state(5, position) | {"_newest": state(1, position)["_newest"]}
+        assert differences(golden, multiset([wrong], REPLAYED, is_state=True)), "it kept that of another file"
+        gone = state(5, position) | {"_newest": state(2, position)["_newest"]}
+        assert "not in force" in "".join(differences(golden, multiset([gone], REPLAYED, is_state=True)))
+
+
+def test_an_id_of_the_users_is_left_alone() -> None:
+    """In sinks, in columns that are shown, and within a row that is kept."""
+    mine = {"id": 2, "value": 7}
+    for rows in ({"_newest": mine}, {"newest": mine}, {"_row": {**mine, "user": "ann"}}):
+        is_state = "_newest" not in rows
+        assert multiset([rows], GOLDEN, is_state=is_state) == multiset([rows], REPLAYED, is_state=is_state)
