@@ -48,7 +48,7 @@ def command_line() -> str:
 
     from orchestration.cli import main as cli
 
-    root: Any = get_command(cli.app)
+    root: Any = get_command(cli.command_line())
     verbs = list(_verbs("", root))
     opening = [
         "# Command line",

@@ -1,6 +1,7 @@
 """Joins the pieces: settings, registry, store, session and a compiled application become a run of a region.
 
-The command line and Dagster both start here, so the same code serves both.
+The command line and Dagster both start here, so the same code serves both. A verb that only looks at tables needs
+neither the language nor the runtime, which are imported where they are used.
 """
 
 from __future__ import annotations
@@ -15,20 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import UnknownName
-from jobs.graph.application import Application, load_application, nearest
-from jobs.graph.params import Params, bind_params
 from jobs.protocol.generations import labels_in_force
 from jobs.protocol.history import RegionHistory
-from jobs.regions.plan import ApplicationPlan, RegionPlan, compile_application
 from orchestration import yielding
-from orchestration.engines import make_engine
-from orchestration.halting import teller
-from orchestration.metrics import metered
-from orchestration.overrides import overrides_of, with_inputs
-from orchestration.statements import statement_text
-from resources.settings import Settings
 
 if TYPE_CHECKING:
+    from jobs.graph.application import Application
+    from jobs.graph.params import Params
+    from jobs.regions.plan import ApplicationPlan, RegionPlan
     from jobs.runtime.blueprint import Blueprint
     from jobs.runtime.owner import RegionOwner, Report
     from jobs.runtime.ports import Outside
@@ -39,6 +34,7 @@ if TYPE_CHECKING:
     from resources.reach import RegionReach
     from resources.region_store import DirectoryStore
     from resources.registry import Registry
+    from resources.settings import Settings
     from resources.spark import SparkEngine
 
 
@@ -100,8 +96,15 @@ class Workplace:
         return self._registry
 
     @property
+    def has_registry(self) -> bool:
+        """Is the registry open?"""
+        return self._registry is not None
+
+    @property
     def engine(self) -> SparkEngine:
         if self._engine is None:
+            from orchestration.engines import make_engine
+
             self._engine = make_engine(self.settings, is_service=self.is_service)
         return self._engine
 
@@ -117,12 +120,14 @@ class Workplace:
 
     def history(self, region: str) -> RegionHistory:
         """Return a region's facts from its checkpoint table; empty facts where there is none."""
-        checkpoint = self.store(region).checkpoint
+        from resources.checkpoint_table import CHECKPOINTS, CheckpointTable
+
+        checkpoint = CheckpointTable(self.tables / CHECKPOINTS / region, region)
         return checkpoint.history() if checkpoint.exists() else RegionHistory()
 
     def known_regions(self) -> tuple[str, ...]:
         """Return the regions that have a checkpoint table, sorted."""
-        from resources.region_store import regions_of
+        from resources.checkpoint_table import regions_of
 
         return regions_of(self.tables)
 
@@ -134,6 +139,7 @@ class Workplace:
     def outside(self, region: str, application: Application) -> Outside:
         from jobs.runtime.ports import Outside
         from orchestration.feeds import Feeds
+        from orchestration.halting import teller
         from resources.lookups import LookupTables
 
         return Outside(
@@ -163,13 +169,17 @@ class Workplace:
 
         It starts Spark only where something is to be published to, or withdrawn from, an adopted table.
         """
+        from jobs.graph.application import Application
         from jobs.runtime.owner import Identity, RegionOwner
+        from orchestration.metrics import metered
 
         identity = Identity(region=region, run_id=run_id or uuid.uuid4().hex, drainmark_version=drainmark_version())
         outside = self.outside(region, Application(name=region.partition("/")[0], operators=()))
         return RegionOwner(identity=identity, outside=outside, report=metered(self, outside, report))
 
     def _statement(self, application: Application, name: str) -> str:
+        from orchestration.statements import statement_text
+
         return statement_text(application, name, self.settings.project_root)
 
 
@@ -237,6 +247,11 @@ def open_application(
     Raises:
         DeclarationError, UnknownName, UsageError.
     """
+    from jobs.graph.application import load_application
+    from jobs.graph.params import bind_params
+    from jobs.regions.plan import compile_application
+    from orchestration.overrides import overrides_of, with_inputs
+
     application = load_application(reference) if isinstance(reference, str) else reference
     overrides = overrides_of(inputs)
     application = with_inputs(application, overrides)
@@ -269,6 +284,8 @@ def find_region(name: str, *, workplace: Workplace | None = None) -> str:
     try:
         plan = open_application(reference).plan
     except UnknownName:
+        from jobs.graph.application import nearest
+
         raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known))) from None
     return plan.region(f"{plan.name}/{start}" if start else plan.name).name
 
@@ -299,6 +316,7 @@ def region_run(
     from jobs.runtime.run import Limits, RegionRun
     from jobs.runtime.runnable import require_runnable
     from jobs.runtime.stages.run import StagedRun
+    from orchestration.metrics import metered
 
     require_runnable(opened.plan, region)
     settings = workplace.settings

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError, RegistryLost, UnknownName
 from jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
-from jobs.graph.application import shipped_applications
 from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import place_of
-from resources.settings import SQLITE
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
     from resources.registry import Registry
+    from resources.registry_looks import Looks
 
 NOTE = "@declared"
 """Name of the cursor that holds the note; no operator can be called so."""
@@ -49,6 +47,8 @@ class Declared:
 
 def existing_registry(workplace: Workplace) -> Registry | None:
     """Return the registry if there is one that can be read; looking does not create it."""
+    from resources.settings import SQLITE
+
     url = workplace.settings.registry_url
     if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).is_file():
         return None
@@ -58,8 +58,24 @@ def existing_registry(workplace: Workplace) -> Registry | None:
         return None
 
 
+def looks(workplace: Workplace) -> Looks | None:
+    """Return what answers questions about the registry soonest; None where there is none that can be read."""
+    from resources.registry_looks import SqliteLooks
+    from resources.settings import SQLITE
+
+    url = workplace.settings.registry_url
+    if url.startswith(SQLITE) and not workplace.has_registry:
+        found = SqliteLooks(Path(url.removeprefix(SQLITE)))
+        if found.is_of_today():
+            return found
+    return existing_registry(workplace)
+
+
 def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     """Leave the note of a region's declaration in the registry."""
+    from jobs.graph.application import shipped_applications
+    from orchestration.discovery import place_of
+
     reference = opened.reference
     if opened.application.origin and reference not in shipped_applications():
         reference = str(Path(opened.application.origin).absolute()) if reference.endswith(".py") else reference
@@ -88,7 +104,7 @@ def declared_of(region: RegionPlan, reference: str | None = None) -> Declared:
 
 def declared(workplace: Workplace, region: str) -> Declared:
     """Return what is known of a region: its last run's note, else its code, else the defaults."""
-    registry = existing_registry(workplace)
+    registry = looks(workplace)
     note = registry.load_cursor(region, NOTE) if registry is not None else None
     if note is not None:
         return Declared(**json.loads(note))
@@ -111,9 +127,11 @@ def load_region(workplace: Workplace, region: str, *, reference: str | None = No
 
 
 def _candidates(workplace: Workplace, region: str, reference: str | None) -> list[str]:
+    from jobs.graph.application import shipped_applications
+
     application = region.partition("/")[0]
     found = [reference] if reference else []
-    registry = existing_registry(workplace)
+    registry = looks(workplace)
     note = registry.load_cursor(region, NOTE) if registry is not None else None
     if note is not None:
         found.append(json.loads(note)["reference"])

@@ -17,7 +17,6 @@ from jobs.failpoints import FailPoint, reach
 from jobs.graph.annotations import Trigger
 from jobs.operators.directory_scan import DirectorySource
 from jobs.operators.sources import SlicedSource, Source
-from jobs.operators.threaded_start import ThreadedStart
 from jobs.protocol.addresses import is_object
 from jobs.protocol.rows import RowKind
 from jobs.protocol.triggers import PERIOD, NewTrigger, kind_of, slices_of
@@ -72,8 +71,7 @@ def has_folder(region: RegionPlan) -> bool:
 
 def has_threads(region: RegionPlan) -> bool:
     """Has the region a start with a thread of its own, which wants a run to live in?"""
-    starts = (start.reads for start in region.starts if isinstance(start, SlicedSource))
-    return any(isinstance(reads, ThreadedStart) for reads in starts)
+    return any(start.has_thread for start in region.starts)
 
 
 def place_of(workplace: Workplace, region: RegionPlan) -> str:

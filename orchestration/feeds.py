@@ -28,11 +28,6 @@ def cursor_name(reader: str, source: str) -> str:
     return f"{reader}/{source}"
 
 
-def is_cursor(name: str) -> bool:
-    """Is a name in the registry that of a cursor, and of no region?"""
-    return name.count("/") > 1
-
-
 @dataclass(frozen=True, slots=True)
 class Feeds:
     """Takes files from the folders of autonomous sources."""

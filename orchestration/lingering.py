@@ -1,7 +1,7 @@
 """A run that has nothing to do waits for the next file: that one then costs no run of its own, only its group.
 
 It goes when nothing came for a while, when its time is over, when somebody else wants the region or its place, or when
-the code on disk is not the code that it runs.
+the code on disk is not the code that it runs. While the thread of a start lives in it (V126), no while is too long.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Lingering:
         code: the files whose change ends the run.
         is_in_the_way: does another run wait for its turn?
         has_failed: did the thread of a start fail? That is for the run to say.
+        hosts_threads: does the thread of a start live in the run? Who waits for it waits for no file.
     """
 
     region: str
@@ -52,6 +53,7 @@ class Lingering:
     code: CodeFiles
     is_in_the_way: Callable[[], bool] = lambda: False
     has_failed: Callable[[], bool] = lambda: False
+    hosts_threads: Callable[[], bool] = lambda: False
     why: str = ""
     _seldom_at: float = field(default=float("-inf"))
 
@@ -60,7 +62,7 @@ class Lingering:
 
         False says in `why` what it goes for.
         """
-        idle_until = min(time.monotonic() + self.seconds, self.until)
+        idle_until = time.monotonic() + self.seconds
         while True:
             if self.interrupted.is_set() or self.has_failed():
                 return True
@@ -71,8 +73,11 @@ class Lingering:
                 return False
             if self.registry.pending_count(self.region):
                 return True
-            if time.monotonic() >= idle_until:
-                self.why = "its time is over" if idle_until == self.until else f"nothing came for {self.seconds:g} s"
+            now = time.monotonic()
+            if self.hosts_threads():
+                idle_until = now + self.seconds  # counts from its end
+            if now >= min(idle_until, self.until):
+                self.why = "its time is over" if now >= self.until else f"nothing came for {self.seconds:g} s"
                 return False
             self.interrupted.wait(LOOK_SECONDS)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jobs.runtime.owner import Report
     from jobs.runtime.ports import CheckpointStore, Outside
     from orchestration.assembly import Workplace
-    from resources.registry_models import RegionInfo
+    from resources.registry_looks import RegionInfo
 
 EVERY_SECONDS = 15.0
 """Prometheus' usual scrape interval: more often nobody looks."""

@@ -276,7 +276,10 @@ class RegionTicks:
         return f"owned by pid {owner.pid} on {owner.host} since {since}: drainmark status {self.region.name}"
 
     def _idle(self, history: RegionHistory) -> str:
-        return f"nothing is pending: {self.region.name} is at sequence id {history.committed_id}"
+        where = f"nothing is pending: {self.region.name} is at sequence id {history.committed_id}"
+        if has_threads(self.region):  # and no run to live in: a declaration that gives none is refused
+            return f"{where}; the thread of its start has no run: linger_seconds is 0"
+        return where
 
     def _fruitless(self, seconds: float) -> str:
         return (

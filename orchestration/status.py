@@ -17,15 +17,13 @@ from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import State
 from jobs.protocol.triggers import DROPPED, PERIOD, TriggerStatus
 from orchestration.assembly import Workplace, open_application
-from orchestration.declared import Declared, declared, declared_of, existing_registry
-from orchestration.feeds import is_cursor
+from orchestration.declared import Declared, declared, declared_of, looks
 from orchestration.flows import channels_of, stages_of
 from orchestration.remedies import remedies
 
 if TYPE_CHECKING:
-    from resources.lease import Owner
-    from resources.registry import Registry
-    from resources.registry_models import RegionInfo
+    from resources.owners import Owner
+    from resources.registry_looks import Looks, RegionInfo
 
 _EVENTS = frozenset({RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.REFUSED, RowKind.PROGRESS})
 
@@ -41,7 +39,9 @@ def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, An
 
 
 def _regions(workplace: Workplace, name: str | None) -> dict[str, Declared]:
-    registry = existing_registry(workplace)
+    from resources.registry_looks import is_cursor
+
+    registry = looks(workplace)
     recorded = registry.regions() if registry is not None else ()
     seen = {*workplace.known_regions(), *(region for region in recorded if not is_cursor(region))}
     if name is None:
@@ -60,10 +60,10 @@ def _regions(workplace: Workplace, name: str | None) -> dict[str, Declared]:
 
 
 def _status(workplace: Workplace, region: str, known: Declared) -> dict[str, Any]:
-    from resources.lease import describe
+    from resources.owners import describe
 
     history = workplace.history(region)
-    registry = existing_registry(workplace)
+    registry = looks(workplace)
     owner, info, pending = None, None, None
     if registry is not None:
         owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
@@ -131,7 +131,7 @@ def oldest_target(history: RegionHistory, horizon: int) -> int:
     return found if found is not None else history.committed_id
 
 
-def _committed_unnoted(registry: Registry, region: str, history: RegionHistory) -> int:
+def _committed_unnoted(registry: Looks, region: str, history: RegionHistory) -> int:
     """Return how many triggers are committed although the registry, an index, still calls them pending."""
     groups = [row for row in history.unpublished if row.kind is RowKind.STATE]
     members = [history.states.get(n) for row in groups for n in range(row.group_first or 0, row.sequence_id + 1)]

@@ -167,7 +167,7 @@ class RegionSteps:
         done, pace = -1, EventPace()
         slot.observe = lambda numbers: self._observe(context, numbers)
         try:
-            while done < len(slot.reports) and (done < 0 or self._stays(context, slot)):
+            while done < 0 or ((done < len(slot.reports) or run.states.starts) and self._stays(context, slot)):
                 done = len(slot.reports)
                 groups = run.groups()
                 while (report := _next(groups, slot)) is not None:
@@ -186,7 +186,8 @@ class RegionSteps:
         """Wait for further files, where the run may; False when it is over."""
         if slot.lingering is None:
             return False
-        context.log.info(f"nothing is pending: stays for {slot.lingering.seconds:g} s in case more comes")
+        if not slot.lingering.hosts_threads():  # or a line for each of its cuts
+            context.log.info(f"nothing is pending: stays for {slot.lingering.seconds:g} s in case more comes")
         with ending_gracefully(slot.interrupt):
             if slot.lingering.has_more():
                 return True
@@ -214,6 +215,7 @@ class RegionSteps:
             code=CodeFiles(opened, settings.project_root),
             is_in_the_way=runs.is_wanted_place,
             has_failed=lambda: slot.run is not None and slot.run.states.has_failed,
+            hosts_threads=lambda: slot.run is not None and slot.run.states.has_threads,
         )
 
     def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:

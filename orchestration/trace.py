@@ -18,7 +18,7 @@ from jobs.protocol.history import RegionHistory, manifest_of
 from jobs.protocol.ids import txn_version
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.protocol.triggers import PERIOD, TriggerStatus
+from jobs.protocol.triggers import PERIOD, Trigger, TriggerStatus
 from jobs.runtime.descriptions import scanned_identity
 from orchestration.assembly import Workplace
 from orchestration.declared import existing_registry
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import datetime as dt
 
     import pyarrow as pa
-
-    from jobs.protocol.triggers import Trigger
 
 _SEQUENCE_ID = "_sequence_id"
 _NUMBERED = frozenset({RowKind.STATE, RowKind.SKIP})
@@ -76,8 +74,9 @@ class Tracer:
     def file(self, name: str) -> dict[str, Any]:
         """Return everything that became of a file: its path, a path from here, or the end of its path.
 
-        The fields are those of its newest id (`entry`); `ids` has one entry for every id that it ever had, oldest
-        first: files that changed, rewinds and replacements give several.
+        The fields are those of its newest id, or of the file that is there now and has none yet; `ids` has one entry
+        for every id that it ever had, oldest first: files that changed, rewinds and replacements give several. What was
+        there before and never got an id, being superseded or missing, stands before what came after it.
 
         Raises:
             UnknownName: no file of that name was ever seen; the remedy names the nearest.
@@ -95,10 +94,14 @@ class Tracer:
         if len(found) > 1:
             raise UsageError(f"{name!r} names {len(found)} files", remedy=f"give the whole path, e.g. {found[0]}")
         kinds = _NUMBERED | {RowKind.REFUSED}
-        entries = [self._entry(row) for row in self.rows if row.kind in kinds and row.trigger_uri == found[0]]
+        rows = [row for row in self.rows if row.kind in kinds and row.trigger_uri == found[0]]
         seen = registry.by_uri(self.region, found[0]) if registry is not None else []
         settled = {row.trigger_order for row in self.history.states.values()}
-        entries += [_waiting_entry(trigger) for trigger in seen if _is_waiting(trigger, settled)]
+        waiting = [trigger for trigger in seen if _is_waiting(trigger, settled)]
+        entries = [
+            _waiting_entry(each) if isinstance(each, Trigger) else self._entry(each)
+            for each in _in_order(rows, waiting, seen)
+        ]
         if not entries:  # committed between our two looks
             raise UnknownName(f"{found[0]} is being committed right now", remedy="ask again")
         return {**entries[-1], "ids": entries}
@@ -294,6 +297,29 @@ def _is_waiting(trigger: Trigger, settled: set[int | None]) -> bool:
     """Say whether the registry alone knows of a trigger: it is pending, missing, or superseded by another identity."""
     passed = (TriggerStatus.COMMITTED, TriggerStatus.SKIPPED, TriggerStatus.REFUSED)
     return trigger.status not in passed and trigger.order_index not in settled
+
+
+def _in_order(
+    rows: Sequence[CheckpointRow], waiting: Sequence[Trigger], seen: Sequence[Trigger]
+) -> list[CheckpointRow | Trigger]:
+    """Return all that became of a file, oldest first: what is pending is still to come, what was passed is past."""
+    places = [_place(row, seen) for row in rows]
+    found: list[CheckpointRow | Trigger] = []
+    passed = [trigger for trigger in waiting if trigger.status is not TriggerStatus.PENDING]
+    for row, place in zip(rows, places, strict=True):
+        found += [trigger for trigger in passed if trigger.order_index < place]
+        passed = [trigger for trigger in passed if trigger.order_index >= place]
+        found.append(row)
+    rest = [trigger for trigger in waiting if trigger in passed or trigger.status is TriggerStatus.PENDING]
+    return [*found, *rest]
+
+
+def _place(row: CheckpointRow, seen: Sequence[Trigger]) -> int:
+    """Return the place in the region's order of a row's trigger; what was refused has it in the registry alone."""
+    if row.trigger_order is not None:
+        return row.trigger_order
+    identity = scanned_identity(row.trigger_identity or {})
+    return next((trigger.order_index for trigger in seen if dict(trigger.identity) == identity), 0)
 
 
 def _waiting_entry(trigger: Trigger) -> dict[str, Any]:

@@ -45,6 +45,9 @@ from resources.staging import Staging, verify
 if TYPE_CHECKING:
     import pyarrow as pa
 
+CHECKPOINTS = "checkpoints"
+"""Folder of the checkpoint tables, below that of all tables."""
+
 _STATES = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
 
 _Rows = tuple[tuple[int, CheckpointRow], ...]
@@ -313,6 +316,13 @@ class CheckpointTable:
 
     def _rows_of(self, file: pa.Table) -> _Rows:
         return tuple(placed_rows(file, str(self.folder)))
+
+
+def regions_of(tables: Folder) -> tuple[str, ...]:
+    """Return the regions that have a checkpoint table, sorted."""
+    applications = tables / CHECKPOINTS
+    found = [f"{name}/{start}" for name in applications.names() for start in applications.names(name)]
+    return tuple(region for region in found if delta_commits.is_table(applications / region))
 
 
 def _verb(kinds: set[RowKind]) -> str:

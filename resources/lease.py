@@ -6,28 +6,26 @@ that lost its lease while it was stopped may go on until it finds itself `Fenced
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import os
 import socket
 import threading
 import uuid
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Row, text
 
 from jobs.errors import DrainmarkError, Owned, StoreUnavailable
+from resources.owners import LEASE_SECONDS, Owner, describe, is_alive
 from resources.processes import boot_id, process_started
 from resources.registry import Registry
-from resources.registry_models import utc
+from resources.registry_looks import utc
 
 __all__ = ["Lease", "Owner", "describe", "process_started"]
 
 logger = logging.getLogger(__name__)
 
-LEASE_SECONDS = 15.0
 HEARTBEAT_SECONDS = 3.0
 _TRIES = 3
 _given_up: set[str] = set()
@@ -49,27 +47,6 @@ _SET_EPOCH = text("UPDATE drainmark_lease SET epoch = :epoch WHERE region = :reg
 _RELEASE = text(
     "UPDATE drainmark_lease SET token = NULL, released_clean = :clean WHERE region = :region AND token = :token"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """Who holds a lease.
-
-    Attributes:
-        epoch: None until the owner has claimed.
-        heartbeat_age_seconds: by the database's clock.
-        is_alive: False when the lease is free for the taking: the process is dead or the heartbeat too old.
-    """
-
-    region: str
-    epoch: int | None
-    host: str
-    pid: int
-    run_id: str
-    acquired_at: dt.datetime
-    heartbeat_at: dt.datetime
-    heartbeat_age_seconds: float
-    is_alive: bool
 
 
 class Lease:
@@ -112,7 +89,7 @@ class Lease:
         for _ in range(_TRIES):
             row, now = _look(registry, region)
             is_held = row.token is not None and row.token not in _given_up
-            if is_held and _is_alive(row, now, lease_seconds):
+            if is_held and is_alive(row._mapping, now, lease_seconds):
                 raise _owned(row)
             if _try_take(registry, row, token, run_id):
                 previous = None if row.released_clean is None else bool(row.released_clean)
@@ -164,33 +141,6 @@ class Lease:
                 logger.warning("Lease of %s was taken over", self.region, extra={"action": "lease_lost"})
                 self._lost.set()
                 return
-
-
-def describe(registry: Registry, region: str, *, lease_seconds: float = LEASE_SECONDS) -> Owner | None:
-    """Return who holds the region's lease, None if it is free."""
-    with registry.reading() as connection:
-        row = connection.execute(_SELECT, {"region": region}).one_or_none()
-        now = registry.now(connection)
-    if row is None or row.token is None:
-        return None
-    return Owner(
-        region=region,
-        epoch=row.epoch,
-        host=row.host,
-        pid=row.pid,
-        run_id=row.run_id,
-        acquired_at=utc(row.acquired_at),
-        heartbeat_at=utc(row.heartbeat_at),
-        heartbeat_age_seconds=max(0.0, now - row.heartbeat_at),
-        is_alive=_is_alive(row, now, lease_seconds),
-    )
-
-
-def _is_alive(row: Row[Any], now: float, lease_seconds: float) -> bool:
-    is_here = row.host == socket.gethostname() and row.boot_id == boot_id()
-    if is_here and process_started(row.pid) != row.process_started:
-        return False
-    return bool(now - row.heartbeat_at < lease_seconds)
 
 
 def _look(registry: Registry, region: str) -> tuple[Row[Any], float]:

@@ -29,6 +29,9 @@ S3 = "s3://"
 PART = ".part"
 """How the names of files end that are being written; where a crash left one, nobody reads it."""
 
+_FEW_ROWS = 10_000
+"""A file of no more is decoded sooner by one thread."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -234,7 +237,8 @@ class LocalFolder(Folder):
 
         for path in paths:
             with pq.ParquetFile(self.path / path) as file:
-                yield file.read(columns=list(columns) if columns is not None else None)
+                is_large = file.metadata.num_rows > _FEW_ROWS
+                yield file.read(columns=list(columns) if columns is not None else None, use_threads=is_large)
 
     def names(self, path: str = "") -> Iterator[str]:
         folder = self.path / path

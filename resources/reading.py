@@ -112,7 +112,8 @@ def owner_of(settings: Settings, table: str) -> str:
     Raises:
         UnknownName: none does; the remedy names the nearest table.
     """
-    from resources.region_store import DirectoryStore, regions_of
+    from resources.checkpoint_table import regions_of
+    from resources.region_store import DirectoryStore
 
     tables = tables_folder(settings)
     known: list[str] = []
@@ -127,8 +128,9 @@ def owner_of(settings: Settings, table: str) -> str:
 
 def _store_of(settings: Settings, name: str) -> DirectoryStore:
     """Return the tables of a region, named in full or by its application."""
+    from resources.checkpoint_table import regions_of
     from resources.external_sinks import Externals
-    from resources.region_store import DirectoryStore, regions_of
+    from resources.region_store import DirectoryStore
 
     tables = tables_folder(settings)
     known = regions_of(tables)

@@ -16,8 +16,7 @@ from jobs.protocol.manifest import RegionTable, StagedFile
 from jobs.runtime.ports import Engine, External
 from resources.adopted_tables import AdoptedTable
 from resources.autonomous_tables import AutonomousTable
-from resources.checkpoint_table import CheckpointTable
-from resources.delta_commits import is_table
+from resources.checkpoint_table import CHECKPOINTS, CheckpointTable
 from resources.delta_tables import ManagedTable
 from resources.external_sinks import Externals
 from resources.garbage import Garbage, garbage_of, is_channels
@@ -26,7 +25,6 @@ from resources.log_keeping import KEPT_SECONDS, removed_since
 from resources.overwritten_tables import OverwrittenTable
 from resources.staging import STAGING_FOLDER, Staging, verify
 
-CHECKPOINTS = "checkpoints"
 _EVOLVE = (
     'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
     " one of another name starts with none"
@@ -226,13 +224,6 @@ class DirectoryStore:
         """Delete what `dead_spools` found."""
         for folder in spools:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def regions_of(tables: Folder) -> tuple[str, ...]:
-    """Return the regions that have a checkpoint table, sorted."""
-    applications = tables / CHECKPOINTS
-    found = [f"{name}/{start}" for name in applications.names() for start in applications.names(name)]
-    return tuple(region for region in found if is_table(applications / region))
 
 
 def _dead(folder: Folder, path: str, below_epoch: int) -> list[str]:

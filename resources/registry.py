@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,19 @@ from jobs.failpoints import whole
 from jobs.protocol.triggers import file_key
 from resources import registry_models as models
 from resources.registry_engines import answering, engine_of
-from resources.registry_models import NewTrigger, RebuiltTrigger, RegionInfo, Trigger, TriggerStatus
+from resources.registry_looks import REGION, REVISION, REVISIONS, Looks, trigger_of
+from resources.registry_models import NewTrigger, RebuiltTrigger, Trigger, TriggerStatus
 
-REVISIONS = ("0001", "0002")
-"""Every revision in sql/migrations, oldest first: known without importing alembic."""
+__all__ = ["MIGRATIONS", "REVISIONS", "VERSION_TABLE", "Registry"]
+
 _ROWS_AT_ONCE = 5000
+_prepared = lru_cache(128)(text)
 VERSION_TABLE = "drainmark_version"
 """Not alembic's own name: Dagster uses that one, perhaps in the same PostgreSQL database."""
 MIGRATIONS = Path(__file__).parents[1] / "sql" / "migrations"
 
 
-class Registry:
+class Registry(Looks):
     """The registry at `url`; opening it creates or migrates it. Threads may share one, forks may not.
 
     Raises:
@@ -42,7 +45,7 @@ class Registry:
 
     def __init__(self, url: str) -> None:
         self._engine = engine_of(url)
-        self._clock = models.CLOCKS[self._engine.dialect.name]
+        self._clock_sql = models.CLOCKS[self._engine.dialect.name]
         try:
             self._bring_up_to_date()
         except Exception as error:
@@ -74,12 +77,16 @@ class Registry:
 
     def now(self, connection: Connection) -> float:
         """Return the database's time, seconds since 1970 UTC."""
-        return float(connection.execute(self._clock).scalar_one())
+        return float(connection.execute(_prepared(f"SELECT {self._clock_sql}")).scalar_one())
 
     def clock(self) -> float:
         """Return the database's time in a transaction of its own, seconds since 1970 UTC."""
         with self.reading() as connection:
             return self.now(connection)
+
+    def _ask(self, statement: str, **values: Any) -> list[Mapping[Any, Any]]:
+        with self.reading() as connection:
+            return [row._mapping for row in connection.execute(_prepared(statement), values)]
 
     def _guard(self, connection: Connection, region: str, epoch: int) -> None:
         # An update, not a select: on PostgreSQL it also locks the region's row until the transaction ends.
@@ -122,7 +129,7 @@ class Registry:
     def knows(self, region: str) -> bool:
         """Say whether a scan or a run of the region was ever here."""
         with self.reading() as connection:
-            return connection.execute(models.REGION, {"region": region}).one_or_none() is not None
+            return connection.execute(_prepared(REGION), {"region": region}).one_or_none() is not None
 
     def known(self, region: str) -> dict[str, str]:
         """Return uri -> file key of the newest input at each uri, whatever its status.
@@ -135,19 +142,14 @@ class Registry:
     def by_uri(self, region: str, uri: str) -> list[Trigger]:
         """Return all inputs ever seen at a uri, oldest first."""
         with self.reading() as connection:
-            return [models.trigger_of(row) for row in connection.execute(models.BY_URI, {"region": region, "uri": uri})]
-
-    def by_order(self, region: str, orders: Sequence[int]) -> list[Trigger]:
-        """Return the inputs at these places (at most 10 000): how a checkpoint row finds its trigger."""
-        with self.reading() as connection:
-            rows = connection.execute(models.BY_ORDER, {"region": region, "orders": list(orders)})
-            return [models.trigger_of(row) for row in rows]
+            rows = connection.execute(models.BY_URI, {"region": region, "uri": uri})
+            return [trigger_of(row._mapping) for row in rows]
 
     def newest(self, region: str) -> Trigger | None:
         """Return the last input in the region's order, whatever its status."""
         with self.reading() as connection:
             row = connection.execute(models.NEWEST, {"region": region}).one_or_none()
-        return None if row is None else models.trigger_of(row)
+        return None if row is None else trigger_of(row._mapping)
 
     def take_queued(self, queue: str, upto: int, number: int) -> None:
         """Note that the inputs of a queue up to a place belong to a slice; again is harmless. No run's write."""
@@ -163,7 +165,7 @@ class Registry:
         """
         with self.reading() as connection:
             rows = connection.execute(models.PENDING, {"region": region, "limit": limit, "after": after})
-            triggers = [models.trigger_of(row) for row in rows]
+            triggers = [trigger_of(row._mapping) for row in rows]
         return _bounded(triggers, max_bytes)
 
     def take_pending(
@@ -176,18 +178,13 @@ class Registry:
         with self.writing() as connection:
             self._guard(connection, region, epoch)
             rows = connection.execute(models.PENDING, {"region": region, "limit": limit, "after": 0})
-            found = _bounded([models.trigger_of(row) for row in rows], max_bytes)
+            found = _bounded([trigger_of(row._mapping) for row in rows], max_bytes)
             taken: set[int] = set()
             for first in range(0, len(found), _ROWS_AT_ONCE):
                 values = {"region": region, "sequence_id": sequence_id}
                 ids = [trigger.id for trigger in found[first : first + _ROWS_AT_ONCE]]
                 taken.update(connection.execute(models.TAKE_PENDING, {**values, "ids": ids}).scalars())
         return [trigger for trigger in found if trigger.id in taken]
-
-    def pending_count(self, region: str) -> int:
-        """Return how many inputs wait."""
-        with self.reading() as connection:
-            return int(connection.execute(models.PENDING_COUNT, {"region": region}).scalar_one())
 
     def mark_committed(self, region: str, epoch: int, committed: Sequence[tuple[int, int]]) -> None:
         """Note (trigger id, sequence id) pairs as committed; again after a crash is harmless."""
@@ -249,17 +246,6 @@ class Registry:
 
     # --- regions --------------------------------------------------------------------------------------------------
 
-    def regions(self) -> list[str]:
-        """Return the names of all regions, sorted; queues of periodic starts, `REGION#START`, are none."""
-        with self.reading() as connection:
-            return [row[0] for row in connection.execute(models.REGIONS)]
-
-    def region_info(self, region: str) -> RegionInfo:
-        """Return a region's progress."""
-        with self.reading() as connection:
-            row = connection.execute(models.REGION, {"region": region}).one_or_none()
-        return RegionInfo(region=region) if row is None else models.region_of(row)
-
     def is_empty(self, region: str) -> bool:
         """Say whether no run ever wrote here: a scan may have, so triggers prove nothing (H27)."""
         return self.region_info(region).epoch == 0
@@ -308,11 +294,6 @@ class Registry:
         with self.writing() as connection:
             connection.execute(models.SAVE_CURSOR, {"region": region, "source": source, "cursor": cursor})
 
-    def load_cursor(self, region: str, source: str) -> str | None:
-        """Return what `save_cursor` kept."""
-        with self.reading() as connection:
-            return connection.execute(models.LOAD_CURSOR, {"region": region, "source": source}).scalar()
-
     def rebuild(self, region: str, *, epoch: int, next_id: int, triggers: Sequence[RebuiltTrigger]) -> None:
         """Replace a region's triggers and progress and drop its cursors, all or nothing (H27).
 
@@ -360,7 +341,7 @@ def _bounded(triggers: list[Trigger], max_bytes: int | None) -> list[Trigger]:
 def _checked_revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    revision = connection.execute(text("SELECT version_num FROM drainmark_version")).scalar()
+    revision = connection.execute(text(REVISION)).scalar()
     if revision is not None and revision not in REVISIONS:
         raise FormatTooNew(
             f"the registry has revision {revision}, this Drainmark knows {REVISIONS[-1]} at most",

@@ -16,8 +16,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from jobs.errors import StoreUnavailable, UsageError
+from resources.registry_looks import BUSY_SECONDS
 
-BUSY_SECONDS = 30
 _WAL_WRITE_LOCK = 120  # byte of the -shm file that the writer of a WAL database locks
 _READ_ONLY = "25006"  # PostgreSQL's code: this server is a standby
 _POSTGRESQL = {

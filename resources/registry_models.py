@@ -1,16 +1,15 @@
 """What the registry holds: its values, its SQL, and its tables as SQLModel declares them.
 
-`resources.registry` runs the statements; migrations are compared with the tables. SQLModel alone takes half a second
-to import, so the tables are declared in functions and only a migration calls them: `status` never does.
+`resources.registry` runs the statements, beside those of `resources.registry_looks`; migrations are compared with the
+tables. SQLModel alone takes half a second to import, so the tables are declared in functions that only a migration
+calls.
 Times in the tables are seconds since 1970 UTC, by the database's clock.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,56 +19,19 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
-    Row,
     Text,
-    TextClause,
     UniqueConstraint,
     bindparam,
     text,
 )
 
 from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, Trigger, TriggerStatus
+from resources.registry_looks import SQLITE_CLOCK
 
-__all__ = ["NewTrigger", "RebuiltTrigger", "RegionInfo", "Trigger", "TriggerStatus"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegionInfo:
-    """Progress of one region; a region nobody has heard of has epoch 0 and next id 1."""
-
-    region: str
-    next_id: int = 1
-    epoch: int = 0
-    state: str = ""
-    last_error: Mapping[str, Any] | None = None
-    last_error_at: dt.datetime | None = None
-    halt_requested: str | None = None
+__all__ = ["NewTrigger", "RebuiltTrigger", "Trigger", "TriggerStatus"]
 
 
-# --- between rows and values -----------------------------------------------------------------------------------
-
-
-def utc(seconds: float) -> dt.datetime:
-    """Return a time of the tables as a value."""
-    return dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
-
-
-def trigger_of(row: Row[Any]) -> Trigger:
-    """Return a row of `drainmark_trigger`, all columns, as a value."""
-    fields = dict(row._mapping)
-    fields["identity"] = json.loads(row.identity)
-    fields["status"] = TriggerStatus(row.status)
-    fields["discovered_at"] = utc(row.discovered_at)
-    return Trigger(**fields)
-
-
-def region_of(row: Row[Any]) -> RegionInfo:
-    """Return a row of `drainmark_region`, all columns, as a value."""
-    fields = dict(row._mapping)
-    del fields["probed"]
-    fields["last_error"] = None if row.last_error is None else json.loads(row.last_error)
-    fields["last_error_at"] = None if row.last_error_at is None else utc(row.last_error_at)
-    return RegionInfo(**fields)
+# --- between values and rows -----------------------------------------------------------------------------------
 
 
 def columns_of(region: str, trigger: RebuiltTrigger, discovered_at: float) -> dict[str, Any]:
@@ -121,14 +83,10 @@ TAKE_QUEUED = text(
 COUNT_ABOVE = text("SELECT count(*) FROM drainmark_trigger WHERE region = :region AND order_index > :last")
 KNOWN = text("SELECT uri, identity_key FROM drainmark_trigger WHERE region = :region ORDER BY order_index")
 BY_URI = text("SELECT * FROM drainmark_trigger WHERE region = :region AND uri = :uri ORDER BY order_index")
-BY_ORDER = text(
-    "SELECT * FROM drainmark_trigger WHERE region = :region AND order_index IN :orders ORDER BY order_index"
-).bindparams(bindparam("orders", expanding=True))
 PENDING = text(
     "SELECT * FROM drainmark_trigger WHERE region = :region AND status = 'pending' AND order_index > :after"
     " ORDER BY order_index LIMIT :limit"
 )
-PENDING_COUNT = text("SELECT count(*) FROM drainmark_trigger WHERE region = :region AND status = 'pending'")
 TAKE_PENDING = text(
     "UPDATE drainmark_trigger SET status = 'committed', sequence_id = :sequence_id"
     " WHERE region = :region AND status = 'pending' AND id IN :ids RETURNING id"
@@ -167,8 +125,6 @@ ENSURE_REGION = text(
 )
 LOCK_REGION = text("UPDATE drainmark_region SET epoch = epoch WHERE region = :region")
 GUARD = text("UPDATE drainmark_region SET epoch = epoch WHERE region = :region AND epoch = :epoch")
-REGION = text("SELECT * FROM drainmark_region WHERE region = :region")
-REGIONS = text("SELECT region FROM drainmark_region WHERE region NOT LIKE '%#%' ORDER BY region")
 TAKE = text("UPDATE drainmark_region SET next_id = next_id + :count WHERE region = :region RETURNING next_id")
 RAISE_NEXT = text("UPDATE drainmark_region SET next_id = :value WHERE region = :region AND next_id < :value")
 SET_EPOCH = text("UPDATE drainmark_region SET epoch = :epoch WHERE region = :region AND epoch < :epoch")
@@ -188,10 +144,9 @@ SAVE_CURSOR = text(
     "INSERT INTO drainmark_cursor (region, source, cursor) VALUES (:region, :source, :cursor)"
     " ON CONFLICT (region, source) DO UPDATE SET cursor = excluded.cursor"
 )
-LOAD_CURSOR = text("SELECT cursor FROM drainmark_cursor WHERE region = :region AND source = :source")
-CLOCKS: Mapping[str, TextClause] = {
-    "sqlite": text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
-    "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)"),
+CLOCKS: Mapping[str, str] = {
+    "sqlite": SQLITE_CLOCK,
+    "postgresql": "CAST(extract(epoch FROM clock_timestamp()) AS double precision)",
 }
 
 

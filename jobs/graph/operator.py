@@ -230,6 +230,11 @@ class Operator(ABC):
         return ()
 
     @property
+    def has_thread(self) -> bool:
+        """Does a thread of its own submit what it gives, and want a run that stays to live in?"""
+        return False
+
+    @property
     def condition(self) -> str | None:
         """What the guarantee depends on, None if on nothing."""
         return None

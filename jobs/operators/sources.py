@@ -141,6 +141,7 @@ class Replayable(ABC):
 
     kind: ClassVar[str]
     hears_checkpoints: ClassVar[bool] = False
+    has_thread: ClassVar[bool] = False
 
     @property
     def is_endless(self) -> bool:
@@ -356,6 +357,10 @@ class SlicedSource(Source):
     @property
     def hears_checkpoints(self) -> bool:
         return self.reads.hears_checkpoints
+
+    @property
+    def has_thread(self) -> bool:
+        return self.reads.has_thread
 
     def found_wrong(self) -> Iterator[tuple[str, str, str]]:
         return self.reads.problems(self.consistent.trigger if self.consistent is not None else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from jobs.operators.handled import digest_of_class
 from jobs.operators.replayable_start import ReplayableStart
@@ -19,7 +19,8 @@ class ThreadedStart(ReplayableStart):
     """Take what a `StartHandler` submits from its thread, in cuts that are kept until no replay can ask for them.
 
     The thread lives in the process of a run that stays: `drainmark run --for`, or one that a sensor started and that
-    lingers. Other runs process what is cut and do not call it. Each cut is a trigger, so the handler says when a state
+    lingers, which goes on as long as the thread does. Other runs process what is cut and do not call it; so a region
+    that Dagster never gives a run that lingers is refused. Each cut is a trigger, so the handler says when a state
     is to be established (`make_consistent`); in a periodic region a state takes the cuts that its tick finds, so
     `make_consistent` waits for the tick. Everything is lost with the disk of DRAINMARK_HOME.
 
@@ -30,6 +31,8 @@ class ThreadedStart(ReplayableStart):
         seconds: age of the oldest row that is not cut at which one is made.
         purge: as of `ReplayableStart`.
     """
+
+    has_thread: ClassVar[bool] = True
 
     handler: type[StartHandler]
 

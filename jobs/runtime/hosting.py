@@ -63,7 +63,6 @@ class HandlerHost:
     stored: StoredCheckpoints | None = None
     handler: StateHandler = field(init=False)
     _sent: list[pa.Table] = field(default_factory=list)
-    _life: int = 0
     _is_fresh: bool = True
     _header: Header | None = None
     _drained: dict[int, Checkpoints] = field(default_factory=dict)
@@ -98,7 +97,7 @@ class HandlerHost:
         Raises:
             ResetWanted, DrainTimeout, Interrupted, Exception: nothing of the group counts; `reset` comes next.
         """
-        life, group = self._life if life is None else life, Checkpoints()
+        life, group = self.life if life is None else life, Checkpoints()
         outputs = []
         for number in ids:
             self._process(life, number, rows.get(number, nothing))
@@ -119,7 +118,8 @@ class HandlerHost:
     def _establish(self, life: int, number: int, group: Checkpoints) -> pa.Table:
         """Drain, freeze and checkpoint; return what was submitted up to here (V130, V131, N13, N14)."""
         gate, seconds = self.context.gate, self.context.drain_timeout
-        if not gate.drain(lambda: self._drain(life), seconds):
+        if not gate.drain(lambda: self._drain(life), seconds, life=life):
+            self._require(life)
             raise self._late(DrainTimeout, "a permit was not given back", seconds)
         self._settle(life, group)  # one frozen version at a time (E15)
         with self._locked(life):
@@ -132,7 +132,7 @@ class HandlerHost:
                 group.finished.append(self._written(writer))
                 self._header = writer.finish()
             self.context.reset_attempt = NO_ID
-        gate.resume()
+        gate.resume(life=life)
         return output
 
     def _drain(self, life: int) -> None:
@@ -162,7 +162,7 @@ class HandlerHost:
     @property
     def life(self) -> int:
         """Return what tells apart what was begun before a reset from what comes after it."""
-        return self._life
+        return self.context.gate.life
 
     def take(self, life: int) -> Callable[[], pa.Table]:
         """Return what is to be done before the group that was just drained is committed (see `Late`).
@@ -187,12 +187,12 @@ class HandlerHost:
         return finish
 
     def _require(self, life: int) -> None:
-        if life != self._life:
+        if life != self.life:
             raise Interrupted("the group was abandoned", operator=self.context.operator)
 
     def checkpointed(self) -> dict[int, bytes]:
         """Return the chunks of the newest checkpoint of the group that was just drained, for `reset`."""
-        group = self._drained.get(self._life, Checkpoints())
+        group = self._drained.get(self.life, Checkpoints())
         writers = group.finished + ([group.pending.result()] if group.pending is not None else [])
         found: dict[int, bytes] = {}
         for writer in writers:
@@ -213,8 +213,7 @@ class HandlerHost:
             CheckpointUnreadable: see `Checkpoint.read`.
         """
         seconds, until = self.context.reset_timeout, time.monotonic() + self.context.reset_timeout
-        self._life += 1
-        if not self.context.gate.stop(seconds):
+        if not self.context.gate.stop(seconds, for_reset=True):
             raise self._late(ResetTimeout, "a permit was not given back", seconds)
         self._give_up(until)
         with (

@@ -166,10 +166,13 @@ class PermitGate:
 
     # --- for the runtime ---------------------------------------------------------------------------------------------
 
-    def drain(self, callback: Callable[[], None], seconds: float) -> bool:
+    def drain(self, callback: Callable[[], None], seconds: float, *, life: int | None = None) -> bool:
         """Drain for a state: call the operator's `drain` under an implicit permit, then give no more (V130, V131, E22).
 
         Until `callback` returns, threads go on and may submit.
+
+        Args:
+            life: in which what drains was begun: where a reset has begun since, the gate is left as it is.
 
         Returns:
             Whether all permits were given back within so many seconds; the gate stays closed either way.
@@ -177,9 +180,11 @@ class PermitGate:
         with self.permit():
             callback()
             with self._changed:  # before this permit is given back, so that nobody slips in between
+                if self._is_over(life):
+                    return False
                 self._begun += 1
                 self._is_open = False
-        return self.stop(seconds)
+        return self.stop(seconds, life=life)
 
     def stop(self, seconds: float, *, life: int | None = None, for_reset: bool = False) -> bool:
         """Give no more permits, and wait until those that are held are given back.

@@ -104,6 +104,11 @@ class StartHost:
         if self.failure is not None:
             raise self.failure
 
+    @property
+    def is_running(self) -> bool:
+        """Is its thread in `run`?"""
+        return self._own is not None
+
     def completed(self, sequence_id: int, cut: int) -> None:
         """Tell that every operator of the region has the state of an id, which covers the cuts up to one (N20)."""
         try:

@@ -18,6 +18,7 @@ from jobs.runtime.hosting import Attempt, HandlerHost, host_of
 from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
 from jobs.runtime.retiring import newest_slice, tell_sources
+from jobs.runtime.side_by_side import side_by_side
 from jobs.runtime.start_hosting import StartHost, start_hosts
 from jobs.state.handler_state import HandlerState
 from jobs.state.handlers import Frozen, Written
@@ -74,8 +75,7 @@ class RegionStates:
         self._reset_hosts()
         if self.hosts_starts and not self.starts:
             self.starts = start_hosts(self.blueprint, self.outside)
-        for start in self.starts.values():
-            start.reset()
+        side_by_side([start.reset for start in self.starts.values()], "reset")  # when all operators are (V105)
 
     def begin_group(self) -> None:
         """Have the handlers of this process where the last group left them, whatever an attempt that failed did."""
@@ -88,14 +88,15 @@ class RegionStates:
         return {name: Attempt(host, host.life) for name, host in self.hosts.items()}
 
     def _reset_hosts(self) -> None:
+        """Reset the handlers of this process, all at once: none waits for another's store (V115, N23)."""
+        resets = []
         for name, (operator, _, _) in self.blueprint.states().items():
             state = self.handlers[name]
             if isinstance(operator, Handled) and isinstance(state, HandlerState):
                 if operator.name not in self.hosts:
                     self.hosts[operator.name] = host_of(operator, self.blueprint, self.outside.state_store, self._epoch)
-                host = self.hosts[operator.name]
-                host.reset(state.chunks())
-                state.take = partial(host.take, host.life)
+                resets.append(partial(_reset_host, self.hosts[operator.name], state))
+        side_by_side(resets, "reset")
         self._is_begun = False
 
     def release(self) -> None:
@@ -168,6 +169,11 @@ class RegionStates:
         """Would `check` raise?"""
         return any(start.failure is not None for start in self.starts.values())
 
+    @property
+    def has_threads(self) -> bool:
+        """Does the thread of a start live in this process? It may submit at any time."""
+        return any(start.is_running for start in self.starts.values())
+
     def retire(self, history: RegionHistory, horizon: int) -> None:
         """Retire the checkpoints that no rewind reaches, and forget the entries of states that were dropped (V163).
 
@@ -210,6 +216,11 @@ class RegionStates:
             live=table.live_files(),
             depth=kept.depth,
         )
+
+
+def _reset_host(host: HandlerHost, state: HandlerState) -> None:
+    host.reset(state.chunks())
+    state.take = partial(host.take, host.life)
 
 
 def _with(table: StagedTable, done: Written) -> StagedTable:

@@ -5,76 +5,85 @@ Exit codes: 0 done, 1 failed, 2 usage or a missing `--yes`, 3 halted, 4 owned by
 
 from __future__ import annotations
 
+import gc
+import importlib
 import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import typer
 
 from jobs.errors import DrainmarkError, Interrupted, UsageError
 from jobs.failpoints import arm_from_environment
-from orchestration.cli import (
-    cleaning,
-    interventions,
-    operating,
-    output,
-    planning,
-    project,
-    pushing,
-    quarantine,
-    runs,
-    views,
-)
+from orchestration.cli import output
 
-app = typer.Typer(
-    name="drainmark",
-    help="Exactly-once, rewindable pipelines on Spark and Delta Lake: one consistent state per file.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-_VERBS: tuple[Callable[..., Any], ...] = (
-    project.init,
-    project.dev,
-    views.apps,
-    views.graph,
-    planning.plan,
-    views.operators,
-    runs.run,
-    runs.scan,
-    pushing.push,
-    views.status,
-    views.history,
-    views.show,
-    interventions.reset,
-    interventions.halt,
-    interventions.skip,
-    interventions.resume,
-    interventions.backfill,
-    operating.trace,
-    operating.metrics,
-    project.doctor,
-    cleaning.gc,
-)
-for _verb in _VERBS:
-    app.command(_verb.__name__)(_verb)
-app.command("rewind", hidden=True)(interventions.reset)
-app.add_typer(quarantine.app, name="quarantine")
-if importlib.util.find_spec("orchestration.cli.demo") is not None:
-    from orchestration.cli.demo import demo
-
-    app.command("demo")(demo)
-
+VERBS: Mapping[str, str] = {
+    "init": "project",
+    "dev": "project",
+    "apps": "views",
+    "graph": "views",
+    "plan": "planning",
+    "operators": "views",
+    "run": "runs",
+    "scan": "runs",
+    "push": "pushing",
+    "status": "views",
+    "history": "views",
+    "show": "views",
+    "reset": "interventions",
+    "halt": "interventions",
+    "skip": "interventions",
+    "resume": "interventions",
+    "backfill": "interventions",
+    "trace": "operating",
+    "metrics": "operating",
+    "doctor": "project",
+    "gc": "cleaning",
+    "quarantine": "quarantine",
+    "demo": "demo",
+}
+"""Verb -> module of this package that has it, as a function of its name or, of several verbs, as `app`."""
+_OTHER_NAMES = {"rewind": "reset"}
+_LOOKS = {"apps", "graph", "operators", "status", "history", "show"}
 _EVERYWHERE = ("--json", "--yes")
+
+
+def command_line(verb: str | None = None) -> typer.Typer:
+    """Return the command line, of all verbs or of one: a verb starts sooner without the modules of the others."""
+    app = typer.Typer(
+        name="drainmark",
+        help="Exactly-once, rewindable pipelines on Spark and Delta Lake: one consistent state per file.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_is_a_group)
+    known = {**VERBS, **{other: VERBS[name] for other, name in _OTHER_NAMES.items()}}
+    for name in [verb] if verb in known else known:
+        module = f"orchestration.cli.{known[name]}"
+        if importlib.util.find_spec(module) is None:  # the demo is not in every installation
+            continue
+        found = importlib.import_module(module)
+        if isinstance(several := getattr(found, "app", None), typer.Typer):
+            app.add_typer(several, name=name)
+        else:
+            app.command(name, hidden=name in _OTHER_NAMES)(getattr(found, _OTHER_NAMES.get(name, name)))
+    return app
+
+
+def _is_a_group() -> None:
+    """Keep the verb's name on the command line even where it is the only one."""
 
 
 def main() -> NoReturn:
     """Run the command line and end the process; daemon threads and the JVM's pipes are not waited for (H34)."""
     arm_from_environment()
+    if _LOOKS.intersection(sys.argv[1:]):
+        gc.disable()  # a look ends before there is anything worth a collection, of which imports cause hundreds
     code = invoke(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -87,7 +96,8 @@ def invoke(arguments: Sequence[str]) -> int:
     arguments = _verb_first(arguments)
     as_json = "--json" in arguments
     try:
-        code = app(args=list(arguments), standalone_mode=False)
+        verb = arguments[0] if arguments else None
+        code = command_line(verb)(args=list(arguments), standalone_mode=False)
     except DrainmarkError as error:
         output.complain(error, as_json=as_json)
         return error.exit_code

@@ -41,6 +41,7 @@ def examine(workplace: Workplace) -> dict[str, Any]:
     findings.append(registry_found or _lost(bool(names), registry))
     if workplace.home.is_dir():
         findings += _guarded("resident_spark", lambda: machine.resident_spark(workplace.home), findings)
+        findings += _guarded("tables_disk", lambda: machine.tables_disk(workplace.tables), findings)
         findings += _guarded("store", lambda: machine.store(workplace.tables), findings)
         findings += _guarded("one_daemon", lambda: daemons(settings.dagster_home), findings)
     failed = [finding for finding in findings if finding.verdict is Verdict.FAIL]

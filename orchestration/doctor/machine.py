@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -20,6 +21,8 @@ _ENOUGH_BYTES = 1024**3
 _NETWORK = frozenset(
     {"9p", "afs", "ceph", "cifs", "davfs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"}
 )
+_OF_TABLES = ("checkpoints", "state", "lake")
+_IN_MEMORY = frozenset({"ramfs", "tmpfs"})
 _MOUNTS = Path("/proc/mounts")
 _S3A_CREATE = ("fs.s3a.performance.flags", "fs.s3a.create.performance")
 
@@ -75,6 +78,43 @@ def free_bytes(home: Path) -> tuple[int, Finding]:
     return free, ok("space", f"{free / 1e9:.1f} GB are free below {home}")
 
 
+def tables_disk(tables: Folder, mounts: str | None = None) -> list[Finding]:
+    """Say whether there is room for the tables, and whether they can be written, where they or some are on other disks.
+
+    That may be by `tables_url`, by a mount, or by a link; what is free below home says nothing of those. What is in
+    memory does not outlive the machine, or the container (K3).
+
+    Args:
+        mounts: text of /proc/mounts; read by default.
+    """
+    from resources.locations import LocalFolder
+
+    if not isinstance(tables, LocalFolder):
+        return [ok("tables_disk", f"{tables} is on no disk of this machine")]
+    findings, least = [], None
+    for place in (tables.path, *(tables.path / name for name in _OF_TABLES)):
+        if place.is_symlink() and not place.exists():
+            target = place.readlink()
+            findings.append(fail("tables_disk", f"{place} leads to {target}, which is not there", "mount its disk"))
+            continue
+        there = next(folder for folder in (place, *place.parents) if folder.exists())
+        free = shutil.disk_usage(there).free
+        if free < _ENOUGH_BYTES:
+            remedy = "make room on its disk; drainmark gc may help"
+            findings.append(fail("tables_disk", f"only {free} bytes are free below {place}", remedy))
+        try:
+            with tempfile.TemporaryFile(dir=there):
+                pass
+        except OSError as error:
+            remedy = "look at its owner, and at how its disk is mounted"
+            findings.append(fail("tables_disk", f"{place} cannot be written: {error}", remedy))
+        if (kind := _file_system(there.resolve(), _mounts(mounts))) in _IN_MEMORY:
+            message = f"{place} is in memory ({kind}): its tables are gone with the machine or the container"
+            findings.append(warn("tables_disk", message, "keep tables on a disk, or on a volume that is mounted"))
+        least = free if least is None else min(free, least)
+    return findings or [ok("tables_disk", f"{(least or 0) / 1e9:.1f} GB are free for the tables below {tables}")]
+
+
 def registry_disk(url: str, mounts: str | None = None) -> Finding:
     """Refuse SQLite on a network disk, whose locks do not hold (R7).
 
@@ -84,13 +124,17 @@ def registry_disk(url: str, mounts: str | None = None) -> Finding:
     if not url.startswith(SQLITE):
         return ok("registry_disk", "the registry is in PostgreSQL")
     file = Path(url.removeprefix(SQLITE)).resolve()
-    if mounts is None:
-        mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace") if _MOUNTS.exists() else ""
-    kind = _file_system(file, mounts)
+    kind = _file_system(file, _mounts(mounts))
     if kind in _NETWORK or (kind or "").startswith("fuse."):
         message = f"{file} is on a network disk ({kind}), where SQLite loses what two processes write"
         return fail("registry_disk", message, 'set registry_url = "postgresql://…", or move home to a local disk')
     return ok("registry_disk", f"SQLite is on a local disk ({kind or 'of unknown kind'})")
+
+
+def _mounts(given: str | None) -> str:
+    if given is not None:
+        return given
+    return _MOUNTS.read_text(encoding="utf-8", errors="replace") if _MOUNTS.exists() else ""
 
 
 def _file_system(file: Path, mounts: str) -> str | None:

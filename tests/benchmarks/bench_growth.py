@@ -27,6 +27,7 @@ from jobs.protocol.manifest import StagedFile
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.runtime.maintaining import maintain_tables
 from orchestration.assembly import Opened, Workplace, open_application, owning, region_run
+from orchestration.declared import remember
 from orchestration.discovery import scan_region
 from orchestration.metrics import EVERY_SECONDS, MetricsFile
 from resources.settings import Settings
@@ -102,6 +103,7 @@ def growth(console: Console, size: Size, root: Path, engine: SparkEngine) -> dic
     opened = open_application(str(HERE / "bench_upsert_app.py"), inputs=[str(inbox)])
     region = opened.region()
     scan_region(workplace, region)
+    remember(workplace, opened, region)  # as `drainmark run` does
     first, _ = timed(workplace, opened, size.triggers)
     with owning(workplace.owner(region.name)) as owner:
         synthesise(workplace, owner, size)

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, TextClause, text
 
 from jobs.runtime.scan_memory import ScanNote
+from resources import registry_looks as looks
 from resources import registry_models as models
 from resources import registry_scans as scans
 from resources.registry import Registry
@@ -19,16 +20,16 @@ from resources.registry_models import NewTrigger
 
 REGION = "app/start"
 VALUES: dict[str, Any] = {
-    "region": REGION, "uri": "file:///in/7", "uris": ["file:///in/7"], "orders": [7], "order_index": 7, "id": 7,
+    "region": REGION, "uri": "file:///in/7", "uris": ["file:///in/7"], "order_index": 7, "id": 7,
     "sequence_id": 2990, "status": "superseded", "reason": "why", "limit": 5, "last": 2990, "epoch": 1, "count": 1,
     "after": 0, "ids": [7],
 }  # fmt: skip
 QUERIES = {
     "add_triggers": models.LAST_ORDER, "added": models.COUNT_ABOVE, "by_uri": models.BY_URI,
-    "by_order": models.BY_ORDER, "pending": models.PENDING, "pending_count": models.PENDING_COUNT,
+    "by_order": text(looks.BY_ORDER.format("7")), "pending": models.PENDING, "pending_count": text(looks.PENDING_COUNT),
     "mark_committed": models.COMMITTED, "settle": models.SETTLED, "mark_skipped": models.SKIPPED, "mark": models.MARK,
     "requeue_above": models.REQUEUE, "take_pending": models.TAKE_PENDING, "take_ids": models.TAKE,
-    "region_info": models.REGION, "passed of a scan": scans._PASSED,
+    "region_info": text(looks.REGION), "passed of a scan": scans._PASSED,
 }  # fmt: skip
 
 

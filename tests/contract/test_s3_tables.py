@@ -27,10 +27,10 @@ from jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefu
 from jobs.protocol.ids import txn_version
 from jobs.protocol.rows import CheckpointRow, RowKind
 from resources import s3_folder
-from resources.checkpoint_table import CheckpointTable
+from resources.checkpoint_table import CheckpointTable, regions_of
 from resources.delta_tables import ManagedTable
 from resources.object_store import ObjectStore
-from resources.region_store import DirectoryStore, regions_of
+from resources.region_store import DirectoryStore
 from resources.s3_folder import S3Folder
 from resources.staging import Staging
 

@@ -36,7 +36,8 @@ def found(place: Workplace) -> dict[str, set[str]]:
     """Return what is not ok: the messages by check and verdict, `check:verdict`."""
     bad: dict[str, set[str]] = {}
     for entry in doctor.examine(place)["checks"]:
-        if entry["verdict"] != "ok":
+        is_in_memory = entry["check"] == "tables_disk" and entry["verdict"] == "warn"  # as folders of tests may be
+        if entry["verdict"] != "ok" and not is_in_memory:
             assert entry["remedy"]
             bad.setdefault(f"{entry['check']}:{entry['verdict']}", set()).add(entry["message"])
     return bad
@@ -54,8 +55,8 @@ def test_a_sound_home_has_no_problems_and_every_check_a_name(
     told = json.loads(capsys.readouterr().out)
     assert told["problems"] == []
     assert {
-        *("java", "versions", "jars", "space", "registry_disk", "spark_conf", "registry", "registry_agrees"),
-        *("not_halted", "one_writer", "clock", "garbage", "tables", "store"),
+        *("java", "versions", "jars", "space", "tables_disk", "registry_disk", "spark_conf", "registry"),
+        *("registry_agrees", "not_halted", "one_writer", "clock", "garbage", "tables", "store"),
     } <= {entry["check"] for entry in told["checks"]}
     assert {"home", "project_root", "versions", "registry_revision", "regions", "free_bytes", "jars_cached"} < set(told)
     assert invoke(["doctor", "--home", str(place.home)]) == 0

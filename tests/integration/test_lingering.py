@@ -184,6 +184,18 @@ def test_it_goes_when_nothing_came_when_its_time_is_over_and_when_another_run_wa
     assert "turn" in lingering.why
 
 
+@pytest.mark.seed("V126")
+def test_it_stays_while_the_thread_of_a_start_lives(lingering: Lingering) -> None:
+    lingering.seconds, lives_until = 0.1, time.monotonic() + 0.6
+    lingering.hosts_threads = lambda: time.monotonic() < lives_until
+    assert not lingering.has_more()
+    assert time.monotonic() > lives_until
+    assert "nothing came" in lingering.why
+    lingering.hosts_threads, lingering.until = lambda: True, time.monotonic() + 0.3
+    assert not lingering.has_more()
+    assert "over" in lingering.why, "new code is taken up, and pages of runs stay short"
+
+
 def test_a_storage_that_does_not_answer_and_a_folder_that_cannot_be_read_fail_no_run(
     lingering: Lingering, tmp_path: Path
 ) -> None:

@@ -44,9 +44,9 @@ def test_every_make_target_of_the_readme_exists() -> None:
 def test_every_verb_of_the_readme_exists_and_every_verb_is_in_the_readme() -> None:
     from typer.main import get_command
 
-    from orchestration.cli.main import app
+    from orchestration.cli.main import command_line
 
-    commands: Any = get_command(app)
+    commands: Any = get_command(command_line())
     verbs = {name for name, verb in commands.commands.items() if not verb.hidden}
     below = {name for verb in commands.commands.values() for name in getattr(verb, "commands", ())}
     table = README.partition("## On the command line")[2].partition("\nExit codes")[0]

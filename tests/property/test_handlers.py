@@ -291,6 +291,40 @@ def test_operators_of_a_chain_checkpoint_at_the_same_time(tmp_path: Path, inbox:
     assert sorted(Meeting.met) == sorted([*range(1, FILES + 1)] * 2)
 
 
+class Together(Counter):
+    """Its reset does not end before that of the other one has begun."""
+
+    barrier: ClassVar[threading.Barrier]
+    met: ClassVar[list[int]]
+
+    def reset(self, checkpoint: dm.Checkpoint) -> None:
+        self.barrier.wait(20)
+        self.met.append(checkpoint.sequence_id)
+        super().reset(checkpoint)
+
+
+@pytest.mark.seed("V115", "N23", "N24", "N5")
+@pytest.mark.parametrize("is_buffered", [False, True], ids=["in a stage", "in two stages"])
+def test_operators_of_a_chain_reset_at_the_same_time(
+    tmp_path: Path, inbox: Path, engine: SparkEngine, is_buffered: bool
+) -> None:
+    """Each waits for the other one: one after the other, the first would wait in vain."""
+    Together.barrier, Together.met = threading.Barrier(2), []
+
+    def declare(events: Any) -> None:
+        first = dm.operator(Together, output=OUTPUT, name="first", inputs=[events])
+        between = dm.buffered(first) if is_buffered else first
+        second = dm.operator(Together, output=OUTPUT, name="second", inputs=[between])
+        dm.sink(second, dm.DeltaAppend("counted"))
+
+    application = opened("together", inbox, declare)
+    with home(tmp_path / "home", engine) as place:
+        run_once(place, application, max_group=FILES, max_triggers=2)
+        run_once(place, application, max_group=FILES)
+        assert Together.met == [2, 2]
+        assert plain(rows(place, "together/events", "counted", ids=False)) == plain(expected(list(range(FILES))))
+
+
 @pytest.mark.seed("N14", "N21", "N22", "V116")
 @pytest.mark.parametrize("size", [1, 3])
 def test_tuples_flow_while_a_checkpoint_is_pending(

@@ -154,7 +154,7 @@ class Permits(RuleBasedStateMachine):
         if is_drain:
             self.runtime.tell(lambda: self.gate.drain(lambda: drained.append("drained"), SOON))
         else:
-            self.runtime.tell(lambda: self.gate.stop(SOON))
+            self.runtime.tell(lambda: self.gate.stop(SOON, for_reset=True))
         wait_for(lambda: not self.gate.is_open)
         assert drained == (["drained"] if is_drain else [])
         self.is_closing = True
@@ -182,6 +182,16 @@ class Permits(RuleBasedStateMachine):
                 self.held[name] = self.depth[name]
                 self.seen[name] = self.resets
         wait_for(lambda: self.gate.waiting == len(self.waiting))
+
+    @rule()
+    def who_was_given_up_comes_late(self) -> None:
+        """V105: what it drains, stops and resumes is of another life."""
+        late, is_open = self.gate.life - 1, self.gate.is_open
+        self.gate.resume(life=late)
+        assert not self.gate.stop(SOON, life=late)
+        if is_open:
+            assert self.runtime.ask(lambda: self.gate.drain(lambda: None, SOON, life=late)) is False
+        assert self.gate.is_open == is_open
 
     @invariant()
     def as_many_hold_permits_as_the_model_says(self) -> None:
@@ -266,6 +276,18 @@ def test_who_began_before_a_reset_leaves_the_gate_as_it_is() -> None:
     assert gate.stop(SOON, life=gate.life)
     gate.resume(life=gate.life)
     assert gate.is_open
+
+
+@pytest.mark.seed("V105", "V131", "E10")
+def test_a_drain_that_awaits_its_permit_through_a_reset_leaves_the_next_life_open() -> None:
+    gate, late, before = PermitGate(), Actor(), PermitGate().life
+    assert gate.stop(SOON, for_reset=True)
+    late.tell(lambda: gate.drain(lambda: None, SOON, life=before))
+    wait_for(lambda: gate.waiting == 1)
+    gate.resume(after_reset=True)
+    assert late.answers.get(timeout=SOON) is False
+    assert gate.is_open
+    assert gate.drain(lambda: None, SOON, life=gate.life)
 
 
 @pytest.mark.seed("V105", "V131")

@@ -15,7 +15,7 @@ import pytest
 from by_hand import HandFed
 
 from jobs import failpoints
-from jobs.errors import CommitOutcomeUnknown, ReplaceRefused
+from jobs.errors import CommitOutcomeUnknown, ReplaceRefused, RewindRefused
 from jobs.failpoints import FailPoint, InjectedFailure
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import RegionTable, TableRole
@@ -67,9 +67,10 @@ def pairs(rows: pa.Table) -> Rows:
 
 
 def seen(fed: HandFed, contents: dict[int, list[str]]) -> None:
-    """Remember what was in the files of ids that are new."""
+    """Remember what was in the files of ids that are new; of those that were skipped nothing was taken."""
     for number, row in fed.history().states.items():
-        contents.setdefault(number, Path(row.trigger_uri or "").read_text().splitlines())
+        is_taken = row.kind is RowKind.STATE
+        contents.setdefault(number, Path(row.trigger_uri or "").read_text().splitlines() if is_taken else [])
 
 
 def check(fed: HandFed, contents: dict[int, list[str]]) -> None:
@@ -325,6 +326,42 @@ def test_a_rewind_to_before_brings_the_rows_back_and_the_file_waits_again(fed: H
     assert {value for _, value in fed.values()} == {"a1", "b1", "c1", "d1"}
 
 
+@pytest.mark.seed("V79", "E16")
+def test_a_rewind_behind_a_skip_takes_it_back_and_one_after_it_keeps_it(fed: HandFed) -> None:
+    """What was skipped waits again in its old place, whatever the registry remembers; no id comes twice."""
+    for name in "abcd":
+        fed.write(name, [f"{name}1"])
+    fed.add("a", "b", "c", "d")
+    with fed.owning():
+        fed.process(1)
+    operations.skip(fed.workplace, fed.region, "b", "nonsense")
+    fed.drain()
+    assert fed.values() == fed.values("copied") == [(1, "a1"), (3, "c1"), (4, "d1")]
+
+    def waiting() -> list[str]:
+        return [Path(trigger.uri).name for trigger in fed.workplace.registry.pending(fed.region, 9)]
+
+    rewind(fed, 3)
+    assert (waiting(), fed.values()) == (["d"], [(1, "a1"), (3, "c1")])
+    fed.drain()
+    with pytest.raises(RewindRefused):
+        rewind(fed, 2)  # the state of a skip is that of the id before it
+    rewind(fed, 1)
+    assert (waiting(), fed.values()) == (["b", "c", "d"], [(1, "a1")])
+    doctor.repair(fed.workplace)
+    assert waiting() == ["b", "c", "d"]
+    fed.drain()
+    assert fed.values() == [(1, "a1"), (8, "b1"), (9, "c1"), (10, "d1")]
+    rewind(fed, 0)
+    operations.skip(fed.workplace, fed.region, "a", "nonsense")
+    rewind(fed, 0)
+    fed.drain(3)
+    assert [value for _, value in fed.values()] == ["a1", "b1", "c1", "d1"]
+    numbers = [row.sequence_id for row in fed.workplace.store(fed.region).checkpoint.rows()
+               if row.kind in (RowKind.STATE, RowKind.SKIP, RowKind.REWIND)]  # fmt: skip
+    assert len(numbers) == len(set(numbers))
+
+
 def test_a_rewind_that_dies_between_two_tables_is_finished_by_the_next_owner(
     fed: HandFed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,14 +381,16 @@ def test_a_rewind_that_dies_between_two_tables_is_finished_by_the_next_owner(
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 30))])
-def test_any_sequence_of_runs_replacements_rewinds_and_compactions(fed: HandFed, seed: int) -> None:
+def test_any_sequence_of_runs_replacements_skips_rewinds_and_compactions(fed: HandFed, seed: int) -> None:
     """As if each file had been processed at its newest id only, at every id in force."""
     chance = random.Random(seed)
     contents: dict[int, list[str]] = {}
     steps = {
         "write": lambda: _write(fed, chance),
         "again": lambda: again(fed, chance.choice(["*", chance.choice(sorted(fed.inbox.iterdir())).name])),
-        "rewind": lambda: rewind(fed, chance.choice([0, *fed.history().states])),
+        "rewind": lambda: rewind(fed, chance.choice([0, *(n for n, row in fed.history().states.items()
+                                                          if row.kind is RowKind.STATE)])),
+        "skip": lambda: _skip(fed, chance),
         "compact": lambda: _compact(fed),
         "crash": lambda: fed.crash_after(min(1, fed.workplace.registry.pending_count(fed.region))),
     }
@@ -372,6 +411,14 @@ def _write(fed: HandFed, chance: random.Random) -> None:
         name = f"f{chance.randrange(5)}"
         fed.write(name, [f"{name}-{chance.randrange(1000)}" for _ in range(chance.randrange(4))])
         fed.add(name)
+
+
+def _skip(fed: HandFed, chance: random.Random) -> None:
+    """Write a file more and skip it, or another one that waits."""
+    _write(fed, chance)
+    waiting = {trigger.uri for trigger in fed.workplace.registry.pending(fed.region, 99)}
+    if waiting:
+        operations.skip(fed.workplace, fed.region, chance.choice(sorted(waiting)), "not wanted")
 
 
 def _compact(fed: HandFed) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -78,6 +79,52 @@ def test_versions_that_drainmark_does_not_ask_for_are_told(monkeypatch: pytest.M
 
 
 # --- the store -------------------------------------------------------------------------------------------------------
+
+
+def test_room_for_the_tables_is_asked_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of them may be on disks of their own."""
+    tables, other = LocalFolder(tmp_path / "tables"), tmp_path / "other disk"
+    (tmp_path / "tables").mkdir()
+    (finding,) = machine.tables_disk(tables, MOUNTS)
+    assert finding.verdict is Verdict.OK, "what does not exist yet is made on the disk above"
+    (tables.path / "lake").symlink_to(other)
+    (finding,) = machine.tables_disk(tables, MOUNTS)
+    assert finding.verdict is Verdict.FAIL
+    assert str(other) in finding.message, "it is not mounted"
+    other.mkdir()
+    free = {str(other): 1000, str(tables.path): 10**12}
+    usage = shutil.disk_usage
+
+    def asked(place: Path) -> Any:
+        return usage(place)._replace(free=free[str(place.resolve())])
+
+    monkeypatch.setattr(machine.shutil, "disk_usage", asked)
+    (finding,) = machine.tables_disk(tables, MOUNTS)
+    assert (finding.verdict, finding.check) == (Verdict.FAIL, "tables_disk")
+    assert "1000 bytes" in finding.message
+    assert str(tables.path / "lake") in finding.message
+    free[str(other)] = 10**10
+    (finding,) = machine.tables_disk(tables, MOUNTS)
+    assert finding.verdict is Verdict.OK
+    assert "10.0 GB" in finding.message, "the disk with the least room"
+
+
+def test_tables_that_cannot_be_written_are_told(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no folder")
+    found = machine.tables_disk(LocalFolder(tmp_path), MOUNTS)
+    assert [finding.verdict for finding in found] == [Verdict.FAIL]
+    assert str(tmp_path / "state") in found[0].message
+    assert list(tmp_path.iterdir()) == [tmp_path / "state"], "it leaves nothing behind"
+
+
+@pytest.mark.seed("K3")
+def test_tables_in_memory_do_not_outlive_the_container_and_that_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    mounts = f"{MOUNTS}tmpfs {tmp_path / 'state'} tmpfs rw 0 0\n"
+    (finding,) = machine.tables_disk(LocalFolder(tmp_path), mounts)
+    assert finding.verdict is Verdict.WARN
+    assert str(tmp_path / "state") in finding.message
+    assert finding.remedy
 
 
 class Overwriting(LocalFolder):

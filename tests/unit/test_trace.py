@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 from by_hand import Counting, HandFed
 
+from jobs.protocol.triggers import TriggerStatus
+from jobs.runtime.descriptions import full_identity
 from orchestration import backfill, operations
 from orchestration.assembly import Workplace
 from orchestration.backfill import Wanted
@@ -127,6 +129,46 @@ def test_a_replaced_state_names_the_one_in_its_place(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [e["identity"].get("again") for e in entries] == [None, 1]
     place.registry.close()
+
+
+def superseded(scene: HandFed, name: str, values: list[str]) -> None:
+    """Have a run find that a pending file is another one now, and the next scan take what is there."""
+    registry = scene.workplace.registry
+    with scene.owning() as owner:
+        (trigger,) = registry.pending(scene.region, 1)
+        registry.mark(scene.region, owner.epoch, [trigger.id], TriggerStatus.SUPERSEDED, "it changed")
+    scene.write(name, values)
+    scene.add(name)
+
+
+def test_a_file_that_changed_before_it_was_read_shows_what_became_of_the_one_that_is_there(fed: Counting) -> None:
+    """What it was before never got an id: it is past, whatever the registry alone knows of it (I2)."""
+    fed.write("four.csv", ["d"])
+    fed.add("four.csv")
+    superseded(fed, "four.csv", ["d", "e"])
+    waiting = Tracer.of(fed.workplace, fed.region).file("four.csv")
+    assert [entry["status"] for entry in waiting["ids"]] == ["superseded", "pending"]
+    superseded(fed, "four.csv", ["d", "e", "f"])
+    fed.drain()
+    found = Tracer.of(fed.workplace, fed.region).file("four.csv")
+    assert [(entry["status"], entry["sequence_id"]) for entry in found["ids"]] == [
+        ("superseded", None), ("superseded", None), ("committed", 4),
+    ]  # fmt: skip
+    assert (found["status"], found["sequence_id"], found["bytes_in"]) == ("committed", 4, 6)
+    assert sinks(found)["lake/kept"] == (3, None)
+
+
+def test_what_is_refused_in_the_place_of_a_superseded_file_is_what_is_there(fed: Counting) -> None:
+    fed.write("four.csv", ["d"])
+    fed.add("four.csv")
+    superseded(fed, "four.csv", ["d", "e"])
+    with fed.owning() as owner:
+        (trigger,) = fed.workplace.registry.pending(fed.region, 1)
+        owner.refuse(trigger.uri, full_identity(trigger), "no CSV")
+        fed.workplace.registry.mark(fed.region, owner.epoch, [trigger.id], TriggerStatus.REFUSED, "no CSV")
+    found = Tracer.of(fed.workplace, fed.region).file("four.csv")
+    assert [entry["status"] for entry in found["ids"]] == ["superseded", "refused"]
+    assert (found["status"], found["reason"]) == ("refused", "no CSV")
 
 
 # --- and back --------------------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ from jobs.regions.rules.parameters import (
     runs_unknown,
     schedule_forbidden,
     schedule_malformed,
+    thread_without_run,
     trigger_unknown,
 )
 from jobs.regions.rules.stages import (
@@ -111,6 +112,7 @@ RULES: tuple[Rule, ...] = (
     checkpoint_interval_invalid,
     schedule_forbidden,
     schedule_malformed,
+    thread_without_run,
     mixed_port,
     control_ports_only,
     autonomous_port_fed_by_region,

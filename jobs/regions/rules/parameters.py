@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from jobs.errors import Violation
 from jobs.graph.annotations import Alignment, Channels, Checkpoints, Consistent, Runs, Trigger
 from jobs.graph.application import nearest
 from jobs.graph.operator import Operator
+from jobs.regions.merging import starts_of
 from jobs.regions.rules.draft import Draft, broken
 
 _CRON = re.compile(
@@ -181,6 +182,32 @@ def schedule_malformed(draft: Draft) -> Iterator[Violation]:
                 f"{start.name!r} has schedule={schedule!r}, which is no cron text",
                 'five fields, such as "*/5 * * * *", or "@daily"',
             )
+
+
+def thread_without_run(draft: Draft) -> Iterator[Violation]:
+    """A start has a thread of its own, and Dagster never gives its region a run that stays for it to live in (V126)."""
+    for region in draft.regions:
+        starts = starts_of(draft.graph, region)
+        for start, annotation in starts:
+            if start.has_thread and (never := _never_stays([each for _, each in starts], annotation)):
+                why, remedy = never
+                yield broken(
+                    "THREAD_WITHOUT_RUN",
+                    start,
+                    f"{start.name!r} has a thread, which lives in a run that lingers, and its region has {why}",
+                    remedy,
+                )
+
+
+def _never_stays(annotations: Sequence[Consistent], own: Consistent) -> tuple[str, str] | None:
+    """Return why no run of a region lingers, and the remedy; merged regions linger as long as the longest says (E3)."""
+    if own.runs == Runs.PER_TRIGGER:
+        return 'runs="per_trigger"', 'make it runs="backlog"'
+    if own.schedule is not None:
+        return f"schedule={own.schedule!r}", "drop schedule=: the sensor starts the run, and the thread says when"
+    if all(annotation.linger == dt.timedelta(0) for annotation in annotations):
+        return "linger=0", "drop linger=, or give it seconds: the run stays while the thread lives, whatever they are"
+    return None
 
 
 def _unknown(draft: Draft, rule: str, name: str, kinds: type[StrEnum]) -> Iterator[Violation]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from jobs.protocol.history import RegionHistory
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.ports import Outside
+from jobs.runtime.side_by_side import side_by_side
 from jobs.runtime.staged import StagedGroup, StagedTable
 from jobs.runtime.stages.engine import of_stage
 from jobs.runtime.stages.narrowing import narrowed
@@ -38,7 +40,7 @@ class StagedStates(RegionStates):
     def _reset(self, history: RegionHistory) -> None:
         for part in self.of_stage.values():
             part.hosts_starts = self.hosts_starts
-            part.reset(history)
+        side_by_side([partial(part.reset, history) for part in self.of_stage.values()], "reset")  # V115, N23
         parts = self.of_stage.values()
         self.handlers = {name: state for part in parts for name, state in part.handlers.items()}
         self.hosts = {name: host for part in parts for name, host in part.hosts.items()}

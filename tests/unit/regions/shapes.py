@@ -33,6 +33,17 @@ class Beacon(Operator):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Threaded(Beacon):
+    """A start with a thread of its own."""
+
+    kind: ClassVar[str] = "threaded"
+
+    @property
+    def has_thread(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Functor(Operator):
     kind: ClassVar[str] = "functor"
     vectorises: ClassVar[Vectorises] = Vectorises.CHECKED

@@ -20,6 +20,7 @@ from shapes import (
     Scanner,
     Socket,
     TableSource,
+    Threaded,
     app,
     buffered,
     control,
@@ -132,6 +133,17 @@ BROKEN = {
     ],
     "SCHEDULE_FORBIDDEN": [periodic(schedule="@daily")],
     "SCHEDULE_MALFORMED": [declared(schedule="daily"), declared(schedule="* * * *")],
+    "THREAD_WITHOUT_RUN": [
+        *(
+            app(made(Threaded, "t", consistent=replace(OPERATOR_DRIVEN, **parameters)))
+            for parameters in ({"runs": "per_trigger"}, {"schedule": "@daily"}, {"linger": dt.timedelta(0)})
+        ),
+        app(
+            made(Threaded, "t", consistent=replace(PERIODIC, linger=dt.timedelta(0))),
+            start("b", consistent=replace(PERIODIC, linger=dt.timedelta(0))),
+            made(Functor, "f", "t", "b"),
+        ),
+    ],
     "BOTH_ANNOTATIONS": [app(start(autonomous=True))],
     "COMPOSITE_WITHOUT_START": [app(start(), composites=(instance("pair", autonomous=True),))],
     "START_KIND": [
@@ -404,6 +416,13 @@ def test_port_of_two_regions_streams_at_a_start_is_not_mixed() -> None:
     """A port from another region and one from nowhere are both outside."""
     second = made(Beacon, "b", "a:data", "d:data", consistent=PERIODIC)
     compile_application(app(start("a", consistent=PERIODIC), made(Dimension, "d"), second))
+
+
+@pytest.mark.seed("V126", "E3")
+def test_a_thread_lives_in_the_runs_of_a_region_that_lingers_for_another_start() -> None:
+    lingering = start("b", consistent=replace(PERIODIC, linger=dt.timedelta(seconds=5)))
+    threaded = made(Threaded, "t", consistent=replace(PERIODIC, linger=dt.timedelta(0)))
+    compile_application(app(threaded, lingering, made(Functor, "f", "t", "b")))
 
 
 @pytest.mark.seed("V50")

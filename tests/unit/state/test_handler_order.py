@@ -351,6 +351,44 @@ def test_an_attempt_that_was_given_up_changes_nothing() -> None:
     assert step(host, {3: table(3)})[0] == [(3, 3)]
 
 
+@pytest.mark.seed("V105", "V133")
+def test_an_attempt_given_up_in_its_checkpoint_gives_no_permits_while_the_reset_goes_on() -> None:
+    class Held(Recorder):
+        entered, go, resetting, done = (threading.Event() for _ in range(4))
+
+        def checkpoint(self, checkpoint: Checkpoint) -> None:
+            self.entered.set()
+            assert self.go.wait(SOON)
+            super().checkpoint(checkpoint)
+
+        def reset_to_initial_state(self) -> None:
+            self.resetting.set()
+            assert self.done.wait(SOON)
+            super().reset_to_initial_state()
+
+    host, handler = hosted(Held)
+
+    def given_up() -> None:
+        with pytest.raises(Interrupted):
+            step(host, {1: table(1), 2: table(2)})
+
+    attempt = threading.Thread(target=given_up)
+    attempt.start()
+    assert handler.entered.wait(SOON)
+    reset = threading.Thread(target=host.reset, args=({},))
+    reset.start()
+    wait_for(lambda: host.life == 2)
+    handler.go.set()
+    assert handler.resetting.wait(SOON)
+    wait_for(lambda: host.context.gate.waiting == 1)  # with its next id
+    assert not host.context.gate.is_open
+    handler.done.set()
+    reset.join(SOON)
+    attempt.join(SOON)
+    assert host.context.gate.is_open
+    assert step(host, {3: table(3)})[0] == [(3, 3)]
+
+
 def test_an_attempt_that_was_given_up_before_it_came_to_the_handler_finds_it_shut() -> None:
     """What came before in its group took so long; the next life is at the same ids already."""
     host, handler = hosted(Recorder)
@@ -383,7 +421,7 @@ def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_a
     wait_for(lambda: handler.calls.count("drain") == 2)
     reset = threading.Thread(target=host.reset, args=({},))
     reset.start()
-    wait_for(lambda: host._life == 2)
+    wait_for(lambda: host.life == 2)
     handler.go.set()
     reset.join(SOON)
     attempt.join(SOON)

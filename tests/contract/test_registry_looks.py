@@ -1,0 +1,129 @@
+"""A look at a registry in a file without SQLAlchemy sees what the registry itself tells."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from jobs.errors import StoreUnavailable
+from resources.lease import Lease
+from resources.owners import describe
+from resources.registry import Registry
+from resources.registry_looks import REVISIONS, SqliteLooks
+from resources.registry_models import NewTrigger
+
+REGION = "app/start"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "a höme #1" / "registry.db"
+
+
+@pytest.fixture
+def registry(file: Path) -> Iterator[Registry]:
+    """Ten inputs, of which four are pending; a cursor, an error and an owner."""
+    made = Registry(f"sqlite:///{file}")
+    found = [
+        NewTrigger(uri=f"file:///in/{n}", identity={"size": n}, identity_key=f"{n}", size_bytes=n) for n in range(10)
+    ]
+    made.add_triggers(REGION, found)
+    made.add_triggers(f"{REGION}#queue", found[:1])
+    made.set_epoch(REGION, 3)
+    made.mark_committed(REGION, 3, [(trigger.id, trigger.id) for trigger in made.pending(REGION, 6)])
+    made.record_error(REGION, 3, {"message": "naïve"})
+    made.set_state(REGION, 3, "DRAINING")
+    made.save_cursor(REGION, "scan", "here")
+    yield made
+    made.close()
+
+
+def told(looks: Any) -> dict[str, Any]:
+    return {
+        "regions": looks.regions(),
+        "info": [looks.region_info(region) for region in (REGION, "nobody/knows")],
+        "pending": [looks.pending_count(region) for region in (REGION, "nobody/knows")],
+        "placed": [looks.by_order(REGION, orders) for orders in ([], [7], [3, 9, 99])],
+        "cursor": [looks.load_cursor(REGION, source) for source in ("scan", "none")],
+    }
+
+
+def test_a_look_tells_what_the_registry_tells(registry: Registry, file: Path) -> None:
+    looks = SqliteLooks(file)
+    assert looks.is_of_today()
+    assert told(looks) == told(registry)
+    assert looks.regions() == [REGION]
+    assert looks.pending_count(REGION) == 4
+
+
+def test_a_look_sees_the_owner(registry: Registry, file: Path) -> None:
+    looks = SqliteLooks(file)
+    assert describe(looks, REGION) is None
+    with Lease.acquire(registry, REGION, "a-run") as lease:
+        lease.set_epoch(4)
+        seen = describe(looks, REGION)
+        assert seen is not None
+        assert (seen.run_id, seen.epoch, seen.is_alive) == ("a-run", 4, True)
+        assert 0 <= seen.heartbeat_age_seconds < 60
+    assert describe(looks, REGION) is None
+
+
+def test_a_look_waits_for_no_writer_and_sees_only_what_is_committed(registry: Registry, file: Path) -> None:
+    looks = SqliteLooks(file)
+    with registry.writing() as connection:
+        connection.execute(text("DELETE FROM drainmark_trigger"))
+        assert looks.pending_count(REGION) == 4
+
+
+@pytest.mark.parametrize("trouble", ["missing", "empty", "damaged", "older", "newer"])
+def test_what_is_no_registry_of_today_is_left_to_who_opens_it(registry: Registry, file: Path, trouble: str) -> None:
+    registry.close()
+    match trouble:
+        case "missing":
+            file = file.with_name("none.db")
+        case "empty" | "damaged":
+            for each in file.parent.iterdir():
+                each.unlink()
+            file.write_bytes(b"no registry" * 500 if trouble == "damaged" else b"")
+        case _:
+            with sqlite3.connect(file) as connection:
+                revision = REVISIONS[0] if trouble == "older" else "9999"
+                connection.execute("UPDATE drainmark_version SET version_num = ?", [revision])
+    assert not SqliteLooks(file).is_of_today()
+    assert file.exists() == (trouble != "missing"), "looking creates nothing"
+
+
+def test_a_file_that_breaks_later_says_so(registry: Registry, file: Path) -> None:
+    looks = SqliteLooks(file)
+    assert looks.is_of_today()
+    registry.close()
+    with sqlite3.connect(file) as connection:
+        connection.execute("DROP TABLE drainmark_region")
+    with pytest.raises(StoreUnavailable):
+        looks.regions()
+
+
+def test_status_needs_no_sqlalchemy_where_the_registry_is_a_file(registry: Registry, file: Path) -> None:
+    registry.close()
+    program = (
+        "import sys; from orchestration.cli.main import invoke;"
+        "code = invoke(['status', '--home', sys.argv[1], '--json']);"
+        "unwanted = {'sqlalchemy', 'jobs.regions.plan', 'jobs.operators.catalogue'} & set(sys.modules);"
+        "sys.exit(str(unwanted) if unwanted else code)"
+    )
+    saved = SqliteLooks(file)  # as a run leaves it, so that nobody has to look for the application
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE drainmark_cursor SET source = '@declared', cursor = '{}'")
+    assert saved.load_cursor(REGION, "@declared") == "{}"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(file.parent)], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert '"pending_triggers": 4' in ended.stdout

@@ -1,0 +1,128 @@
+"""Starts with threads of their own in Dagster's runs: the run is there for the thread (V126, E21)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from integration.dagster_scene import JOB, REGION, definitions, execute, instance_at
+
+from orchestration.assembly import Workplace
+from orchestration.run_retries import SENSOR_TAG
+from orchestration.status import statuses
+
+pytestmark = pytest.mark.spark
+
+LINGER = 0.5
+
+APPLICATION = '''
+"""Its thread submits a number and asks for a state for every file `go-N` beside it, until there is one `end`."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+import drainmark as dm
+
+HERE = Path(__file__).parent
+
+
+class Told(dm.StartHandler):
+    def __init__(self):
+        self.n = 0
+
+    def run(self, context):
+        (HERE / "running").touch()
+        while not context.wait(0.02) and not (HERE / "end").exists():
+            if not (HERE / f"go-{self.n}").exists():
+                continue
+            with context.permit(), self.lock:
+                context.submit(pa.table({"n": pa.array([self.n], pa.int64())}))
+                self.n += 1
+            with context.permit():
+                context.make_consistent()
+
+    def checkpoint(self, checkpoint):
+        checkpoint.write(self.n)
+
+    def reset(self, checkpoint):
+        self.n = checkpoint.read(int)
+
+    def reset_to_initial_state(self):
+        self.n = 0
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.ThreadedStart(handler=Told, schema="n bigint", seconds=600.0))
+def rows(scanned):
+    return scanned
+
+
+dm.sink(rows, dm.DeltaAppend("little_ticks"))
+'''
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with instance_at(tmp_path / "home" / "dagster") as opened:
+        yield opened
+
+
+def eventually(find: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not find():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+def ticked(repository: dg.RepositoryDefinition, instance: dg.DagsterInstance) -> dg.SensorResult:
+    sensor = next(sensor for sensor in repository.sensor_defs if sensor.name == f"{JOB}__sensor")
+    with dg.build_sensor_context(instance=instance, repository_def=repository, sensor_name=sensor.name) as context:
+        return sensor(context)
+
+
+@pytest.mark.seed("V126", "E21", "V71")
+def test_the_run_stays_while_the_thread_of_its_start_lives(
+    tmp_path: Path, workplace: Workplace, instance: dg.DagsterInstance
+) -> None:
+    """Nothing is pending when it begins, and nothing comes for longer than any run lingers for files."""
+    workplace.settings = workplace.settings.model_copy(update={"linger_seconds": LINGER})
+    path = tmp_path / "little.py"
+    path.write_text(APPLICATION)
+    repository = definitions(workplace, path)
+    assert len(ticked(repository, instance).run_requests) == 1, "a run is wanted for the thread alone"
+    ended: list[dg.ExecuteInProcessResult] = []
+    run = threading.Thread(
+        target=lambda: ended.append(execute(repository, instance, tags={SENSOR_TAG: f"{JOB}__sensor"})), daemon=True
+    )
+    run.start()
+    eventually((tmp_path / "running").exists, "the thread")
+    for number in (0, 1):
+        run.join(3 * LINGER)
+        assert run.is_alive(), "it ended under its thread"
+        (tmp_path / f"go-{number}").touch()
+        eventually(lambda number=number: workplace.history(REGION).committed_id == number + 1, "a state")
+    assert statuses(workplace, REGION)[0]["state"] == "PROCESSING"
+    (tmp_path / "end").touch()
+    run.join(60)
+    assert not run.is_alive(), "nothing lives in it any more"
+    assert ended[0].success
+    assert [row["n"] for row in workplace.store(REGION).table("lake/little_ticks").read(["n"]).to_pylist()] == [0, 1]
+
+
+@pytest.mark.seed("V126")
+def test_where_no_run_lingers_the_sensor_says_that_the_thread_has_none(
+    tmp_path: Path, workplace: Workplace, instance: dg.DagsterInstance
+) -> None:
+    workplace.settings = workplace.settings.model_copy(update={"linger_seconds": 0.0})
+    path = tmp_path / "little.py"
+    path.write_text(APPLICATION)
+    skipped = ticked(definitions(workplace, path), instance)
+    assert not skipped.run_requests
+    assert "linger_seconds" in skipped.skip_reason.skip_message
