@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import StoreRefused, StoreUnavailable, UsageError
 from jobs.operators.kafka_topics import Offsets, TopicGone, TopicLook
-from resources.kafka_reads import PartitionReads, other_from
+from resources.kafka_reads import PartitionReads, others_from
 from resources.settings import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from jobs.operators.kafka_topics import OffsetRange
+    from jobs.operators.kafka_topics import OffsetRange, Stood
 
 REQUEST_SECONDS = 10.0
 """Until a broker has to have answered: well within a sensor's time box."""
@@ -146,16 +146,15 @@ class KafkaTopic:
                 if each.error is not None:
                     raise self._library.KafkaException(each.error)
 
-    def other_from(self, partition: int, offset: int, *, epoch: int, now: int) -> int:
+    def others_from(self, stood: Sequence[Stood]) -> Offsets:
         """See `Topic`. What is as it was stays so until the next leader comes: it is asked for once."""
-        key = (os.getpid(), self._key, partition)
-        if _intact.get(key) == (offset, epoch, now):
-            return offset
-        with self._answering(is_there=True):
-            place = self._library.TopicPartition(self.name, partition, offset, leader_epoch=epoch)
-            found = other_from(self._library, self.conf, place)
-        if found == offset:
-            _intact[key] = (offset, epoch, now)
+        keys = {each.partition: (os.getpid(), self._key, each.partition) for each in stood}
+        asked = [each for each in stood if _intact.get(keys[each.partition]) != each]
+        found = {each.partition: each.offset for each in stood}
+        if asked:
+            with self._answering(is_there=True):
+                found |= others_from(self._library, self.conf, self.name, asked)
+        _intact.update({keys[each.partition]: each for each in stood if found[each.partition] == each.offset})
         return found
 
     def read(self, identity: str, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -218,7 +217,7 @@ class KafkaTopic:
 
 
 _looks: dict[Any, tuple[float, TopicLook | None]] = {}
-_intact: dict[Any, tuple[int, int, int]] = {}
+_intact: dict[Any, Stood] = {}
 _policies: dict[Any, tuple[float, bool]] = {}
 
 

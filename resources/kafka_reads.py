@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import StoreUnavailable
 from jobs.graph.operator import POSITION
-from jobs.operators.kafka_topics import OffsetRange, OffsetsGone
+from jobs.operators.kafka_topics import OffsetRange, OffsetsGone, Stood
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,33 +147,41 @@ class PartitionReads:
         return pa.record_batch(list(columns.values()), names=list(columns))
 
 
-def other_from(library: Any, conf: Mapping[str, str], place: Any) -> int:
-    """Return where a partition begins to have other records than before an offset, or none; that offset if it has all.
+def others_from(library: Any, conf: Mapping[str, str], topic: str, stood: Sequence[Stood]) -> dict[int, int]:
+    """Return where partitions begin to have other records than before a place, or none; that place if they have all.
 
     The brokers know where an epoch ended. A consumer that is told where it stands, and in which epoch, asks for that
     (KIP-320); where its log was cut off before that place, it goes on at the cut, or where there are records again.
 
-    Args:
-        place: topic, partition, offset and leader epoch.
-
     Raises:
         StoreUnavailable: the brokers give nothing.
     """
-    consumer = library.Consumer({**conf, **_CONF, "auto.offset.reset": "earliest"})
+    places = {
+        each.partition: library.TopicPartition(topic, each.partition, each.offset, leader_epoch=each.epoch)
+        for each in stood
+    }
+    found: dict[int, int] = {}
+    consumer = library.Consumer({**conf, **_CONF, "auto.offset.reset": "earliest", "max.partition.fetch.bytes": "1024"})
     try:
-        consumer.assign([place])
-        until = time.monotonic() + STALL_SECONDS
-        while time.monotonic() < until:
+        consumer.assign(list(places.values()))
+        told_at = time.monotonic()
+        while len(found) < len(places) and time.monotonic() - told_at <= STALL_SECONDS:
             message = consumer.poll(_WAIT_SECONDS)
             if message is None:
                 continue
             if message.error() is not None and message.error().name() != "_PARTITION_EOF":
                 raise library.KafkaException(message.error())
-            return min(int(message.offset()), int(place.offset))
+            partition = message.partition()
+            if partition not in found:
+                found[partition] = min(int(message.offset()), places[partition].offset)
+                told_at = time.monotonic()
+                consumer.pause([library.TopicPartition(topic, partition)])
     finally:
         consumer.close()
-    msg = f"Kafka does not tell where partition {place.partition} of {place.topic} was cut off"
-    raise StoreUnavailable(msg, remedy="a new attempt starts by itself; look at the brokers")
+    if len(found) < len(places):
+        msg = f"Kafka does not tell where partitions {sorted(places.keys() - found.keys())} of {topic} were cut off"
+        raise StoreUnavailable(msg, remedy="a new attempt starts by itself; look at the brokers")
+    return found
 
 
 def _times(messages: Sequence[Any]) -> pa.Array:

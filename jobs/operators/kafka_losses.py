@@ -21,6 +21,7 @@ from jobs.operators.kafka_topics import (
     TOPIC,
     Offsets,
     OffsetsGone,
+    Stood,
     Topic,
     TopicGone,
     TopicLook,
@@ -61,15 +62,15 @@ def others_of(topic: Topic, look: TopicLook, position: Position | None, upto: Of
     Args:
         position: whose epochs are those at which the partitions had these records.
     """
-    epochs, found = epochs_of(position), {}
-    for partition, offset in upto.items():
-        epoch, now = epochs.get(partition, -1), look.epochs.get(partition, -1)
-        other = min(offset, look.end[partition])
-        if offset and 0 <= epoch < now:
-            other = min(other, topic.other_from(partition, offset, epoch=epoch, now=now))
-        if other < offset:
-            found[partition] = other
-    return found
+    epochs = epochs_of(position)
+    stood = [
+        Stood(partition=partition, offset=offset, epoch=epochs[partition], now=look.epochs[partition])
+        for partition, offset in upto.items()
+        if offset and epochs.get(partition, -1) >= 0 and epochs[partition] < look.epochs.get(partition, -1)
+    ]
+    others = {**look.end, **(topic.others_from(stood) if stood else {})}
+    found = {partition: min(others[partition], look.end[partition]) for partition in upto}
+    return {partition: other for partition, other in found.items() if other < upto[partition]}
 
 
 def lost_ranges(begin: Offsets, upto: Offsets, look: TopicLook, others: Offsets) -> list[Range]:

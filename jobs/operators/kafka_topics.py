@@ -57,6 +57,22 @@ class OffsetRange:
     epoch: int = -1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stood:
+    """A place in a partition that had another leader since.
+
+    Attributes:
+        offset: behind the records that are meant, which the partition had.
+        epoch: of its leader then.
+        now: of its leader now, a later one.
+    """
+
+    partition: int
+    offset: int
+    epoch: int
+    now: int
+
+
 class TopicGone(Exception):
     """There is no topic of that name, or it is another one now."""
 
@@ -82,13 +98,8 @@ class Topic(Protocol):
     def is_compacted(self) -> bool:
         """Say whether the brokers drop records that have a later one of the same key; False where they do not tell."""
 
-    def other_from(self, partition: int, offset: int, *, epoch: int, now: int) -> int:
-        """Return where a partition begins to have other records than it had, or none; `offset` where it has all.
-
-        Args:
-            offset: behind the records that are meant, which it had in an epoch of its leader.
-            now: its epoch now, a later one.
-        """
+    def others_from(self, stood: Sequence[Stood]) -> Offsets:
+        """Return where partitions begin to have other records than they had, or none; the place where they have all."""
 
     def at_time(self, moment: dt.datetime) -> Offsets:
         """Return the offsets of the first records at or after a moment, -1 where there is none."""

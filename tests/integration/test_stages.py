@@ -104,6 +104,16 @@ class Background:
             waiting.wait(0.05)
         raise AssertionError(f"{number} was never committed: {self.steps}")
 
+    def await_passed(self, point: str) -> None:
+        """Wait until the turn of an armed fail point has come."""
+        waiting = threading.Event()
+        for _ in range(int(PATIENCE / 0.01)):
+            if point not in unreached():
+                return
+            assert self._thread.is_alive(), self.error
+            waiting.wait(0.01)
+        raise AssertionError(f"{point} was never passed: {self.steps}")
+
     def join(self) -> None:
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
@@ -448,9 +458,13 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
 def test_a_group_that_cannot_begin_is_judged_when_the_commit_under_way_has_ended(
     run_app: RunApp, golden: Tables
 ) -> None:
-    result = run_app(staged(alignment="unaligned")).add(FILES)
-    arm("checkpoint_pending.before:hang=2:1,assign.before:raise:2")
+    names = list(FILES)
+    result = run_app(staged(alignment="unaligned")).add({name: FILES[name] for name in names[:2]})
+    arm("checkpoint_pending.before:hang=4:1,assign.before:raise:2")
     begun = Background(result, max_group=2)
+    begun.await_passed("checkpoint_pending.before")  # the commit is under way, however slow the stages were
+    result.add({name: FILES[name] for name in names[2:]})
+    scan(result.workplace, result.opened, result.region)
     begun.join()
     assert begun.error is None
     assert not unreached()

@@ -343,15 +343,16 @@ def test_an_end_that_a_disk_lost_is_lost_from_there_on(
     reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K1: what is before it is as it was, and a leader that came without a loss costs a question."""
-    asked: list[int] = []
-    ask = kafka.other_from
+    asked: list[dict[int, int]] = []
+    ask = kafka.others_from
 
-    def counted(library: Any, conf: Any, place: Any) -> int:
-        asked.append(place.offset)
-        return ask(library, conf, place)
+    def counted(library: Any, conf: Any, name: str, stood: Any) -> dict[int, int]:
+        asked.append({each.partition: each.offset for each in stood})
+        return ask(library, conf, name, stood)
 
-    monkeypatch.setattr(kafka, "other_from", counted)
-    topic = broker.new_topic(1, segment_bytes="1048576")
+    monkeypatch.setattr(kafka, "others_from", counted)
+    topic = broker.new_topic(3, segment_bytes="1048576")
+    broker.send(topic, numbered(2), 2)
     broker.send(topic, [b"x" * 300_000] * 6)
     source = source_of(topic, max_messages=3)
     pieces = cut(source, reach)
@@ -359,7 +360,8 @@ def test_an_end_that_a_disk_lost_is_lost_from_there_on(
     broker.start()
     broker.send(topic, numbered(1))
     (more,) = cut(source, reach, pieces[-1].end)
-    assert (asked, more.end["offsets"]) == ([6], {"0": 7})
+    assert source.next_slice(more.end, reach, ONE) is None
+    assert (asked, more.end["offsets"]) == ([{0: 6, 2: 2}], {"0": 7, "1": 0, "2": 2})
     source.check(pieces[-1], reach, "s")
     broker.stop()
     newest = max((broker.folder / "data" / f"{topic}-0").glob("*.log"))
@@ -375,6 +377,7 @@ def test_an_end_that_a_disk_lost_is_lost_from_there_on(
     assert caught.value.facts["lost"] == [(0, cut_at, 7)]
     loss = source.past_loss(more.end, reach, "s", waiting=None)
     assert loss is not None
+    assert loss.end["offsets"] == {"0": cut_at, "1": 0, "2": 2}
     assert values(source, reach, cut(source, reach, loss.end, TICK)) == [numbered(9, 100)]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import drainmark as dm
 from jobs.errors import InputMissing
-from jobs.operators.kafka_topics import OffsetRange, Offsets, TopicLook
+from jobs.operators.kafka_topics import OffsetRange, Offsets, Stood, TopicLook
 from jobs.operators.sources import Cut, Position, Slice
 
 ONE = Cut(source="s")
@@ -65,12 +65,12 @@ class Model:
     def is_compacted(self) -> bool:
         return False
 
-    def other_from(self, partition: int, offset: int, *, epoch: int, now: int) -> int:
-        """Return the end of an epoch, as brokers tell it (KIP-320)."""
-        log = self.logs[partition]
-        assert log.leader == now
-        self.asked.append((partition, offset))
-        return min(offset, sum(each <= epoch for each in log.epochs))
+    def others_from(self, stood: Sequence[Stood]) -> Offsets:
+        """Return the ends of epochs, as brokers tell them (KIP-320)."""
+        assert all(self.logs[each.partition].leader == each.now > each.epoch for each in stood)
+        self.asked += [(each.partition, each.offset) for each in stood]
+        ends = {each.partition: sum(e <= each.epoch for e in self.logs[each.partition].epochs) for each in stood}
+        return {each.partition: min(each.offset, ends[each.partition]) for each in stood}
 
     def at_time(self, moment: dt.datetime) -> Offsets:
         raise NotImplementedError
