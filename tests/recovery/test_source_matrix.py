@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.failpoints import OF_STAGES, FailPoint
+from jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint
 from orchestration.pushing import push_to
 from orchestration.testing import matrix
 from orchestration.testing.exactly_once import Proof
@@ -94,7 +94,7 @@ def test_a_source_survives_failures_around_its_slices_and_commits(region: str, t
 @pytest.mark.parametrize("region", REGIONS)
 def test_a_source_survives_every_failure_in_every_grouping(region: str, tmp_path: Path) -> None:
     proof = check(region, tmp_path)
-    expected = {point for point in FailPoint if point not in (*OF_SEGMENTS, *OF_STAGES)}
+    expected = {point for point in FailPoint if point not in (*OF_SEGMENTS, *OF_STAGES, *OF_AUTONOMOUS)}
     expected -= set() if region == "clock" else {FailPoint.SLICE_LISTED}
     assert expected <= {cell.point for cell in proof.failures}
 
@@ -104,4 +104,5 @@ def test_a_source_survives_every_failure_in_every_grouping(region: str, tmp_path
 @pytest.mark.parametrize("region", REGIONS)
 def test_a_source_survives_sigkill(region: str, tmp_path: Path) -> None:
     proof = check(region, tmp_path, actions=["kill"], groupings=(2,))
-    assert {point for point in FailPoint if matrix.is_of_group(point)} <= {cell.point for cell in proof.failures}
+    expected = {point for point in FailPoint if matrix.is_of_group(point)} - {*OF_AUTONOMOUS}
+    assert expected <= {cell.point for cell in proof.failures}
