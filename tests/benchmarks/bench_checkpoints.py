@@ -9,6 +9,8 @@ that a period takes about eight seconds with the smallest window. The window is 
 - *blocking*, *non-blocking*: a region, one consistent state a file. With `small_group_bytes` of a megabyte: a group of
   a few megabytes goes to one core by default, which is right where rows cost little.
 
+All ways have a JVM of 6 GB: two versions of the largest window are in memory while one of them is written.
+
 Kept is the seconds of a period with *none* over those with checkpoints; a period is measured from one group's report to
 the next while the flow is full, and the mean has a 95 % interval by Student's t over the periods of two rounds of each
 way, in turns: the JVM grows faster with time. A third one, before anything is measured, warms it up.
@@ -67,6 +69,8 @@ LONG_AGO = 1_000_000_000
 MODES = ("blocking", "non-blocking")
 LEAD = 2
 """Files between those that fill the window, whose state is still being written, and those that are measured."""
+HEAP = "6g"
+"""For all ways: with the default of 3 GB two versions of the largest window and what a period computes just fit."""
 MOST_HASHES = 30
 T_975 = {4: 2.776, 10: 2.228}
 
@@ -107,7 +111,7 @@ def measure(
         `seconds_<size>mb_<mode>`, the mean seconds of a period; the largest window's are repeated as
         `keys_kept_<size>mb_<mode>`.
     """
-    engine = engine or SparkEngine(f"local[{os.cpu_count()}]", {}, root / "spark")
+    engine = engine or SparkEngine(f"local[{os.cpu_count()}]", {"spark.driver.memory": HEAP}, root / "spark")
     sizes = sizes[:2] if quick else sizes
     warm_up(engine, root / "warm-up")
     work = calibrated(engine, root / "calibration", PERIOD_SECONDS / 8 if quick else PERIOD_SECONDS)
