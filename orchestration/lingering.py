@@ -71,13 +71,16 @@ class Lingering:
             if (why := self._goes()) is not None:
                 self.why = why
                 return False
+            now = time.monotonic()
+            if now >= self.until:  # also where more is pending, as where a thread never rests: the next run takes it
+                self.why = "its time is over"
+                return False
             if self.registry.pending_count(self.region):
                 return True
-            now = time.monotonic()
             if self.hosts_threads():
                 idle_until = now + self.seconds  # counts from its end
-            if now >= min(idle_until, self.until):
-                self.why = "its time is over" if now >= self.until else f"nothing came for {self.seconds:g} s"
+            if now >= idle_until:
+                self.why = f"nothing came for {self.seconds:g} s"
                 return False
             self.interrupted.wait(LOOK_SECONDS)
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import UsageError
 from jobs.failpoints import SourcePoint, reach
+from jobs.operators.directory_scan import DirectorySource
 from jobs.operators.sources import Source
 from jobs.protocol.triggers import TriggerStatus, slices_of
+from jobs.runtime.folder_slices import queue_of
 from jobs.runtime.slicing import cut_loss
 from orchestration.assembly import Workplace, owning
 from orchestration.declared import load_region
@@ -20,6 +22,7 @@ from orchestration.discovery import has_folder
 
 if TYPE_CHECKING:
     from jobs.protocol.triggers import NewTrigger, Trigger
+    from jobs.regions.plan import RegionPlan
 
 _MOST = 100_000
 """Slices that may wait: a scan cuts 5000."""
@@ -44,16 +47,17 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         registry = workplace.registry
         was_halted = owner.history.halt is not None
         waiting = registry.pending(region, _MOST)
-        newest = registry.newest(region)
+        newest, anew = registry.newest(region), _to_be_cut_anew(waiting)
         trigger = cut_loss(
             [start for start in found[1].starts if isinstance(start, Source)],
-            newest.identity if newest else None, workplace.reach(region), waiting=_to_be_cut_anew(waiting),
+            newest.identity if newest else None, workplace.reach(region), waiting=anew,
         )  # fmt: skip
         if trigger is None:
             msg = f"nothing that region {region!r} is to read next is lost"
             raise UsageError(msg, remedy=f"drainmark resume {region}; a single slice is passed by drainmark skip")
         noted = next((each.order_index for each in waiting if each.identity_key == trigger.identity_key), None)
         if noted is None:  # else an attempt before this one was cut off, and what was cut behind it since is good
+            _give_back(workplace, found[1], anew)
             _note(workplace, region, trigger, newest.order_index if newest else 0)
         replaced = [each.id for each in waiting if noted is None or each.order_index < noted]
         registry.mark(region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}")
@@ -70,6 +74,18 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         "trigger": trigger.uri,
         "lost": lost,
     }
+
+
+def _give_back(workplace: Workplace, plan: RegionPlan, anew: Sequence[Mapping[str, Any]]) -> None:
+    """Have the files of slices that are to be cut anew wait in their queues again: a slice takes what waits there.
+
+    Before the loss is noted: else a crash in between would lose them. While the slices wait, nothing is cut; where they
+    stay after all, the next scan takes the files out again.
+    """
+    for start in plan.starts:
+        if anew and isinstance(start, DirectorySource):
+            taken = slices_of(anew[0]).get(start.name, {}).get("from")
+            workplace.registry.give_back_queued(queue_of(plan.name, start.name), int(taken["order"]) if taken else 0)
 
 
 def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) -> None:
@@ -98,4 +114,3 @@ def _to_be_cut_anew(waiting: Sequence[Trigger]) -> list[Mapping[str, Any]]:
 
 def _is_loss(trigger: Trigger) -> bool:
     return any("lost" in piece for piece in slices_of(trigger.identity).values())
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from jobs.protocol.transitions import State
@@ -29,5 +30,5 @@ def remedies(
 
         return [*found, *halt_remedies(region, history.halt.detail)]
     if not is_owned and (state in _UNFINISHED or pending or history.flow.channels):
-        found.append(f"drainmark run {reference or region.partition('/')[0]}")
+        found.append(f"drainmark run {shlex.quote(reference or region.partition('/')[0])}")
     return found

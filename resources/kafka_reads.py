@@ -161,7 +161,12 @@ def others_from(library: Any, conf: Mapping[str, str], topic: str, stood: Sequen
         for each in stood
     }
     found: dict[int, int] = {}
-    consumer = library.Consumer({**conf, **_CONF, "auto.offset.reset": "earliest", "max.partition.fetch.bytes": "1024"})
+    asking = {
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_uncommitted",  # what was aborted stands in the place of what was read, too
+        "max.partition.fetch.bytes": "1024",
+    }
+    consumer = library.Consumer({**conf, **_CONF, **asking})
     try:
         consumer.assign(list(places.values()))
         told_at = time.monotonic()

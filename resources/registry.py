@@ -156,6 +156,11 @@ class Registry(Looks):
         with self.writing() as connection:
             connection.execute(models.TAKE_QUEUED, {"region": queue, "upto": upto, "number": number})
 
+    def give_back_queued(self, queue: str, after: int) -> None:
+        """Note that the inputs of a queue behind a place belong to no slice any more; again is harmless."""
+        with self.writing() as connection:
+            connection.execute(models.GIVE_BACK_QUEUED, {"region": queue, "after": after})
+
     def pending(self, region: str, limit: int, max_bytes: int | None = None, *, after: int = 0) -> list[Trigger]:
         """Return the next inputs in order: at most `limit`, at most `max_bytes` together, but one in any case.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -125,7 +126,7 @@ class SqliteLooks(Looks):
     _clock_sql = SQLITE_CLOCK
 
     def __init__(self, file: Path) -> None:
-        self._uri = f"file:{quote(str(file))}?mode=rw"  # read-only, SQLite could not make the files of its log
+        self._uri = f"file:{quote(os.fsencode(file))}?mode=rw"  # read-only, SQLite could not make the files of its log
 
     def is_of_today(self) -> bool:
         """Say whether the file can be read and is of the newest revision; else opening it as a `Registry` says why."""

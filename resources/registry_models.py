@@ -80,6 +80,10 @@ TAKE_QUEUED = text(
     "UPDATE drainmark_trigger SET status = 'committed', sequence_id = :number"
     " WHERE region = :region AND status = 'pending' AND order_index <= :upto"
 )
+GIVE_BACK_QUEUED = text(
+    "UPDATE drainmark_trigger SET status = 'pending', sequence_id = NULL"
+    " WHERE region = :region AND status = 'committed' AND order_index > :after"
+)
 COUNT_ABOVE = text("SELECT count(*) FROM drainmark_trigger WHERE region = :region AND order_index > :last")
 KNOWN = text("SELECT uri, identity_key FROM drainmark_trigger WHERE region = :region ORDER BY order_index")
 BY_URI = text("SELECT * FROM drainmark_trigger WHERE region = :region AND uri = :uri ORDER BY order_index")

@@ -82,9 +82,10 @@ def _is_a_group() -> None:
 def main() -> NoReturn:
     """Run the command line and end the process; daemon threads and the JVM's pipes are not waited for (H34)."""
     arm_from_environment()
-    if _LOOKS.intersection(sys.argv[1:]):
+    arguments = _verb_first(sys.argv[1:])
+    if _LOOKS.intersection(arguments[:1]):  # not a run of an application that is called so
         gc.disable()  # a look ends before there is anything worth a collection, of which imports cause hundreds
-    code = invoke(sys.argv[1:])
+    code = invoke(arguments)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -80,6 +81,12 @@ def test_a_look_waits_for_no_writer_and_sees_only_what_is_committed(registry: Re
     with registry.writing() as connection:
         connection.execute(text("DELETE FROM drainmark_trigger"))
         assert looks.pending_count(REGION) == 4
+
+
+def test_a_folder_may_be_called_what_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"h\xffme") / "registry.db"
+    Registry(f"sqlite:///{file}").close()
+    assert SqliteLooks(file).is_of_today()
 
 
 @pytest.mark.parametrize("trouble", ["missing", "empty", "damaged", "older", "newer"])

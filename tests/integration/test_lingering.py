@@ -196,6 +196,17 @@ def test_it_stays_while_the_thread_of_a_start_lives(lingering: Lingering) -> Non
     assert "over" in lingering.why, "new code is taken up, and pages of runs stay short"
 
 
+@pytest.mark.seed("V126")
+def test_its_time_is_over_however_much_keeps_coming(lingering: Lingering, place: Workplace, tmp_path: Path) -> None:
+    """A thread that never rests has more pending at every look; the next run takes that."""
+    drop(tmp_path, "0.csv", "a,1\n")
+    assert lingering.has_more()
+    lingering.hosts_threads, lingering.until = lambda: True, time.monotonic()
+    assert not lingering.has_more()
+    assert "over" in lingering.why
+    assert place.registry.pending_count(REGION) == 1
+
+
 def test_a_storage_that_does_not_answer_and_a_folder_that_cannot_be_read_fail_no_run(
     lingering: Lingering, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
 import os
@@ -88,6 +89,28 @@ def test_every_verb_of_the_design_is_there_and_has_a_help(capsys: pytest.Capture
     for verb in sorted(known & set(VERBS)):
         assert invoke([verb, "--help"]) == 0
         assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "collects"),
+    [
+        (["status"], False), (["--json", "--home", "h", "show", "counts"], False),
+        (["run", "status"], True), (["--yes", "push", "graph", "rows"], True), ([], True),
+    ],
+)  # fmt: skip
+def test_only_a_look_does_without_collections(
+    arguments: list[str], collects: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a run of hours, of an application that is called as a look is."""
+    monkeypatch.setattr(sys, "argv", ["drainmark", *arguments])
+    monkeypatch.setattr(main, "invoke", lambda _: int(gc.isenabled()))
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+    finally:
+        gc.enable()
+    assert ended.value.code == int(collects)
 
 
 def test_every_verb_takes_home_json_and_yes() -> None:

@@ -176,6 +176,8 @@ def test_a_status_says_what_can_be_typed_in_each_state(fed: HandFed) -> None:
     assert remedies() == [f"drainmark resume {fed.region}"]
     operations.resume(fed.workplace, fed.region, "mended")
     assert remedies() == []
+    waiting = {"is_owned": False, "pending": 1, "reference": "/my apps/app.py"}
+    assert remedies_of(fed.region, fed.history(), State.PROCESSING, **waiting) == ["drainmark run '/my apps/app.py'"]
     lost = {"is_owned": False, "pending": None, "reference": "app.py"}
     assert remedies_of(fed.region, fed.history(), State.PROCESSING, **lost) == ["drainmark doctor --repair"]
 

@@ -73,6 +73,7 @@ class StagedPipeline(Pipeline):
     _workers: list[StageWorker] = field(default_factory=list)
     _outlets_of: dict[str, Outlets] = field(default_factory=dict)
     _committed_at: float = field(default_factory=time.monotonic)
+    _begun_at: float = 0.0
 
     # --- for the run -------------------------------------------------------------------------------------------------
 
@@ -153,6 +154,7 @@ class StagedPipeline(Pipeline):
             deadline=time.monotonic() + self._drain_timeout, late=self._late_commit(staged.row_id),
             tag=f"drainmark-{attempt}-commit", moment=moment, is_progress=not moment.groups,
         )  # fmt: skip
+        self._begun_at = time.monotonic()
         self.under_way.begin()
         return True
 
@@ -280,8 +282,7 @@ class StagedPipeline(Pipeline):
     def _tick(self, now: float) -> None:
         """Begin the next interval; those that ended while the commit was under way are dropped, and counted (K7)."""
         if self._interval:
-            passed = int((now - self._committed_at) / self._interval)
-            self.dropped_intervals += max(0, passed - 1)
+            self.dropped_intervals += int((now - self._begun_at) / self._interval)
         self._committed_at = now
 
     def _late_commit(self, number: int) -> DrainTimeout:

@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,13 @@ import drainmark as dm
 from jobs.errors import InputMissing
 from jobs.operators.kafka_topics import OffsetRange, Offsets, Stood, TopicLook
 from jobs.operators.sources import Cut, Position, Slice
+from jobs.protocol.triggers import slices_of
+from orchestration.assembly import Workplace, open_application
+from orchestration.declared import remember
+from orchestration.discovery import Tick, scan_region
+from orchestration.losses import accept_loss
+from resources.reach import RegionReach
+from resources.settings import Settings
 
 ONE = Cut(source="s")
 _IDENTITIES = itertools.count(1)
@@ -216,3 +224,68 @@ def test_brokers_that_tell_no_epochs_are_asked_nothing() -> None:
     model.logs[0].elect(keeping=4)
     assert refused(model, blind) == [(0, 4, 6)]
     assert model.asked == []
+
+
+# --- beside a folder -------------------------------------------------------------------------------------------------
+
+BESIDE_A_FOLDER = """
+import drainmark as dm
+
+ROW = "n bigint"
+
+
+@dm.consistent(trigger="periodic", period=0)
+@dm.source(dm.KafkaSource("t", "h:1", format="json", schema=ROW))
+def orders(scanned):
+    return scanned
+
+
+@dm.consistent(trigger="periodic", period=0)
+@dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema=ROW, settle=0))
+def prices(scanned):
+    return scanned
+
+
+@dm.functor
+def both(orders, prices):
+    return dm.select(orders, "n").unionByName(dm.select(prices, "n"))
+
+
+dm.sink(both, dm.DeltaAppend("kept"))
+"""
+
+
+@pytest.mark.seed("K1", "V40")
+def test_the_files_of_a_slice_that_waits_are_cut_anew_with_what_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan took them out of their queue when it cut the slice, which a loss that is accepted gives up."""
+    model = Model(3)
+    monkeypatch.setattr(RegionReach, "kafka", lambda *_, **__: model)
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (tmp_path / "beside.py").write_text(BESIDE_A_FOLDER)
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    opened = open_application(str(tmp_path / "beside.py"))
+    region = opened.region("beside/orders")
+    remember(place, opened, region)
+
+    def cut_now(tick: Tick = Tick.NOW) -> dict[str, Any]:
+        (trigger,) = scan_region(place, region, tick=tick).new
+        return dict(slices_of(trigger.identity))
+
+    (inbox / "1.csv").write_text("1\n")
+    first = cut_now()
+    with place.registry.writing() as connection:  # as a run leaves it
+        connection.exec_driver_sql("UPDATE drainmark_trigger SET status = 'committed' WHERE region = 'beside/orders'")
+    (inbox / "2.csv").write_text("2\n")
+    model.logs[0].append(3)
+    waiting = cut_now()
+    assert waiting["prices"]["files"] == 1
+    model.logs[0].first = 5
+    assert accept_loss(place, region.name, "they are gone")["lost"] == {"orders": [[0, 3, 5]]}
+    assert place.registry.pending_count(region.name) == 1, "the loss alone"
+    anew = cut_now(Tick.QUEUE)
+    assert (anew["prices"]["from"], anew["prices"]["files"]) == (first["prices"]["to"], 1)
+    assert anew["prices"]["list"] == waiting["prices"]["list"], "2.csv, and not 1.csv again"
+    place.registry.close()

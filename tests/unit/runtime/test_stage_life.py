@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -342,6 +343,17 @@ def test_blocking_checkpoints_hold_the_flow_up_when_one_is_due(interval: float |
     stages.under_way = object()
     assert stages.is_held_up
     assert not pipeline_of(region(checkpoints="non-blocking")).is_held_up
+
+
+@pytest.mark.seed("K7")
+@pytest.mark.parametrize(("seconds", "dropped"), [(0.5, 0), (25.0, 2)])
+def test_intervals_in_which_nothing_came_are_not_dropped(seconds: float, dropped: int) -> None:
+    """Only those are that ended while a commit was under way: an hour without input asked for no commit."""
+    stages = pipeline_of(region(checkpoint_interval=10))
+    now = time.monotonic()
+    stages._committed_at, stages._begun_at = now - 3600.0, now - seconds
+    stages._tick(now)
+    assert stages.dropped_intervals == dropped
 
 
 def pipeline_of(plan: RegionPlan) -> Any:
