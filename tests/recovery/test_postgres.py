@@ -24,7 +24,7 @@ Build = Callable[..., Scene]
 
 HANG = 2.5
 OWNED_OR_FENCED = 4
-SHORT_LEASE = {"lease_seconds": 2.0, "heartbeat_seconds": 0.2}
+SHORT_LEASE = {"lease_seconds": 5.0, "heartbeat_seconds": 0.2}
 _NEW_HOST_NAME = 0x04000000  # CLONE_NEWUTS
 
 
