@@ -130,6 +130,8 @@ class RealThreads(Threads):
         return future
 
     def wait_for(self, condition: threading.Condition, is_so: Callable[[], bool]) -> None:
+        if is_so():  # nearly always, and then nobody has to be told
+            return
         me = threading.get_ident()
         with self._changed:
             self._waiting[me] = is_so

@@ -41,7 +41,8 @@ def halt_remedies(region: str, halt: Mapping[str, Any]) -> list[str]:
     if ACCEPT_LOSS in ((halt.get("error") or {}).get("remedy") or ""):
         commands = [f"drainmark resume {region} {ACCEPT_LOSS} --reason '…'"]
     if halt.get("trigger"):
-        commands.append(f"drainmark skip {region} --file '{halt['trigger']}' --reason '…'")
+        trigger = halt["trigger"].replace("'", "'\\''")
+        commands.append(f"drainmark skip {region} --file '{trigger}' --reason '…'")
     return commands
 
 

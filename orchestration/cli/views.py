@@ -143,7 +143,8 @@ def _show_status(found: Sequence[dict[str, Any]]) -> None:
     output.say(f"home {found[0]['home']}")
     for entry in found:
         if entry["state"] == "HALTED":
-            output.say(f"{entry['region']} waits for you: {', or: '.join(entry['remedies'])}")
+            remedies = entry["remedies"][entry["pending_triggers"] is None :]  # the registry's repair comes below
+            output.say(f"{entry['region']} waits for you: {', or: '.join(remedies)}")
         if entry["pending_triggers"] is None:
             output.say(f"the registry of {entry['region']} is lost: drainmark doctor --repair")
 
