@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from jobs.channels.ends import End, Reader, Writer
 from jobs.channels.fifo import Fifo
-from jobs.channels.items import Batch, Item, Marker
+from jobs.channels.items import Batch
 from jobs.channels.rows import FileRows, Spool, spooled, stem_of
 from jobs.errors import Fenced
 from jobs.protocol.flow import Half, InFlight
@@ -63,7 +63,7 @@ class Overtaken:
 
 
 class Channel:
-    """A FIFO of batches and markers; this kind keeps rows where they are: in memory (FLIP-76's *ad hoc*, F27).
+    """A FIFO of batches; this kind keeps rows where they are: in memory (FLIP-76's *ad hoc*, F27).
 
     All methods may be called by any thread.
 
@@ -198,9 +198,9 @@ class Channel:
 
     @property
     def is_empty(self) -> bool:
-        """Is nothing in it, no marker either?"""
+        """Is nothing in it?"""
         with self.changed:
-            return not len(self._fifo)
+            return self._fifo.batches == 0
 
     def has_room(self, size: int = 0) -> bool:
         """May a batch of so many bytes come in? Into a channel without any it always may, so that nothing ever sticks;
@@ -246,23 +246,19 @@ class Channel:
         """Put a batch in, whatever the bounds; see `Fifo.put`."""
         self._change(lambda: self._fifo.put(batch))
 
-    def send(self, marker: Marker, *, overtakes: bool) -> None:
-        """Put a marker in; see `Fifo.send`."""
-        self._change(lambda: self._fifo.send(marker, overtakes=overtakes))
-
-    def peek(self) -> Item | None:
+    def peek(self) -> Batch | None:
         return self._fifo.peek()
 
-    def take(self) -> Item | None:
+    def take(self) -> Batch | None:
         return self._fifo.take()
 
     def forget(self, through: int) -> None:
         """Let go of what is done with and kept, up to an id."""
         self._fifo.forget(through)
 
-    def done(self, item: Item) -> None:
+    def done(self, batch: Batch) -> None:
         """Remove what was taken; see `Fifo.done`."""
-        self._change(lambda: self._fifo.done(item))
+        self._change(lambda: self._fifo.done(batch))
 
     def _change(self, change: Callable[[], None]) -> None:
         before = self._fifo.bytes

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jobs.channel_errors import ChannelFull
-from jobs.channels.items import Batch, Item, Marker
+from jobs.channels.items import Batch
 from jobs.channels.waiting import FOREVER, Wait, wait_until
 from jobs.errors import Fenced
 
@@ -77,22 +77,11 @@ class Writer(End):
         finally:
             kept.rows.release()
 
-    def send(self, marker: Marker, *, overtakes: bool = False) -> None:
-        """Send a marker, which takes no room; see `Fifo.send`.
-
-        Raises:
-            Fenced: as of `put`.
-            OutOfOrder: a newer marker was sent.
-        """
-        with self.channel.changed:
-            self.require()
-            self.channel.send(marker, overtakes=overtakes)
-
 
 class Reader(End):
     """The reading end of a channel."""
 
-    def peek(self) -> Item | None:
+    def peek(self) -> Batch | None:
         """Return what `take` would give now, None where it would wait.
 
         Raises:
@@ -102,8 +91,8 @@ class Reader(End):
             self.require()
             return self.channel.peek()
 
-    def take(self, wait: Wait = FOREVER) -> Item | None:
-        """Return the next batch or marker, in the order in which they were put in; it stays in until it is `done`.
+    def take(self, wait: Wait = FOREVER) -> Batch | None:
+        """Return the next batch, in the order in which they were put in; it stays in until it is `done`.
 
         Returns:
             None where nothing came in time. The channel holds the rows; whoever needs them longer holds them, too.
@@ -116,8 +105,8 @@ class Reader(End):
             self._wait(lambda: self.channel.peek() is not None, wait)
             return self.channel.take()
 
-    def done(self, item: Item) -> None:
-        """Say that a batch, or a marker, was dealt with, and will not be needed again; markers ahead of it are, too.
+    def done(self, batch: Batch) -> None:
+        """Say that a batch was dealt with, and will not be needed again.
 
         Raises:
             OutOfOrder: it was not taken, or a batch ahead of it is not done.
@@ -125,4 +114,4 @@ class Reader(End):
         """
         with self.channel.changed:
             self.require()
-            self.channel.done(item)
+            self.channel.done(batch)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from jobs.channel_errors import OutOfOrder
 from jobs.channels.channel import Budget, Channel, DurableChannel, Overtaken
-from jobs.channels.items import DrainMarker, Marker
 from jobs.channels.rows import Spool
 from jobs.channels.stage_ends import Part, StageEnds
 from jobs.channels.waiting import FOREVER, Wait, wait_until
@@ -84,7 +83,6 @@ class Exchange:
         }
         self._through: dict[str, int] = {}
         self._recorded: dict[str, int] = {}
-        self._drained: dict[str, int] = {}
         self._parts: list[Part] = []
         self._epoch = -1
         self._spool: Spool | None = None
@@ -125,7 +123,6 @@ class Exchange:
             self._epoch, self._spool = epoch, spool
             self._through = {name: through[name] for name in self.stages}
             self._recorded = dict(self._through)
-            self._drained = {}
             self._parts.clear()
             self.changed.notify_all()
 
@@ -174,12 +171,6 @@ class Exchange:
         """Return the id up to which every stage has done everything: as far as an aligned state may be."""
         with self.changed:
             return min(self._through.values())
-
-    @property
-    def drained(self) -> Mapping[str, int]:
-        """Return by name of a stage the id of the last drain marker that it has acted on."""
-        with self.changed:
-            return {name: self._drained.get(name, 0) for name in self.stages}
 
     @property
     def inflight_batches(self) -> int:
@@ -259,12 +250,6 @@ class Exchange:
         """Note what a stage has done; see `StageEnds.hand_over`."""
         self._through[part.stage] = part.last_id
         self._parts.append(part)
-        self.changed.notify_all()
-
-    def acted(self, stage: str, marker: Marker) -> None:
-        """Note that a stage has done what a marker asks for."""
-        if isinstance(marker, DrainMarker):
-            self._drained[stage] = marker.sequence_id
         self.changed.notify_all()
 
 

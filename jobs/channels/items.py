@@ -1,4 +1,4 @@
-"""What travels in a channel: batches of rows, and the markers of the protocol between them (V72, V77)."""
+"""What travels in a channel: batches of rows, each of a whole group (V72)."""
 
 from __future__ import annotations
 
@@ -27,27 +27,3 @@ class Batch:
     @property
     def bytes(self) -> int:
         return self.rows.bytes
-
-
-@dataclass(frozen=True, slots=True)
-class DrainMarker:
-    """Everything up to an id went before it: who has read it has read all that (V72, V89, V112)."""
-
-    sequence_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ResetMarker:
-    """Everything that was sent before a reset went before it (V77, V99).
-
-    Attributes:
-        sequence_id: of the state to go back to.
-        attempt: of the reset, from 0; a later one follows where the region fails while it is reset.
-    """
-
-    sequence_id: int
-    attempt: int
-
-
-Marker = DrainMarker | ResetMarker
-Item = Batch | Marker

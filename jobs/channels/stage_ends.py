@@ -1,17 +1,28 @@
-"""The ends of one stage: how the thread of a stage sees its channels."""
+"""The ends of one stage: how the thread of a stage sees its channels.
+
+No markers travel between the batches. A channel brings every group in one batch, empty where the group has no rows, so
+that the batch of a group is the drain marker of its connection, and nothing of the group comes there after it (V89). A
+stage takes a group when each of its channels, not only each of its ports, has brought it (V88); an autonomous port has
+no channel, and what it brings waits until a group has its ids (V90, V91). A loop on a control port is within a stage:
+its operators hand the group's rows on first (V90, V92), what the control port brings changes their state afterwards,
+and only then is the part of the stage handed over that a checkpoint may have (V93-V95). The batches of a group go on
+with that hand-over, before a checkpoint of it is written (V87, V115, N23). A reset is a new incarnation of all
+channels: each is emptied and refilled from the checkpoint before a stage gets its ends, so that no connection brings
+anything of the time before (V100, V101). Who is at work then may end what it does, but it is fenced when it hands it
+over: what would go into a channel that broke is dropped, and can be in no state (V102, V103, V113).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.channel_errors import ChannelFull, OutOfOrder
-from jobs.channels.counting import MarkerCounter, Step
 from jobs.channels.ends import End, Reader, Writer
-from jobs.channels.items import Batch, DrainMarker, Item, Marker, ResetMarker
+from jobs.channels.items import Batch
 from jobs.channels.rows import Rows
-from jobs.channels.waiting import FOREVER, Wait, wait_until
+from jobs.channels.waiting import AT_ONCE, FOREVER, Wait, wait_until
 from jobs.errors import Fenced
 from jobs.failpoints import ChannelPoint, reach
 from jobs.regions.stages import StagePlan
@@ -56,11 +67,6 @@ class StageEnds:
     plan: StagePlan
     readers: Mapping[str, Reader]
     writers: Mapping[str, Writer]
-    _counter: MarkerCounter = field(init=False)
-    _markers: dict[str, Marker] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._counter = MarkerCounter.of_stage(self.plan)
 
     def __enter__(self) -> StageEnds:
         return self
@@ -89,11 +95,8 @@ class StageEnds:
         channels = [self.exchange.channels[name] for name in self.writers]
         return self._wait(lambda: all(channel.has_room() for channel in channels), wait)
 
-    def take(self, wait: Wait = FOREVER) -> Taken | Marker | None:
-        """Return the next group from all channels that the stage reads; or a marker, once it came from each of them.
-
-        A marker has gone on to the stages behind when this returns (V115, N23): what it asks for is to be done, and
-        then said to be, `acted`.
+    def take(self, wait: Wait = FOREVER) -> Taken | None:
+        """Return the next group from all channels that the stage reads, once each of them has brought it (V88).
 
         Returns:
             None where nothing came in time.
@@ -102,7 +105,7 @@ class StageEnds:
             Fenced, Interrupted: see `Reader.take`.
             OutOfOrder: channels bring different groups.
         """
-        found: list[Taken | Marker] = []
+        found: list[Taken] = []
 
         def is_there() -> bool:
             got = self._next()
@@ -160,29 +163,6 @@ class StageEnds:
             rows.release()
         reach(ChannelPoint.HAND_OVER_AFTER)
 
-    def send(self, marker: Marker, *, overtakes: bool = False) -> None:
-        """Send a marker on all channels that the stage writes: of a start, whose word a state begins with (V87).
-
-        Raises:
-            Fenced, OutOfOrder: see `Writer.send`.
-        """
-        with self.exchange.changed:
-            for writer in self.writers.values():
-                writer.send(marker, overtakes=overtakes)
-
-    def acted(self, marker: Marker) -> None:
-        """Say that what a marker asked for is done: drained and checkpointed, or reset.
-
-        Raises:
-            Fenced: see `take`.
-        """
-        with self.exchange.changed:
-            self._require()
-            for name, reader in self.readers.items():
-                if self._markers.get(name) == marker:
-                    reader.done(self._markers.pop(name))
-            self.exchange.acted(self.plan.name, marker)
-
     # --- inside; the condition is held -------------------------------------------------------------------------------
 
     def _settle(self, made: Any, first: int, last: int, kept: Mapping[str, Batch], taken: Taken | None) -> None:
@@ -198,30 +178,17 @@ class StageEnds:
             exchange.channels[name].enter(batch)
         exchange.done(Part(stage=own, first_id=first, last_id=last, made=made))
 
-    def _next(self) -> Taken | Marker | None:
-        heads: dict[str, Item] = {}
-        for name, reader in self.readers.items():
-            while isinstance(item := reader.peek(), DrainMarker | ResetMarker):
-                self._markers[name] = item
-                reader.take()
-                steps = self._counter.count(name, item)
-                if Step.FORWARD in steps:
-                    self.send(item)
-                    return item
-            if item is not None:
-                heads[name] = item
-        if not self.readers or len(heads) < len(self.readers):
+    def _next(self) -> Taken | None:
+        heads = {name: batch for name, reader in self.readers.items() if (batch := reader.peek()) is not None}
+        if not heads or len(heads) < len(self.readers):
             return None
-        groups = {(item.first_id, item.last_id) for item in heads.values() if isinstance(item, Batch)}
+        groups = {(batch.first_id, batch.last_id) for batch in heads.values()}
         if len(groups) != 1:
             raise OutOfOrder(f"the channels of stage {self.plan.name!r} bring different groups: {sorted(groups)}")
+        for reader in self.readers.values():
+            reader.take(AT_ONCE)  # it is there
         first, last = groups.pop()
-        batches = {plan.stream: self.readers[plan.name].take() for plan in self.plan.inputs}
-        return Taken(
-            first_id=first,
-            last_id=last,
-            batches={stream: item for stream, item in batches.items() if isinstance(item, Batch)},
-        )
+        return Taken(first_id=first, last_id=last, batches={plan.stream: heads[plan.name] for plan in self.plan.inputs})
 
     def _wait(self, is_so: Callable[[], bool], wait: Wait) -> bool:
         with self.exchange.changed:

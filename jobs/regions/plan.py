@@ -11,7 +11,7 @@ from jobs.graph.application import Application, nearest
 from jobs.graph.operator import Guarantee, Operator, Vectorises
 from jobs.graph.params import digest_of
 from jobs.regions.merging import Membership, merged_parameters, starts_of
-from jobs.regions.ports import PortClass, PortPlan, port_plans
+from jobs.regions.ports import PortPlan, port_plans
 from jobs.regions.reachability import Graph, components, loop_through, reachable
 from jobs.regions.rules import broken_rules
 from jobs.regions.rules.draft import draft_of
@@ -143,14 +143,6 @@ class RegionPlan:
             for operator in (*self.run_order, *self.followers)
             for connection in operator.inputs
         )
-
-    def connections(self, operator: str, port_class: PortClass) -> int:
-        """Return how many connections of this class an operator has.
-
-        It drains after a marker on each that is consistent data, checkpoints after one on each that is consistent
-        control, and autonomous ports never bring any (V88, V90, V93).
-        """
-        return sum(port.operator == operator and port.port_class is port_class for port in self.ports)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ class ChannelPlan:
         stage_from: name of the writing stage.
         stage_to: name of the reading stage.
         readers: names of the operators that read it, in topological order.
-        connections: how many connections of theirs do, each of which a marker counts for (V88).
+        connections: how many connections of theirs do, for each of which its batch of a group counts (V88).
         batches: bound on the batches in it.
         bytes: bound on their bytes; one batch always fits.
     """

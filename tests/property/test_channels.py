@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from jobs.channel_errors import ChannelFull, OutOfOrder
 from jobs.channels.channel import Budget, Channel
 from jobs.channels.ends import Reader, Writer
-from jobs.channels.items import Batch, DrainMarker, Item, ResetMarker
+from jobs.channels.items import Batch
 from jobs.channels.waiting import AT_ONCE, FOREVER
 from jobs.errors import Fenced
 from jobs.protocol.flow import Half, InFlight
@@ -24,17 +24,12 @@ BATCHES, ROWS_BYTES = 3, 400
 
 @dataclass
 class Known:
-    """What the model knows of an entry: a batch by ids and value, or a marker."""
+    """What the model knows of a batch."""
 
-    first: int = 0
-    last: int = 0
-    value: str = ""
-    marker: Any = None
+    first: int
+    last: int
+    value: str
     is_received: bool = False
-
-    @property
-    def is_batch(self) -> bool:
-        return self.marker is None
 
 
 @dataclass
@@ -59,10 +54,10 @@ class Channels(RuleBasedStateMachine):
             "a->b", stream="a", batches=BATCHES, bytes=ROWS_BYTES, budget=self.budget, keeps=keeps
         )
         self.keeps = keeps
-        self.epoch, self.next_id, self.marked, self.attempt, self.serial = 1, 1, 0, 0, 0
+        self.epoch, self.next_id, self.serial = 1, 1, 0
         self.entries: list[Known] = []
         self.kept: list[Known] = []
-        self.taken: list[Item] = []
+        self.taken: list[Batch] = []
         self.saved: list[Saved] = []
         self.old: list[Reader | Writer] = []
         self.channel.open(1, self.spool)
@@ -105,42 +100,6 @@ class Channels(RuleBasedStateMachine):
             with pytest.raises(OutOfOrder):
                 self.writer.put(batch_of(max(1, newest - back), newest + 5), FOREVER)
 
-    @rule(overtakes=st.booleans())
-    def send_drain(self, overtakes: bool) -> None:
-        self.marked = max(self.marked + 1, self.next_id - 1)
-        self.send(DrainMarker(self.marked), overtakes)
-
-    @rule(overtakes=st.booleans())
-    def send_reset(self, overtakes: bool) -> None:
-        self.attempt += 1
-        self.send(ResetMarker(0, self.attempt), overtakes)
-
-    @precondition(lambda self: self.marked)
-    @rule(overtakes=st.booleans())
-    def send_again(self, overtakes: bool) -> None:
-        """A writer that began again does not know of its marker; one that waits may be told to overtake (E30)."""
-        marker = DrainMarker(self.marked)
-        waiting = [known for known in self.entries[len(self.taken) :] if known.marker == marker]
-        if overtakes and waiting:
-            self.entries.remove(waiting[0])
-            self.place(waiting[0])
-        self.writer.send(marker, overtakes=overtakes)
-        if self.marked > 1:
-            with pytest.raises(OutOfOrder):
-                self.writer.send(DrainMarker(self.marked - 1), overtakes=overtakes)
-
-    def send(self, marker: Any, overtakes: bool) -> None:
-        self.writer.send(marker, overtakes=overtakes)
-        known = Known(marker=marker)
-        self.place(known) if overtakes else self.entries.append(known)
-
-    def place(self, known: Known) -> None:
-        place = len(self.entries)
-        while place > len(self.taken) and self.entries[place - 1].is_batch:
-            place -= 1
-        known.is_received = any(after.is_received for after in self.entries[place:])
-        self.entries.insert(place, known)
-
     # --- the reader --------------------------------------------------------------------------------------------------
 
     @rule()
@@ -155,26 +114,22 @@ class Channels(RuleBasedStateMachine):
         self.compare(item, known)
         self.taken.append(item)
 
-    def compare(self, item: Item, known: Known) -> None:
-        if isinstance(item, Batch):
-            assert (item.first_id, item.last_id) == (known.first, known.last)
-            assert ids_of(item.rows) == list(range(known.first, known.last + 1))
-            assert values_of(item.rows) == {known.value}
-        else:
-            assert item == known.marker
+    def compare(self, batch: Batch, known: Known) -> None:
+        assert (batch.first_id, batch.last_id) == (known.first, known.last)
+        assert ids_of(batch.rows) == list(range(known.first, known.last + 1))
+        assert values_of(batch.rows) == {known.value}
 
     @precondition(lambda self: self.taken)
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
         index = data.draw(st.integers(0, len(self.taken) - 1))
-        if any(known.is_batch for known in self.entries[:index]):
+        if index:
             with pytest.raises(OutOfOrder):
                 self.reader.done(self.taken[index])
             return
-        self.reader.done(self.taken[index])
-        gone = self.entries[: index + 1]
-        self.kept += [known for known in gone if known.is_batch and self.keeps]
-        del self.entries[: index + 1], self.taken[: index + 1]
+        self.reader.done(self.taken.pop(0))
+        gone = self.entries.pop(0)
+        self.kept += [gone] if self.keeps else []
 
     @rule()
     def done_with_what_was_not_taken(self) -> None:
@@ -207,7 +162,7 @@ class Channels(RuleBasedStateMachine):
     @rule(data=st.data())
     def checkpoint(self, data: st.DataObject) -> None:
         """It overtakes what the reader has not done, as far as the writer is in it (F1)."""
-        batches = [known for known in (*self.kept, *self.entries) if known.is_batch]
+        batches = [*self.kept, *self.entries]
         ends = [0, *(known.last for known in batches)]
         after = data.draw(st.sampled_from(ends))
         through = data.draw(st.sampled_from([None, *(end for end in ends if end >= after)]))
@@ -243,7 +198,7 @@ class Channels(RuleBasedStateMachine):
             self.channel.writer(self.epoch - 1)
         for each, batch in zip(known, batches, strict=True):
             each.is_received = batch.half is Half.INPUT
-        self.entries, self.kept, self.marked, self.attempt = known, [], 0, 0
+        self.entries, self.kept = known, []
         self.connect()
 
     @invariant()
@@ -252,10 +207,7 @@ class Channels(RuleBasedStateMachine):
             calls: list[Any] = (
                 [lambda end=end: end.take(AT_ONCE), end.peek, lambda end=end: end.done(batch_of(1, 1))]
                 if isinstance(end, Reader)
-                else [
-                    lambda end=end: end.put(batch_of(999, 999), AT_ONCE),
-                    lambda end=end: end.send(DrainMarker(999)),
-                ]
+                else [lambda end=end: end.put(batch_of(999, 999), AT_ONCE)]
             )
             for call in calls:
                 with pytest.raises(Fenced):
@@ -265,11 +217,10 @@ class Channels(RuleBasedStateMachine):
     def it_is_as_full_as_the_model(self) -> None:
         if not hasattr(self, "channel"):
             return
-        batches = [known for known in self.entries if known.is_batch]
-        assert self.channel.batches == len(batches)
+        assert self.channel.batches == len(self.entries)
         assert self.channel.is_empty == (not self.entries)
         assert self.budget.used == self.channel.bytes
-        assert (self.channel.bytes > 0) == bool(batches)
+        assert (self.channel.bytes > 0) == bool(self.entries)
         assert (self.channel.kept_bytes > 0) == bool(self.kept)
 
     def teardown(self) -> None:

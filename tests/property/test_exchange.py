@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jobs.channel_errors import ChannelFull, OutOfOrder
 from jobs.channels.exchange import Exchange
-from jobs.channels.items import DrainMarker
 from jobs.channels.rows import Rows
 from jobs.channels.stage_ends import StageEnds, Taken
 from jobs.channels.waiting import AT_ONCE
@@ -70,7 +69,7 @@ class Regions(RuleBasedStateMachine):
         self.exchange = Exchange(self.stages, channels, parameters)
         self.plans = {stage.name: stage for stage in self.stages}
         self.files = MemoryFiles()
-        self.epoch = self.serial = self.marked = 0
+        self.epoch = self.serial = 0
         self.next_id = 1
         self.groups: list[tuple[int, int]] = []
         self.rows: list[Rows] = []
@@ -84,7 +83,6 @@ class Regions(RuleBasedStateMachine):
         )
         done = min(self.committed.through[stage.name] for stage in self.stages if not stage.inputs)
         self.groups = [group for group in self.groups if group[1] <= done]
-        self.marked = 0
         self.ends = {name: self.exchange.connect(name, self.epoch) for name in self.plans}
 
     def made(self, stage: str, ids: tuple[int, int]) -> tuple[str, dict[str, Rows]]:
@@ -136,17 +134,11 @@ class Regions(RuleBasedStateMachine):
             behind = [channel for channel in ends.plan.inputs if through[channel.stage_from] <= through[name]]
             assert behind, f"{name} waits, and everything is there"
             return False
-        if isinstance(got, Taken):
-            expected = next(group for group in self.groups if group[0] > through[name])
-            assert (got.first_id, got.last_id) == expected
-            if not self.hand_over(ends, expected, got):
-                self.restart(name)
-                return False
-        else:
-            assert isinstance(got, DrainMarker)
-            assert through[name] == got.sequence_id, "V89: what went before the marker is done"
-            ends.acted(got)
-            assert self.exchange.drained[name] == got.sequence_id
+        expected = next(group for group in self.groups if group[0] > through[name])
+        assert (got.first_id, got.last_id) == expected, "V89: what went before the batch is done"
+        if not self.hand_over(ends, expected, got):
+            self.restart(name)
+            return False
         return True
 
     @rule(data=st.data())
@@ -156,7 +148,7 @@ class Regions(RuleBasedStateMachine):
         old = self.ends[name]
         got = old.take(AT_ONCE)
         self.restart(name)
-        if isinstance(got, Taken):
+        if got is not None:
             value, rows = self.made(name, (got.first_id, got.last_id))
             for ends in (old, self.ends[name]):
                 with pytest.raises((Fenced, OutOfOrder, ChannelFull)):
@@ -168,16 +160,6 @@ class Regions(RuleBasedStateMachine):
 
     def restart(self, name: str) -> None:
         self.ends[name] = self.exchange.connect(name, self.epoch)
-
-    @rule()
-    def mark(self) -> None:
-        """The starts say that a state is to be established (V87)."""
-        starts = [stage.name for stage in self.stages if not stage.inputs]
-        ids = {self.exchange.through[name] for name in starts}
-        if len(ids) == 1 and max(ids) > self.marked:
-            self.marked = ids.pop()
-            for name in starts:
-                self.ends[name].send(DrainMarker(self.marked))
 
     # --- the controller ----------------------------------------------------------------------------------------------
 

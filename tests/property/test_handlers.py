@@ -276,7 +276,7 @@ class Meeting(FrozenCounter):
 
 @pytest.mark.seed("V115", "V116", "N23", "N24")
 def test_operators_of_a_chain_checkpoint_at_the_same_time(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:
-    """The marker goes on after the drain: the second one drains and checkpoints while the first one's is written."""
+    """A group goes on after the drain: the second one drains and checkpoints while the first one's is written."""
     Meeting.together, Meeting.met = threading.Barrier(2), []
 
     def declare(events: Any) -> None:

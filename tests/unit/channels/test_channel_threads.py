@@ -17,7 +17,7 @@ from jobs import failpoints
 from jobs.channel_errors import ChannelFull, OutOfOrder
 from jobs.channels.channel import Channel
 from jobs.channels.exchange import Exchange
-from jobs.channels.items import Batch, DrainMarker, ResetMarker
+from jobs.channels.items import Batch
 from jobs.channels.stage_ends import StageEnds, Taken
 from jobs.channels.waiting import AT_ONCE, Wait
 from jobs.errors import AccountingError, Fenced, Interrupted
@@ -132,27 +132,10 @@ def test_what_failed_lets_nothing_more_through(channel: Channel) -> None:
     writer = channel.writer(1)
     writer.put(batch_of(1, 1))
     writer.close()
-    for action in (lambda: writer.put(batch_of(2, 2)), lambda: writer.send(DrainMarker(1))):
-        with pytest.raises(Fenced):
-            action()
+    with pytest.raises(Fenced):
+        writer.put(batch_of(2, 2))
     reader = channel.reader(1)
     assert isinstance(reader.take(AT_ONCE), Batch)
-    assert reader.take(AT_ONCE) is None
-
-
-@pytest.mark.seed("F1", "E30")
-def test_a_marker_overtakes_what_nobody_has_taken_and_no_other_marker(channel: Channel) -> None:
-    writer, reader = channel.writer(1), channel.reader(1)
-    writer.put(batch_of(1, 1))
-    writer.send(DrainMarker(1))
-    writer.put(batch_of(2, 2))
-    writer.send(DrainMarker(2))
-    writer.send(DrainMarker(2), overtakes=True)  # it was aligned, and took too long
-    writer.send(ResetMarker(0, 0), overtakes=True)
-    got = [reader.take(AT_ONCE) for _ in range(5)]
-    assert [item.first_id if isinstance(item, Batch) else item for item in got] == [
-        1, DrainMarker(1), DrainMarker(2), ResetMarker(0, 0), 2,
-    ]  # fmt: skip
     assert reader.take(AT_ONCE) is None
 
 
@@ -200,6 +183,13 @@ def send(ends: StageEnds, number: int) -> None:
     ends.hand_over(f"s{number}", {"s": rows_of(number, value=f"s{number}")}, ids=(number, number), wait=PATIENT)
 
 
+def pass_on(ends: StageEnds, name: str) -> None:
+    """Let a stage do its next group, which is there."""
+    got = ends.take(AT_ONCE)
+    assert got is not None
+    ends.hand_over(f"{name}{got.first_id}", {name: rows_of(got.first_id, value=f"{name}{got.first_id}")}, taken=got)
+
+
 def test_a_start_waits_for_room_in_all_its_channels() -> None:
     exchange = region(batches=1)
     start, fast = exchange.connect("s", 1), exchange.connect("a", 1)
@@ -214,6 +204,56 @@ def test_a_start_waits_for_room_in_all_its_channels() -> None:
     assert isinstance(got, Taken)
     slow.hand_over("b1", {"b": rows_of(1)}, taken=got)
     assert roomy.result(SOON)
+
+
+@pytest.mark.seed("V87", "V88", "V89", "V115", "N23")
+def test_a_stage_takes_a_group_when_every_connection_has_brought_it_and_before_a_checkpoint() -> None:
+    exchange = region()
+    ends = {name: exchange.connect(name, 1) for name in "sabc"}
+    send(ends["s"], 1)
+    send(ends["s"], 2)
+    for name in "aab":
+        assert ends["c"].take(AT_ONCE) is None
+        pass_on(ends[name], name)
+    got = ends["c"].take(AT_ONCE)
+    assert got is not None
+    assert (got.first_id, got.last_id, set(got.batches)) == (1, 1, {"a", "b"})
+    ends["c"].hand_over("c", {}, taken=got)
+    assert ends["c"].take(AT_ONCE) is None, "`b` has not brought the second group"
+    snapshot = exchange.snapshot()  # the first: nothing that went on had been in one
+    assert [(part.stage, part.last_id) for part in snapshot.parts] == [
+        ("s", 1), ("s", 2), ("a", 1), ("a", 2), ("b", 1), ("c", 1),
+    ]  # fmt: skip
+    snapshot.release()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.seed("V100", "V101", "V102", "V103", "V113")
+def test_a_reset_empties_and_refills_every_channel_before_a_stage_gets_its_ends(kind: str) -> None:
+    exchange, spool = region(kind, batches=9), spool_of(MemoryFiles())
+    exchange.open(1, spool, through=dict.fromkeys("sabc", 0))
+    old = {name: exchange.connect(name, 1) for name in "sabc"}
+    send(old["s"], 1)
+    pass_on(old["a"], "a")
+    snapshot = exchange.snapshot()
+    in_flight = snapshot.in_flight()
+    snapshot.release()
+    send(old["s"], 2)
+    pass_on(old["a"], "a")
+    doomed = old["b"].take(AT_ONCE)  # b is at work, and ends what it does
+    exchange.open(2, spool, through=snapshot.through, in_flight=in_flight)
+    rows = rows_of(1, value="doomed")
+    with pytest.raises(Fenced):
+        old["b"].hand_over("doomed", {"b": rows}, taken=doomed)
+    found = {name: [each.batch.first_id for each in of.overtaken()] for name, of in exchange.channels.items()}
+    assert found == {"s->a": [], "s->b": [1], "a->c": [1], "b->c": []}, "of the second group nothing is left"
+    new = {name: exchange.connect(name, 2) for name in "abc"}
+    assert new["a"].take(AT_ONCE) is None
+    assert new["c"].take(AT_ONCE) is None
+    pass_on(new["b"], "b")
+    got = new["c"].take(AT_ONCE)
+    assert got is not None
+    assert {stream: values_of(batch.rows) for stream, batch in got.batches.items()} == {"a": {"a1"}, "b": {"b1"}}
 
 
 def test_a_hand_over_without_its_group_or_with_another_is_refused() -> None:

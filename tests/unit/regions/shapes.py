@@ -12,6 +12,8 @@ from jobs.graph.annotations import Buffered, Consistent
 from jobs.graph.application import Application
 from jobs.graph.composites import CompositeInstance
 from jobs.graph.operator import Guarantee, Input, Operator, Vectorises
+from jobs.regions.plan import RegionPlan
+from jobs.regions.ports import PortClass
 
 PERIODIC = Consistent(trigger="periodic", period=dt.timedelta(seconds=10))
 OPERATOR_DRIVEN = Consistent(trigger="operator-driven")
@@ -248,6 +250,12 @@ def figure_3() -> Application:
         made(Dimension, "op6", line=6),
         name="figure_3",
     )
+
+
+def connections(region: RegionPlan, operator: str) -> list[int]:
+    """Return how many connections of each class an operator has, in the order of `PortClass` (V52)."""
+    own = [port.port_class for port in region.ports if port.operator == operator]
+    return [own.count(port_class) for port_class in PortClass]
 
 
 FIGURES = {figure().name: figure for figure in (figure_1a, figure_1b, figure_1c, figure_2, figure_3)}

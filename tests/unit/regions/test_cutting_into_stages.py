@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
+from channel_parts import MemoryFiles, rows_of, spool_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import (
@@ -20,19 +21,21 @@ from shapes import (
     Functor,
     app,
     buffered,
+    connections,
     control,
     figure_3,
     made,
 )
 
 import drainmark as dm
+from jobs.channels.exchange import Exchange
+from jobs.channels.waiting import AT_ONCE
 from jobs.errors import UnknownName
 from jobs.graph.annotations import Buffered
 from jobs.graph.application import Application
 from jobs.graph.sizes import size_of, size_text
 from jobs.regions.parts import as_plan, without_regions
 from jobs.regions.plan import RegionPlan, compile_application
-from jobs.regions.ports import PortClass
 
 
 def start(name: str = "start", **fields: Any) -> Any:
@@ -135,7 +138,14 @@ def test_several_starts_may_be_stages_of_their_own() -> None:
 
 @pytest.mark.seed("V21", "V95")
 def test_a_loop_on_a_control_port_stays_in_one_stage() -> None:
-    """Figure 3 with its data connections buffered: op3 still awaits two markers to drain and one to checkpoint."""
+    """Figure 3 with its data connections buffered: op3 still awaits two of them, and the loop before a checkpoint."""
+    region = figure_3_in_stages()
+    assert cut_as(region) == [["op1"], ["op2"], ["op3", "op4", "op5"]]
+    assert connections(region, "op3") == [2, 1, 1, 0]
+    assert sum(channel.connections for channel in region.stage("op3").inputs) == 2
+
+
+def figure_3_in_stages() -> RegionPlan:
     whole = figure_3()
     cut = replace(
         whole,
@@ -150,9 +160,25 @@ def test_a_loop_on_a_control_port_stays_in_one_stage() -> None:
         ),
     )
     (region,) = compile_application(cut).regions
-    assert cut_as(region) == [["op1"], ["op2"], ["op3", "op4", "op5"]]
-    assert [region.connections("op3", port_class) for port_class in PortClass] == [2, 1, 1, 0]
-    assert sum(channel.connections for channel in region.stage("op3").inputs) == 2
+    return region
+
+
+@pytest.mark.seed("V88", "V90", "V92", "V93", "V95")
+@pytest.mark.parametrize("starts", [("op1", "op2"), ("op2", "op1")])
+def test_figure_3_awaits_two_batches_none_of_the_autonomous_port_and_its_loop(starts: tuple[str, ...]) -> None:
+    region = figure_3_in_stages()
+    exchange = Exchange(region.stages, region.channels, region.parameters)
+    exchange.open(1, spool_of(MemoryFiles()), through=dict.fromkeys(exchange.stages, 0))
+    with exchange.connect("op3", 1) as ends:
+        for name in starts:
+            assert ends.take(AT_ONCE) is None, "the other connection of the same port may have brought its batch"
+            exchange.connect(name, 1).hand_over(name, {name: rows_of(1)}, ids=(1, 1), wait=AT_ONCE)
+        taken = ends.take(AT_ONCE)
+        assert taken is not None, "op6, which is autonomous, and op4, which has yet to run, are not awaited"
+        assert set(taken.batches) == {"op1", "op2"}
+        assert [part.stage for part in exchange.snapshot().parts] == ["op1", "op2"]
+        ends.hand_over("op3", {}, taken=taken, wait=AT_ONCE)  # after op4 and op5, which are of this stage
+    assert [part.stage for part in exchange.snapshot().parts] == ["op3"]
 
 
 def test_the_cut_is_in_no_fingerprint() -> None:

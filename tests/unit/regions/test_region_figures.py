@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from shapes import FIGURES, figure_1a, figure_1b, figure_1c, figure_2, figure_3
+from shapes import FIGURES, connections, figure_1a, figure_1b, figure_1c, figure_2, figure_3
 
 from jobs.graph.operator import Operator
 from jobs.regions.explain import as_json
@@ -72,8 +72,8 @@ def test_sample_program_has_a_period_and_one_port_of_two_streams() -> None:
 
 
 @pytest.mark.seed("V20", "V21", "V88", "V90", "V93", "V95")
-def test_control_loop_awaits_two_markers_to_drain_and_one_to_checkpoint() -> None:
+def test_a_control_loop_has_two_connections_to_drain_and_one_to_await_before_a_checkpoint() -> None:
     region = compile_application(figure_3()).region("figure_3")
-    assert [region.connections("op3", port_class) for port_class in PortClass] == [2, 1, 1, 0]
+    assert connections(region, "op3") == [2, 1, 1, 0]
     assert names(region.operators) == ["op1", "op2", "op3", "op4", "op5"]
     assert names(region.stateful) == ["op3"]

@@ -238,7 +238,7 @@ def test_a_stage_behind_one_with_an_interval_asks_for_no_commit_of_nothing() -> 
     ]  # fmt: skip
 
 
-@pytest.mark.seed("F28", "K8")
+@pytest.mark.seed("F28", "K8", "V100")
 @pytest.mark.parametrize("interval", [None, 3600])
 @pytest.mark.parametrize("alignment", [ALIGNED, UNALIGNED])
 def test_a_stage_behind_a_skipped_id_has_caught_up_without_having_done_it(
@@ -365,6 +365,7 @@ def pipeline_of(plan: RegionPlan) -> Any:
     )  # fmt: skip
 
 
+@pytest.mark.seed("V102", "V103", "V110")
 def test_a_life_that_is_over_gives_nothing_and_takes_nothing() -> None:
     life = life_of(region())
     life.give(group(1, 1))
