@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from broker import Broker
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import drainmark as dm
 from jobs.errors import InputMissing, StoreUnavailable, UsageError
@@ -47,9 +48,13 @@ def source_of(topic: str, **more: Any) -> dm.KafkaSource:
 def cut(
     source: dm.KafkaSource, reach: RegionReach, after: Position | None = None, how: Cut = ONE
 ) -> list[Slice]:
-    """Cut all slices that there are, as the registry gives them back."""
+    """Cut all slices that there are, as the registry gives them back.
+
+    A broker that has just begun may say that it does not know its newest epoch yet; a run waits for that, too.
+    """
     found: list[Slice] = []
-    while (piece := source.next_slice(after, reach, how)) is not None:
+    waiting = retry(retry=retry_if_exception_type(StoreUnavailable), stop=stop_after_delay(20), wait=wait_fixed(0.5))
+    while (piece := waiting(source.next_slice)(after, reach, how)) is not None:
         found.append(Slice.from_json(json.loads(json.dumps(piece.to_json()))))
         after = found[-1].end
     return found
@@ -379,7 +384,7 @@ def test_an_end_that_a_disk_lost_is_lost_from_there_on(
         broker.transact(topic, numbered(8), commit=False)
     broker.send(topic, numbered(9, 100))
     with pytest.raises(InputMissing) as caught:
-        source.next_slice(more.end, reach, TICK)
+        cut(source, reach, more.end, TICK)
     assert caught.value.facts["lost"] == [(0, cut_at, 7)]
     loss = source.past_loss(more.end, reach, "s", waiting=None)
     assert loss is not None
