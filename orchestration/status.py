@@ -34,14 +34,14 @@ def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, An
     Raises:
         UnknownName: neither a region nor an application is called so.
     """
-    wanted = _regions(workplace, name)
-    return [_status(workplace, region, wanted[region]) for region in sorted(wanted)]
+    registry = looks(workplace)
+    wanted = _regions(workplace, registry, name)
+    return [_status(workplace, registry, region, wanted[region]) for region in sorted(wanted)]
 
 
-def _regions(workplace: Workplace, name: str | None) -> dict[str, Declared]:
+def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> dict[str, Declared]:
     from resources.registry_looks import is_cursor
 
-    registry = looks(workplace)
     recorded = registry.regions() if registry is not None else ()
     seen = {*workplace.known_regions(), *(region for region in recorded if not is_cursor(region))}
     if name is None:
@@ -59,11 +59,10 @@ def _regions(workplace: Workplace, name: str | None) -> dict[str, Declared]:
     return {**below, **{plan.name: declared_of(plan, name) for plan in opened.plan.regions}}
 
 
-def _status(workplace: Workplace, region: str, known: Declared) -> dict[str, Any]:
+def _status(workplace: Workplace, registry: Looks | None, region: str, known: Declared) -> dict[str, Any]:
     from resources.owners import describe
 
     history = workplace.history(region)
-    registry = looks(workplace)
     owner, info, pending = None, None, None
     if registry is not None:
         owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)

@@ -91,7 +91,7 @@ def tables_disk(tables: Folder, mounts: str | None = None) -> list[Finding]:
 
     if not isinstance(tables, LocalFolder):
         return [ok("tables_disk", f"{tables} is on no disk of this machine")]
-    findings, least = [], None
+    findings, least, mounted = [], None, _mounts(mounts)
     for place in (tables.path, *(tables.path / name for name in _OF_TABLES)):
         if place.is_symlink() and not place.exists():
             target = place.readlink()
@@ -108,7 +108,7 @@ def tables_disk(tables: Folder, mounts: str | None = None) -> list[Finding]:
         except OSError as error:
             remedy = "look at its owner, and at how its disk is mounted"
             findings.append(fail("tables_disk", f"{place} cannot be written: {error}", remedy))
-        if (kind := _file_system(there.resolve(), _mounts(mounts))) in _IN_MEMORY:
+        if (kind := _file_system(there.resolve(), mounted)) in _IN_MEMORY:
             message = f"{place} is in memory ({kind}): its tables are gone with the machine or the container"
             findings.append(warn("tables_disk", message, "keep tables on a disk, or on a volume that is mounted"))
         least = free if least is None else min(free, least)
