@@ -229,7 +229,7 @@ def measure(
     console: Console, *, quick: bool, root: Path, only: Sequence[str] = (), engine: SparkEngine | None = None,
     chain_seconds: float = CHAIN_SECONDS,
 ) -> dict[str, float]:  # fmt: skip
-    """Measure the cases; about 50 minutes on two cores.
+    """Measure the cases; about an hour on two cores.
 
     Args:
         quick: windows of half a second, the shortest period and the shortest chains: shows that it runs.

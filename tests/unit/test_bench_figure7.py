@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import bench_figure7
-from bench_figure7 import PAPERS, PERIODS, Samples
+from bench_figure7 import PAPERS, PERIODS, Calibration, Samples
 
 
 def test_the_paper_s_cases_are_measured_and_no_others() -> None:
@@ -34,6 +35,31 @@ def test_every_case_has_five_windows_with_states_or_more() -> None:
 
 def test_stretches_are_what_comes_between_two_turns() -> None:
     assert list(bench_figure7.stretches("owwoo")) == [(False, 1), (True, 2), (False, 2)]
+
+
+@dataclass
+class Machine:
+    """Takes so long for a window, and twice as long for the first one of a size."""
+
+    fixed: float
+    each: float
+    warming: int = 5
+
+    def seconds(self, windows: int, files: int) -> list[float]:
+        taken = self.fixed + self.each * files
+        return [2 * taken, *[taken] * (windows - 1)]
+
+
+@pytest.mark.parametrize("machine", [Machine(0.5, 0.05), Machine(1.0, 0.005), Machine(0.1, 0.4)])
+def test_windows_are_fitted_to_each_period(machine: Machine) -> None:
+    calibration = Calibration(machine, files=10)  # type: ignore[arg-type]
+    for period in PERIODS:
+        files = calibration.fitting(period)
+        assert period / 1.25 <= machine.seconds(2, files)[-1] <= period * 1.25
+
+
+def test_what_takes_longer_than_the_period_is_taken_as_small_as_it_may_be() -> None:
+    assert Calibration(Machine(3.0, 0.1), files=10).fitting(2) == Machine.warming  # type: ignore[arg-type]
 
 
 def test_what_is_lost_is_relative_to_the_mean_without_and_may_be_negative() -> None:
