@@ -1,9 +1,10 @@
 """Part `counting`: what reference counting costs batches of 10 000 rows (C27), ours and that of streamz.
 
 The same batches go through the same nodes with and without counters, batch by batch in turns in one process, so that
-both ways meet the same load. `refcount_overhead` is the share of the time that counting adds, `refcount_seconds` what a
-datum costs more where the nodes have nothing to do. streamz runs in a process of its own, with packages of its own
-(`make bench-streamz-setup`); without it our figures stand alone.
+both ways meet the same load. `refcount_overhead` is the share of the time that counting adds, `refcount_seconds` what
+a datum costs more where the nodes have nothing to do. The share of a round is the median over its eights of batches,
+since one stroke of the garbage collector or of a neighbour is longer than all counting. streamz runs in a process of
+its own, with packages of its own (`make bench-streamz-setup`); without it our figures stand alone.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from jobs.counting import Acknowledged, Stream
 PACKAGES = Path(__file__).parents[2] / ".bench-streamz"
 PEER = Path(__file__).with_name("counting_peer.py")
 _TIMEOUT_SECONDS = 600
-_SIZES = {False: (40, 9), True: (8, 2)}
-"""Batches and rounds, by `quick`; batches in fours."""
+_SIZES = {False: (400, 9), True: (16, 2)}
+"""Batches and rounds, by `quick`; batches in eights."""
 
 
 def measure(console: Console, *, quick: bool, root: Path) -> Figures:
