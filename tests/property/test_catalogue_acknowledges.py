@@ -8,6 +8,7 @@ gives that never failed (X8, X12, C2, C17, C26, T1, T5).
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -219,10 +220,20 @@ def test_nothing_is_acknowledged_before_it_is_committed(run_app: RunApp, tmp_pat
 
 
 def comparable(place: Workplace, region: str) -> Tables:
-    """All tables but those of handlers' states, which hold ids: they differ where some were burnt."""
+    """All tables but those of handlers' states, which hold ids: they differ where some were burnt.
+
+    Files are named as below the folder of the run, since what is quarantined has the path of its own.
+    """
     found = Tables.of(place, region).rows
     handled = f"state/{region.partition('/')[0]}/counted"
-    return Tables({key: rows for key, rows in found.items() if key[0] != handled})
+    folder = str(place.settings.home.parent)
+    return Tables(
+        {
+            key: Counter({text.replace(folder, ""): count for text, count in rows.items()})
+            for key, rows in found.items()
+            if key[0] != handled
+        }
+    )
 
 
 def injected(error: BaseException | None) -> bool:
