@@ -77,6 +77,16 @@ def steady(passage: Passage) -> Steady:
     )
 
 
+def mean_of(runs: Sequence[Steady]) -> Steady:
+    """Return several runs of a case as one: the mean throughput, the medians of the rest."""
+    durations = [run.duration for run in runs if run.duration is not None]
+    return Steady(
+        rows_per_second=statistics.mean(run.rows_per_second for run in runs),
+        latency=statistics.median(run.latency for run in runs),
+        duration=statistics.median(durations) if durations else None,
+    )
+
+
 def require_rows(who: str, numbers: Any, values: Any, rows: int) -> None:
     """Compare what a contender left with its input: each number below `rows` once, n / 2 + 1 beside it.
 

@@ -19,8 +19,9 @@ What is timed, while the flow is full (`bench_passages`):
 
 `<mode>_duration_ratio` is the duration with the longest sleep over that with none, `<mode>_loss` the share of the
 throughput lost against `aligned`, `<mode>_loss_without` that against `without`, both without sleep, where nothing but
-the machine bounds it. Flink's have the same keys behind `flink_`; without Flink (`make bench-flink-setup`) ours stand
-alone. Ratios are of runs of one round, medians of the rounds.
+the machine bounds it: ours are of four runs a round there, since one differs from the next by more than what is lost.
+Flink's have the same keys behind `flink_`; without Flink (`make bench-flink-setup`) ours stand alone. Ratios are of
+runs of one round, medians of the rounds.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ import pyarrow as pa
 import pyarrow.csv
 from bench_input import WrongResult
 from bench_parts import PassedOver
-from bench_passages import WITHOUT, Passage, Steady, figures_of, require_rows, steady
+from bench_passages import WITHOUT, Passage, Steady, figures_of, mean_of, require_rows, steady
 from bench_results import Figures
 from bench_stages_job import MODES, Load, passage, write_numbers
 from rich.console import Console
@@ -61,12 +62,14 @@ class Size:
 
     Attributes:
         sleeps: of the sleepy map, µs a row.
+        awake: runs of ours a round and mode without sleep.
         warm_files: of the run that is not timed.
         flink_rows: of Flink's jobs, by sleep.
         flink_warm_rows: of its job that is not timed.
     """
 
     sleeps: Sequence[int]
+    awake: int
     load: Load
     warm_files: int
     flink_rows: Mapping[int, int]
@@ -78,18 +81,26 @@ def size_of(*, quick: bool) -> Size:
     cores = os.cpu_count() or 1
     if quick:
         return Size(
-            sleeps=(0, 100), load=Load(files=8, rows=2000, batches=1, sleepers=cores), warm_files=2,
+            sleeps=(0, 100), awake=1, load=Load(files=8, rows=2000, batches=1, sleepers=cores), warm_files=2,
             flink_rows={0: 20_000, 100: 20_000}, flink_warm_rows=1000,
         )  # fmt: skip
     return Size(
-        sleeps=(0, 10, 100), load=Load(files=32, rows=20_000, batches=4, sleepers=cores), warm_files=8,
+        sleeps=(0, 10, 100), awake=4, load=Load(files=32, rows=20_000, batches=4, sleepers=cores), warm_files=8,
         flink_rows={0: 400_000, 10: 400_000, 100: 400_000}, flink_warm_rows=50_000,
     )  # fmt: skip
 
 
-def cases(modes: Sequence[str], sleeps: Sequence[int], number: int) -> list[Case]:
-    """Return the cases of a round, in the other order every second one."""
-    found = [(mode, sleep) for sleep in sleeps for mode in modes if mode != WITHOUT or sleep == min(sleeps)]
+def cases(modes: Sequence[str], sleeps: Sequence[int], number: int, *, awake: int = 1) -> list[Case]:
+    """Return the cases of a round, in the other order every second one.
+
+    Args:
+        awake: how often those without sleep come, in turns: what they lose is small beside what two runs differ by.
+    """
+    least, found = min(sleeps), []
+    for sleep in sleeps:
+        of_sleep = [(mode, sleep) for mode in modes if mode != WITHOUT or sleep == least]
+        for turn in range(awake if sleep == least else 1):
+            found += of_sleep[:: -1 if turn % 2 else 1]
     return found[:: -1 if number % 2 else 1]
 
 
@@ -109,11 +120,14 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
         inbox = root / "input" / "in"
         write_numbers(inbox, size.load)
         for number in range(rounds):
-            for mode, sleep in cases(tuple(MODES), size.sleeps, number):
-                home = root / f"{mode}-{sleep}-{number}"
+            of_round: dict[Case, list[Steady]] = {}
+            for turn, (mode, sleep) in enumerate(cases(tuple(MODES), size.sleeps, number, awake=size.awake)):
+                home = root / f"{number}-{turn}-{mode}"
                 found = steady(passage(engine, inbox, home, size.load, sleep_us=sleep, mode=MODES[mode]))
-                ours.setdefault((mode, sleep), []).append(found)
+                of_round.setdefault((mode, sleep), []).append(found)
                 console.print(_line("Drainmark", mode, sleep, found))
+            for case, runs in of_round.items():
+                ours.setdefault(case, []).append(mean_of(runs))
             if has_flink:
                 for case, found in _flink(root / f"flink-{number}", size, number).items():
                     flink.setdefault(case, []).append(found)

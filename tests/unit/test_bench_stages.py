@@ -13,7 +13,7 @@ sys.path.append(str(BENCHMARKS))  # the benchmarks are programs beside each othe
 
 import bench_stages  # noqa: E402
 from bench_input import WrongResult  # noqa: E402
-from bench_passages import Passage, Steady, figures_of, require_rows, steady  # noqa: E402
+from bench_passages import Passage, Steady, figures_of, mean_of, require_rows, steady  # noqa: E402
 
 
 def passage(*states: tuple[float, float]) -> Passage:
@@ -90,3 +90,14 @@ def test_the_rows_of_flink_are_those_that_its_sink_committed(tmp_path: Path) -> 
     (tmp_path / ".part-0-1.inprogress").write_text("3,2.5,10.0,11.0\n")
     with pytest.raises(WrongResult, match="uncommitted"):
         bench_stages.flink_passage(tmp_path, job, [])
+
+
+def test_cases_without_sleep_come_in_turns() -> None:
+    found = bench_stages.cases(("aligned", "unaligned"), (0, 100), 0, awake=2)
+    assert [mode for mode, sleep in found if not sleep] == ["aligned", "unaligned", "unaligned", "aligned"]
+    assert [mode for mode, sleep in found if sleep] == ["aligned", "unaligned"]
+
+
+def test_the_runs_of_a_round_are_one() -> None:
+    assert mean_of([of(100.0, 1.0), of(50.0, 2.0), of(60.0, 9.0)]) == of(70.0, 2.0)
+    assert mean_of([of(100.0), of(50.0)]) == of(75.0)
