@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -45,20 +45,51 @@ class Ended:
 
 
 @dataclass(slots=True)
+class End:
+    """Of one child, not of its pid, which is given to another one later.
+
+    Attributes:
+        code: exit code, negative for a signal; None while it lives.
+    """
+
+    code: int | None = None
+    has_come: threading.Event = field(default_factory=threading.Event)
+
+    def come(self, code: int) -> None:
+        self.code = code
+        self.has_come.set()
+
+
+class Ends:
+    """What the nursery tells of its children, in its order."""
+
+    def __init__(self) -> None:
+        self._alive: dict[int, End] = {}
+
+    def started(self, pid: int) -> End:
+        self._alive[pid] = End()
+        return self._alive[pid]
+
+    def ended(self, pid: int, code: int) -> None:
+        self._alive.pop(pid).come(code)
+
+
+@dataclass(slots=True)
 class Running:
     """A child at work."""
 
     pid: int
+    end: End
     outcome: Path
     log: Path
-    nursery: Nursery
 
     def wait(self, seconds: float = WAIT_SECONDS) -> Ended:
         """Return how it ended; a child that does not end in time is killed and fails the test."""
-        code = self.nursery.code_of(self.pid, seconds)
+        self.end.has_come.wait(seconds)
+        code = self.end.code
         if code is None:
             os.kill(self.pid, signal.SIGKILL)
-            self.nursery.code_of(self.pid, 5)
+            self.end.has_come.wait(5)
             msg = f"the child did not end within {seconds:g} s: {self.events()}\n{self.log_text()[-2000:]}"
             raise AssertionError(msg)
         return Ended(code=code, events=self.events(), log=self.log_text())
@@ -72,7 +103,8 @@ class Running:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        if not self.end.has_come.is_set():  # the pid may be another process's by now
+            os.kill(self.pid, number)
 
     def await_stopped(self, seconds: float = WAIT_SECONDS) -> None:
         """Wait until SIGSTOP has hit it."""
@@ -113,9 +145,7 @@ class Nursery:
         )  # fmt: skip
         self._requests = cast("IO[bytes]", self._process.stdin)
         self._answers = cast("IO[bytes]", self._process.stdout)
-        self._started: queue.Queue[int] = queue.Queue()
-        self._ended: dict[int, int] = {}
-        self._changed = threading.Condition()
+        self._started: queue.Queue[tuple[int, End]] = queue.Queue()
         self._count = 0
         threading.Thread(target=self._listen, daemon=True, name="nursery").start()
 
@@ -135,23 +165,17 @@ class Nursery:
         line = json.dumps({**request, "outcome": str(outcome), "log": str(log)})
         self._requests.write(line.encode() + b"\n")
         self._requests.flush()
-        return Running(pid=self._started.get(timeout=60), outcome=outcome, log=log, nursery=self)
-
-    def code_of(self, pid: int, seconds: float) -> int | None:
-        """Return how a child ended, negative for a signal; None if it did not in time."""
-        with self._changed:
-            self._changed.wait_for(lambda: pid in self._ended, timeout=seconds)
-            return self._ended.get(pid)
+        pid, end = self._started.get(timeout=60)
+        return Running(pid=pid, end=end, outcome=outcome, log=log)
 
     def _listen(self) -> None:
+        ends = Ends()
         for line in self._answers:
             told = json.loads(line)
             if "started" in told:
-                self._started.put(told["started"])
+                self._started.put((told["started"], ends.started(told["started"])))
             elif "ended" in told:
-                with self._changed:
-                    self._ended[told["ended"]] = told["code"]
-                    self._changed.notify_all()
+                ends.ended(told["ended"], told["code"])
 
 
 def codes(ended: Sequence[Ended]) -> list[int]:
