@@ -25,6 +25,7 @@ from orchestration.declared import existing_registry
 from orchestration.operations import names_file
 from orchestration.slice_files import files_behind
 from orchestration.status import commit_times, iso
+from resources.far_times import python_rows
 from resources.reading import called
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class Tracer:
             "table": wanted.name,
             "where": dict(where),
             "rows": found.num_rows,
-            "sample": found.slice(0, self.limit).to_pylist(),
+            "sample": python_rows(found.slice(0, self.limit)),
             "triggers": sorted({entry["trigger"] for entry in ids if entry["trigger"] is not None}),
             "ids": ids,
         }
@@ -247,7 +248,7 @@ class Tracer:
                     "version": versions.get(table.name),
                     "rows": of_id.num_rows,
                     "changed": self._changed(table, row.sequence_id),
-                    "sample": of_id.slice(0, self.limit).to_pylist(),
+                    "sample": python_rows(of_id.slice(0, self.limit)),
                 }
             )
         return entries

@@ -20,6 +20,7 @@ from jobs.protocol.ids import INITIAL_ID, split_txn_version
 from jobs.protocol.manifest import RegionTable
 from jobs.runtime.ports import Breach
 from resources.delta_commits import Faults, Published
+from resources.far_times import RULE, first_far
 from resources.file_formats import ENDINGS, bytes_of, require_format, rows_of
 from resources.settings import Settings
 
@@ -180,7 +181,10 @@ class FileTable:
             self._require_mine(self._noted())
 
     def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
-        """Return None: files take any row of their columns."""
+        """Return a row that JSON lines cannot be written of; all other files take any row of their columns."""
+        for table in rows if self._format == "json" else ():
+            if (row := first_far(table)) is not None:
+                return Breach(rule=RULE, condition=f"row {row}"[:500], rows=1, first_id=row[SEQUENCE_ID])
         return None
 
     # --- committing ------------------------------------------------------------------------------------------------
