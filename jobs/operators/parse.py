@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Places, Result
-from jobs.operators.text_columns import BAD, literal, struct_of, without_line_end
+from jobs.operators.text_columns import BAD, literal, sql_of, struct_of, without_line_end
 from jobs.state.placed import PLACE, payload_of, placed, quoted, require_columns
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Parse(Operator):
 
     def _typed(self, field: Any) -> str:
         value = f"{_PARSED}.`{field.name}`"
-        return f"try_cast({value} as {field.dataType.simpleString()})" if self.form == "key_value" else value
+        return f"try_cast({value} as {sql_of(field.dataType)})" if self.form == "key_value" else value
 
     def _picked(self, parsed: DataFrame, rows: DataFrame, schema: StructType) -> DataFrame:
         tags = [tag for tag in TAGS if tag in rows.columns]
