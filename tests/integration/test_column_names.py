@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
-from jobs.errors import DeclarationError, UsageError
+from jobs.errors import DeclarationError, OperatorFailed, UsageError
 from orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
@@ -127,6 +127,16 @@ def test_a_key_made_of_parts_is_refused_before_anything_is_committed(
     with pytest.raises(DeclarationError) as raised:
         run_app(nested, {"1.json": '{"s": {"charge": 1}, "n": 1}\n'})
     assert [violation.rule for violation in raised.value.violations] == ["KEY_TYPE"]
+
+
+def test_a_second_punctor_is_told_that_its_column_is_there(run_app: RunApp) -> None:
+    def twice() -> None:
+        first = dm.punctor(source("n int"), "n > 1", name="first")
+        dm.sink(dm.punctor(first, "n > 2", name="second"), dm.DeltaAppend("out"))
+
+    with pytest.raises(OperatorFailed, match="_punctuation already") as raised:
+        run_app(twice, {"1.csv": "1\n"})
+    assert raised.value.operator == "second"
 
 
 def with_points() -> None:
