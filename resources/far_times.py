@@ -45,7 +45,8 @@ def first_far(rows: pa.Table) -> dict[str, Any] | None:
 
 
 def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as Python has them; where it cannot hold a time, those of its column are texts."""
+    """Return rows as Python has them; where it cannot hold a time, those of its column are texts, and of a text that is
+    no UTF-8, as a cast of bytes leaves it, what can be read."""
     import pyarrow as pa
 
     found: list[dict[str, Any]]
@@ -53,8 +54,22 @@ def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
         found = rows.to_pylist()
     except (ValueError, OverflowError):
         kinds = [pa.field(field.name, _in_text(field.type)) for field in rows.schema]
-        found = rows.cast(pa.schema(kinds)).to_pylist()
+        columns = {name: _python(column) for name, column in _columns(rows.cast(pa.schema(kinds)))}
+        found = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     return found
+
+
+def _columns(rows: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    yield from zip(rows.column_names, rows.columns, strict=True)
+
+
+def _python(column: pa.ChunkedArray) -> list[Any]:
+    import pyarrow as pa
+
+    if not pa.types.is_string(column.type):
+        return list(column.to_pylist())
+    texts = column.cast(pa.binary()).to_pylist()
+    return [None if text is None else text.decode(errors="replace") for text in texts]
 
 
 def _in_text(kind: pa.DataType) -> pa.DataType:

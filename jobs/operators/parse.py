@@ -67,7 +67,7 @@ class Parse(Operator):
         every = placed(frames, self, port, extra=parsed).selectExpr("*", f"{self._is_bad(schema)} as {BAD}")
         reason = f"cannot be read as {self.form} with the columns {self.schema}".replace("'", "")
         bad = every.where(BAD).selectExpr(
-            SEQUENCE_ID, f"{PLACE} as position", f"cast(`{self.column}` as string) as raw",
+            SEQUENCE_ID, f"{PLACE} as position", f"make_valid_utf8(cast(`{self.column}` as string)) as raw",
             f"if(`{self.column}` is null, 'there is no text', '{reason}') as reason",
         )  # fmt: skip
         good = every.where(f"not {BAD}")

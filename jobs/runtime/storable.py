@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs.errors import DeclarationError, Violation
+from jobs.errors import DeclarationError, OperatorFailed, Violation
 from jobs.graph.operator import Operator
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.sink import Sink
@@ -16,6 +16,7 @@ from jobs.regions.plan import RegionPlan
 from jobs.runtime.row_types import plain_types
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -51,6 +52,31 @@ def unsupported(schema: StructType) -> list[str]:
         for field in schema.fields
         if any(_UNSUPPORTED.match(kind.simpleString()) for kind in plain_types(field.dataType))
     ]
+
+
+def require_text(operator: Operator, rows: pa.Table) -> pa.Table:
+    """Return rows of which every text is UTF-8: others, as a cast of bytes leaves them, can be written and not read.
+
+    Raises:
+        OperatorFailed: names the column.
+    """
+    import pyarrow as pa
+
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        for name, column in zip(rows.column_names, rows.columns, strict=True):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise OperatorFailed(
+                    f"{operator.name!r}: the column {name!r} holds what nobody can read again: {error}",
+                    operator=operator.name,
+                    location=operator.location,
+                    remedy="bytes that are no UTF-8 become text by F.decode(column, 'ISO-8859-1'), or make_valid_utf8",
+                ) from error
+        raise
+    return rows
 
 
 def check_keys(application: str, region: RegionPlan, tables: Sequence[RegionTable]) -> None:

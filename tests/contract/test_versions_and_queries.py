@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from deltalake import DeltaTable, write_deltalake
 
 import drainmark as dm
-from jobs.errors import InputChanged, InputMissing, UsageError
+from jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
 from jobs.operators import table_source
 from jobs.operators.sources import Cut, Position, RowSlices, Slice
 from orchestration.assembly import Workplace
@@ -344,3 +344,10 @@ def test_what_does_not_fit_a_query_is_refused(change: dict[str, Any], rule: str)
 def test_a_time_as_start_is_a_time_again_after_the_registry() -> None:
     source = dm.DatabaseSource("here", QUERY, schema="id bigint", start=dt.datetime.fromisoformat("2026-01-01"))
     assert source._value({"upto": "2026-01-02 10:00:00.500000"}) == dt.datetime.fromisoformat("2026-01-02 10:00:00.5")
+
+
+def test_a_database_that_refuses_the_query_is_named(reach: RegionReach) -> None:
+    source = dm.DatabaseSource("here", query=QUERY, schema="id bigint, name string")
+    with pytest.raises(StoreUnavailable, match=r"'here'.*people") as raised:
+        source.next_slice(None, reach, ONE)
+    assert "registry" not in str(raised.value)

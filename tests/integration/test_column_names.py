@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
+from drainmark import F
 from jobs.errors import DeclarationError, OperatorFailed, UsageError
 from orchestration.testing.running import Result
 
@@ -137,6 +138,19 @@ def test_a_second_punctor_is_told_that_its_column_is_there(run_app: RunApp) -> N
     with pytest.raises(OperatorFailed, match="_punctuation already") as raised:
         run_app(twice, {"1.csv": "1\n"})
     assert raised.value.operator == "second"
+
+
+def test_a_text_that_is_no_utf8_is_quarantined_as_far_as_it_can_be_read(run_app: RunApp) -> None:
+    def declare() -> None:
+        texts = dm.functor(
+            lambda events: dm.select(events, F.unhex("h").cast("string").alias("t")),
+            name="texts", inputs=[source("h string, n int")],
+        )  # fmt: skip
+        dm.sink(dm.parse(texts, "t", format="json", schema="a int"), dm.DeltaAppend("out"))
+
+    result = run_app(declare, {"1.csv": "7b2261223a20317d,1\n78ff,1\n"})
+    assert [row["a"] for row in result.sink("out")] == [1]
+    assert [row["raw"] for row in result.quarantine()] == ["x\ufffd"]
 
 
 def with_points() -> None:

@@ -1,8 +1,9 @@
-"""The types of rows as sources give them; no Spark."""
+"""The types of rows as sources give them, and what tables can hold of them; no Spark."""
 
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
@@ -18,9 +19,12 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from jobs.errors import Location, OperatorFailed
+from jobs.operators.delta_append import DeltaAppend
 from jobs.operators.text_columns import sql_of
 from jobs.runtime.row_types import arrow_schema, tagged_type
-from jobs.runtime.storable import unsupported
+from jobs.runtime.storable import require_text, unsupported
+from resources.far_times import python_rows
 
 
 def test_times_are_in_utc_and_those_without_a_zone_stay_so() -> None:
@@ -48,3 +52,16 @@ def test_names_of_fields_are_quoted_in_a_type_of_sql() -> None:
     kind = in_struct("content-type", MapType(StringType(), DecimalType(10, 2)))
     assert sql_of(kind) == "struct<`a`: array<struct<`content-type`: map<string, decimal(10,2)>>>>"
     assert sql_of(in_struct("a`b", StringType())) == "struct<`a`: array<struct<`a``b`: string>>>"
+
+
+def test_a_text_that_is_no_utf8_is_refused_by_column_before_it_is_staged() -> None:
+    """As `cast(bytes as string)` leaves it: it could be committed, and then neither read nor published."""
+    sink = DeltaAppend("out").operator(name="out_sink", inputs=(), location=Location("app.py", 1))
+    bad = pa.StringArray.from_buffers(3, *pa.array([b"a", b"\xff", b"c"]).buffers()[1:])
+    fine = pa.table({"n": [1, 2, 3], "name": ["a", "\u00fc", None]})
+    assert require_text(sink, fine) is fine
+    for column in (bad, pa.StructArray.from_arrays([bad], ["inner"])):
+        with pytest.raises(OperatorFailed, match="'name'") as raised:
+            require_text(sink, pa.table({"n": [1, 2, 3], "name": column}))
+        assert raised.value.operator == "out_sink"
+    assert python_rows(pa.table({"n": [1, 2, 3], "name": bad}))[1] == {"n": 2, "name": "\ufffd"}
