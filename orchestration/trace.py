@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import UnknownName, UsageError
+from jobs.far_times import python_rows
 from jobs.graph.application import nearest
 from jobs.protocol.history import RegionHistory, manifest_of
 from jobs.protocol.ids import txn_version
@@ -25,7 +26,6 @@ from orchestration.declared import existing_registry
 from orchestration.operations import names_file
 from orchestration.slice_files import files_behind
 from orchestration.status import commit_times, iso
-from resources.far_times import python_rows
 from resources.reading import called
 
 if TYPE_CHECKING:

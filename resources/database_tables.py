@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from jobs.errors import DrainmarkError, ForeignTable, Interrupted, SplitBrain, TableRefused
 from jobs.failpoints import InjectedFailure
+from jobs.far_times import RULE, has_times, up_to_far
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.protocol.ids import INITIAL_ID, split_txn_version
 from jobs.protocol.manifest import RegionTable
@@ -25,7 +26,6 @@ from resources import database_writes
 from resources.database_columns import arrow_schema, columns_of, has_terms, require_columns
 from resources.databases import answering, engine_of, url_of
 from resources.delta_commits import Faults, Published
-from resources.far_times import RULE, has_times, up_to_far
 from resources.keyed_merges import KEEP_COLUMN, require_unique, rows_to_restore
 from resources.settings import Settings
 

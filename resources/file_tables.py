@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted, SplitBrain
 from jobs.failpoints import InjectedFailure
+from jobs.far_times import RULE, first_far
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.protocol.file_names import id_of, name_of
 from jobs.protocol.ids import INITIAL_ID, split_txn_version
 from jobs.protocol.manifest import RegionTable
 from jobs.runtime.ports import Breach
 from resources.delta_commits import Faults, Published
-from resources.far_times import RULE, first_far
 from resources.file_formats import ENDINGS, bytes_of, require_format, rows_of
 from resources.settings import Settings
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import UsageError
 from jobs.graph.operator import POSITION, RESERVED, SEQUENCE_ID, SOURCE_FILE
+from jobs.operators.directory_scan import CORRUPT
 from jobs.operators.sources import Reach, Source
 
 if TYPE_CHECKING:
@@ -47,12 +48,12 @@ def row_type(source: Source, output: str, reach: Reach) -> StructType:
         if isinstance(columns, str)
         else from_arrow_schema(columns, prefer_timestamp_ntz=True)
     )
-    _require_own_names(source, declared.names)
+    _require_own_names(source, declared.names, (*RESERVED, CORRUPT) if isinstance(columns, str) else RESERVED)
     return tagged_type(declared)
 
 
-def _require_own_names(source: Source, names: Sequence[str]) -> None:
-    taken = {name.casefold(): f"all rows carry a column {name} of their own" for name in RESERVED}
+def _require_own_names(source: Source, names: Sequence[str], reserved: Sequence[str]) -> None:
+    taken = {name.casefold(): f"all rows carry a column {name} of their own" for name in reserved}
     for name in names:
         if (why := taken.get(name.casefold())) is not None:
             raise UsageError(

@@ -193,7 +193,7 @@ def show(
     yes: Yes = False,
 ) -> None:
     """Print a sink's rows, as they are or as they were at a consistent state."""
-    from resources.far_times import python_rows
+    from jobs.far_times import python_rows
     from resources.reading import owner_of, read_at, read_visible
 
     place = workplace(home)

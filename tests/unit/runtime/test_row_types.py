@@ -20,11 +20,11 @@ from pyspark.sql.types import (
 )
 
 from jobs.errors import Location, OperatorFailed
+from jobs.far_times import python_rows
 from jobs.operators.delta_append import DeltaAppend
 from jobs.operators.text_columns import sql_of
 from jobs.runtime.row_types import arrow_schema, tagged_type
 from jobs.runtime.storable import require_text, unsupported
-from resources.far_times import python_rows
 
 
 def test_times_are_in_utc_and_those_without_a_zone_stay_so() -> None:
