@@ -99,7 +99,9 @@ def test_a_region_reads_what_another_one_writes(run_app: RunApp) -> None:
     assert {row["source_file"] for row in result.sink("again")} == {"delta:raw#1", "delta:raw#2"}
 
 
-@pytest.mark.parametrize("schema", ["a int, A int", "_Sequence_Id bigint, a int", "Source_File string", "_corrupt_record string"])
+@pytest.mark.parametrize(
+    "schema", ["a int, A int", "_Sequence_Id bigint, a int", "Source_File string", "_corrupt_record string"]
+)
 def test_columns_that_cannot_be_told_apart_are_refused_by_name(run_app: RunApp, schema: str) -> None:
     def refused() -> None:
         dm.sink(source(schema), dm.DeltaAppend("out"))
