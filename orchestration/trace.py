@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import UnknownName, UsageError
+from jobs.far_times import python_rows
 from jobs.graph.application import nearest
 from jobs.protocol.history import RegionHistory, manifest_of
 from jobs.protocol.ids import txn_version
@@ -155,7 +156,7 @@ class Tracer:
             "table": wanted.name,
             "where": dict(where),
             "rows": found.num_rows,
-            "sample": found.slice(0, self.limit).to_pylist(),
+            "sample": python_rows(found.slice(0, self.limit)),
             "triggers": sorted({entry["trigger"] for entry in ids if entry["trigger"] is not None}),
             "ids": ids,
         }
@@ -247,7 +248,7 @@ class Tracer:
                     "version": versions.get(table.name),
                     "rows": of_id.num_rows,
                     "changed": self._changed(table, row.sequence_id),
-                    "sample": of_id.slice(0, self.limit).to_pylist(),
+                    "sample": python_rows(of_id.slice(0, self.limit)),
                 }
             )
         return entries

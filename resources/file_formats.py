@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -51,8 +52,7 @@ def bytes_of(rows: pa.Table, file_format: str) -> bytes:
 
         pyarrow.parquet.write_table(rows, file)
     elif file_format == "json":
-        lines = (json.dumps(row, default=_as_json, ensure_ascii=False) for row in rows.to_pylist())
-        return "".join(f"{line}\n" for line in lines).encode()
+        return "".join(f"{_json_of(row)}\n" for row in rows.to_pylist()).encode()
     else:
         return "".join(f"{text or ''}\n" for text in rows.column(0).to_pylist()).encode()
     return bytes(file.getvalue())
@@ -96,6 +96,23 @@ def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     return pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
 
 
+def _json_of(row: dict[str, Any]) -> str:
+    try:
+        return json.dumps(row, default=_as_json, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # JSON has no such numbers: they are texts, as Spark writes them
+        return json.dumps(_without_nan(row), default=_as_json, ensure_ascii=False)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
 def _as_json(value: Any) -> Any:
     if isinstance(value, dt.datetime | dt.date):
         return value.isoformat()
@@ -115,6 +132,7 @@ def _of_json(value: Any, kind: pa.DataType) -> Any:
         (pa.types.is_date, dt.date.fromisoformat),
         (pa.types.is_decimal, Decimal),
         (pa.types.is_binary, base64.b64decode),
+        (pa.types.is_floating, float),  # also of the texts "NaN" and "Infinity"
     )
     if value is None:
         return None

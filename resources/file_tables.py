@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted, SplitBrain
 from jobs.failpoints import InjectedFailure
+from jobs.far_times import RULE, first_far
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.protocol.file_names import id_of, name_of
 from jobs.protocol.ids import INITIAL_ID, split_txn_version
@@ -180,7 +181,10 @@ class FileTable:
             self._require_mine(self._noted())
 
     def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
-        """Return None: files take any row of their columns."""
+        """Return a row that JSON lines cannot be written of; all other files take any row of their columns."""
+        for table in rows if self._format == "json" else ():
+            if (row := first_far(table)) is not None:
+                return Breach(rule=RULE, condition=f"row {row}"[:500], rows=1, first_id=row[SEQUENCE_ID])
         return None
 
     # --- committing ------------------------------------------------------------------------------------------------

@@ -31,6 +31,9 @@ SOURCE_FILE = "source_file"
 TAGS = (SEQUENCE_ID, POSITION)
 """Columns that every tuple of a consistent stream carries: its trigger, and its place in the trigger's file."""
 
+RESERVED = (*TAGS, SOURCE_FILE)
+"""Columns that a source adds to its rows, and so cannot read."""
+
 GONE = "_gone"
 """In the changes of a kept state, where it can lose keys: true in the row that says so."""
 

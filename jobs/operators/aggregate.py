@@ -64,6 +64,8 @@ __all__ = [
 ]
 
 _IS_NEW = "_is_new"
+_STARTS = "__window_start"
+"""Of a row, until rows are grouped: a value may read a column `window_start` of the input, as other windows left it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +103,7 @@ class Aggregate(KeyedValues):
         """
         made = frames.once_a_run(self.name, lambda: _Columns.of(self))
         rows = self.placed_where_order_counts(frames, frames.input(self.inputs[0]))
-        partials = self._with_window(rows).groupBy(*made.grouping).agg(*made.partials)
+        partials = self._with_window(rows).groupBy(*made.by).agg(*made.partials)
         partials, before = frames.state(self, partials)
         history = partials.withColumn(_IS_NEW, made.new)
         if before is not None:
@@ -112,7 +114,7 @@ class Aggregate(KeyedValues):
     def _with_window(self, rows: DataFrame) -> DataFrame:
         if not isinstance(self.window, EventTime):
             return rows
-        return rows.withColumn(WINDOW_START, self.window.start()).where(F.col(WINDOW_START).isNotNull())
+        return rows.withColumn(_STARTS, self.window.start()).where(F.col(_STARTS).isNotNull())
 
     def _running(self, types: Mapping[str, Any]) -> list[Column]:
         """Return the state columns: of each row, what is merged of it and of those of its key before it."""
@@ -129,10 +131,12 @@ class _Columns:
 
     Attributes:
         grouping: keys and `_sequence_id`.
+        by: the same of the input's rows.
         finished: keys, values, hidden parts, `_sequence_id`.
     """
 
     grouping: list[Column]
+    by: list[Column]
     partials: list[Column]
     finished: list[Column]
     new: Column
@@ -142,9 +146,11 @@ class _Columns:
     @classmethod
     def of(cls, operator: Aggregate) -> _Columns:
         keys, states = [F.col(f"`{key}`") for key in operator.all_keys], state_columns(operator.values)
+        start = [F.col(_STARTS).alias(WINDOW_START)] if isinstance(operator.window, EventTime) else []
         hidden = [F.col(f"`{column}`") for column in states if column not in operator.values]
         return cls(
             grouping=[*keys, F.col(SEQUENCE_ID)],
+            by=[*operator.key_columns(), *start, F.col(SEQUENCE_ID)],
             partials=partial_columns(operator.values),
             finished=[*keys, *map(operator.finished, operator.values), *hidden, F.col(SEQUENCE_ID)],
             new=F.lit(True),

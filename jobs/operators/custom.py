@@ -16,12 +16,13 @@ from jobs.graph.declarations import Stream, StreamLike, caller, declare, locatio
 from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction
 from jobs.lazy import F
 from jobs.state.keyed_rows import key_codes
-from jobs.state.placed import ranked
+from jobs.state.placed import ranked, without_points
 from jobs.state.tagged_rows import place_ranks, untagged
 from jobs.state.typed import check_state, keeper_of, reader_of, struct_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
     from jobs.runtime.frames import GroupFrames
@@ -83,11 +84,13 @@ class Custom(Operator):
         before = frames.kept(self, "", shape.kept, changed=rows)
         arguments = dict.fromkeys(self.function.params, frames.params)
         call = _Call(operator=self.name, function=self.function, arguments=arguments, keys=self.keys,
-                     restore=reader_of(self.state_class), batch=self.batch, shape=shape)  # fmt: skip
+                     columns=tuple(rows.columns), restore=reader_of(self.state_class), batch=self.batch,
+                     shape=shape)  # fmt: skip
+        given, kept_before = without_points(rows), without_points(before)
         # Not by key: Spark would send each key's rows by themselves, which costs milliseconds a key.
-        spread = F.pmod(F.hash(*(F.col(f"`{key}`") for key in self.keys)), F.lit(_BUCKETS))
-        bucket = (F.lit(0) if frames.small or not self.keys else spread).alias(_BUCKET)
-        grouped = rows.groupBy(bucket).cogroup(before.groupBy(bucket))
+        grouped = given.groupBy(self._bucket(frames, rows, given)).cogroup(
+            kept_before.groupBy(self._bucket(frames, before, kept_before))
+        )
         # Spark counts the arguments of what it is given, `self` among them
         made = frames.once(self, grouped.applyInArrow(lambda found, kept: call(found, kept), shape.made))  # noqa: PLW0108
         return Result(
@@ -100,6 +103,13 @@ class Custom(Operator):
                 *(F.col(f"`kept.{name}`").alias(name) for name in shape.kept.names)
             )},
         )  # fmt: skip
+
+    def _bucket(self, frames: GroupFrames, named: DataFrame, given: DataFrame) -> Column:
+        """Return which bucket a row is in; `given` has the columns of `named` in their order, perhaps other names."""
+        if frames.small or not self.keys:
+            return F.lit(0).alias(_BUCKET)
+        names = dict(zip(named.columns, given.columns, strict=True))
+        return F.pmod(F.hash(*(F.col(f"`{names[key]}`") for key in self.keys)), F.lit(_BUCKETS)).alias(_BUCKET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +146,17 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """What a worker runs for some keys: the author's function, key by key and id by id."""
+    """What a worker runs for some keys: the author's function, key by key and id by id.
+
+    Attributes:
+        columns: of the rows, which come without points in their names.
+    """
 
     operator: str
     function: UserFunction
     arguments: dict[str, Any]
     keys: tuple[str, ...]
+    columns: tuple[str, ...]
     restore: Callable[[dict[str, Any]], Any]
     batch: str
     shape: _Shape
@@ -149,6 +164,7 @@ class _Call:
     def __call__(self, rows: pa.Table, before: pa.Table) -> pa.Table:
         made = _Made(self.operator, self.shape, self.restore)
         if rows.num_rows:
+            rows, before = rows.rename_columns(self.columns), before.rename_columns(self.shape.kept.names)
             for key, state, batches in _by_key(rows, before, self.keys):
                 self._run(key, self.restore(state) if state is not None else None, batches, made)
         return made.table()

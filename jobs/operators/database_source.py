@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import InputChanged
+from jobs.errors import InputChanged, StoreUnavailable
 from jobs.operators.sources import Cut, Position, Reach, RowSlices, Slice
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class DatabaseSource(RowSlices):
         everything = {"after": begin, "upto": _LAST[type(self.start)]}
         # Nothing of a stranger's is in these texts: the query and the name of its column are the author's.
         found = f"select {self.cursor} as cursor_value from ({self.query.rstrip().rstrip(';')}) as found_rows"  # noqa: S608
-        with reach.database(self.database).connect() as connection:
+        with self._connected(reach) as connection:
             last = f"select max(cursor_value) from ({found} order by {self.cursor} limit :most) as first_rows"  # noqa: S608
             given = connection.execute(_text(last), {**everything, "most": rows}).scalar()
             if given is None:
@@ -101,6 +102,20 @@ class DatabaseSource(RowSlices):
                     return None  # its rows were deleted in between: the next look finds others
                 raise self._passed_over(begin, upto)
         return Slice(start=after, end=end, size_bytes=max(1, number * _ROW_BYTES), facts={"rows": number})
+
+    @contextmanager
+    def _connected(self, reach: Reach) -> Iterator[Any]:
+        from sqlalchemy.exc import OperationalError
+
+        try:
+            with reach.database(self.database).connect() as connection:
+                yield connection
+        except OperationalError as error:
+            said = str(error.orig).strip().partition("\n")[0]
+            raise StoreUnavailable(
+                f"the database {self.database!r} does not answer the query: {said}",
+                remedy="look at the database, and at the query; runs try again",
+            ) from error
 
     def _passed_over(self, begin: Any, upto: Any) -> InputChanged:
         return InputChanged(
@@ -118,7 +133,7 @@ class DatabaseSource(RowSlices):
         import pyarrow as pa
 
         bounds = {"after": self._value(piece.start), "upto": self._value(piece.end)}
-        with reach.database(self.database).connect() as connection:
+        with self._connected(reach) as connection:
             result = connection.execution_options(stream_results=True, yield_per=_ROWS_AT_ONCE).execute(
                 _text(self.query), bounds
             )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jobs.runtime.frames import GroupFrames
 
 ROWS = "__window_rows"
+_STARTS = "__window_start"
 _NEWEST = "__newest"
 _HOME_ROWS = "__home_rows"
 _HAD_ROWS = "__had_rows"
@@ -71,9 +72,10 @@ class EventWindows(WatermarkedValues):
 
     def _partials(self, rows: DataFrame) -> DataFrame:
         """Return the parts of each window, key and id; a row is at home in the last of its windows."""
-        timed = rows.withColumn(WINDOW_START, self.bounds.start())
-        is_home = F.unix_micros(WINDOW_START).eqNullSafe(self.bounds.last_start())
-        return timed.groupBy(*self.key_columns(), WINDOW_START, SEQUENCE_ID).agg(
+        # by a name of its own: the event time, or a value, may be a column `window_start`, as other windows left it
+        timed = rows.withColumn(_STARTS, self.bounds.start())
+        is_home = F.unix_micros(_STARTS).eqNullSafe(self.bounds.last_start())
+        return timed.groupBy(*self.key_columns(), F.col(_STARTS).alias(WINDOW_START), SEQUENCE_ID).agg(
             *partial_columns(self.values),
             F.count(F.lit(1)).alias(ROWS),
             F.max(self.bounds.moment()).alias(_NEWEST),

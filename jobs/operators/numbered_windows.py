@@ -15,6 +15,7 @@ from jobs.lazy import F
 from jobs.operators.windowed import KeyedValues, types_of
 from jobs.operators.windows import WINDOW_NUMBER, Delta, Emit, Marked, Rows
 from jobs.state.aggregations import argument_columns, partial_columns, place, running_columns
+from jobs.state.placed import without_points
 from jobs.state.tagged_rows import place_ranks
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 ROWS, BEGAN, ENDED = "__window_rows", "__window_began", "__window_ended"
 """Of the state's window: its rows, what its first row is compared by, and whether it is full."""
+
+_NUMBER = "__window_number"
+"""Of a row, until rows are grouped: a value may read a column `window_number` that other windows left."""
 
 _BEFORE = "__before"
 _NO_KEY = "__no_key"
@@ -50,7 +54,7 @@ class NumberedWindows(KeyedValues):
     def step(self, frames: GroupFrames) -> Result:
         keys, states = self.key_columns(), self.state_names()
         rows = frames.once(self, self._measured(self.placed(frames)))
-        empty = rows.where("false").withColumn(WINDOW_NUMBER, F.lit(0).cast("bigint"))
+        empty = rows.where("false").withColumn(_NUMBER, F.lit(0).cast("bigint"))
         columns = [*keys, WINDOW_NUMBER, ROWS, BEGAN, ENDED, *states, SEQUENCE_ID]
         like = self._partials(empty).select(*columns)
         before = frames.kept(self, "", like.schema, changed=rows)
@@ -92,7 +96,7 @@ class NumberedWindows(KeyedValues):
         number = F.coalesce(F.col(f"{_BEFORE}{WINDOW_NUMBER}"), F.lit(1).cast("bigint"))
         in_order = Over.partitionBy(*self.by_key()).orderBy(SEQUENCE_ID, POSITION)
         if isinstance(self.window, Delta):
-            return self._by_delta(found.withColumn(WINDOW_NUMBER, number))
+            return self._by_delta(found.withColumn(_NUMBER, number))
         if isinstance(self.window, Rows):
             held = F.coalesce(F.col(f"{_BEFORE}{ROWS}"), F.lit(0).cast("bigint"))
             passed = F.floor((held + F.row_number().over(in_order) - 1) / F.lit(self.window.rows)).cast("bigint")
@@ -100,18 +104,21 @@ class NumberedWindows(KeyedValues):
             until_before = in_order.rowsBetween(Over.unboundedPreceding, -1)
             ended = F.coalesce(F.col(f"{_BEFORE}{ENDED}"), F.lit(False)).cast("bigint")
             passed = ended + F.coalesce(F.sum(F.col(ENDED).cast("bigint")).over(until_before), F.lit(0))
-        return found.withColumn(WINDOW_NUMBER, number + passed)
+        return found.withColumn(_NUMBER, number + passed)
 
     def _by_delta(self, found: DataFrame) -> DataFrame:
         """Number rows whose windows each begin where the last one ended: a walk, which no SQL window can take."""
         walk = _Walk(keys=self.keys, width=self.window.width if isinstance(self.window, Delta) else 0)
-        by = self.key_columns() or [F.lit(0).alias(_NO_KEY)]
+        given = without_points(found)
+        names = dict(zip(found.columns, given.columns, strict=True))
+        by = [F.col(f"`{names[key]}`") for key in self.keys] or [F.lit(0).alias(_NO_KEY)]
         # Spark counts the arguments of what it is given, `self` among them
-        return found.groupBy(*by).applyInArrow(lambda rows: walk(rows), found.schema)  # noqa: PLW0108
+        walked = given.groupBy(*by).applyInArrow(lambda rows: walk(rows), given.schema)  # noqa: PLW0108
+        return walked if given is found else walked.toDF(*found.columns)
 
     def _partials(self, rows: DataFrame) -> DataFrame:
         began = F.min_by(BEGAN, F.when(F.col(BEGAN).isNotNull(), place()))
-        return rows.groupBy(*self.key_columns(), WINDOW_NUMBER, SEQUENCE_ID).agg(
+        return rows.groupBy(*self.key_columns(), F.col(_NUMBER).alias(WINDOW_NUMBER), SEQUENCE_ID).agg(
             *partial_columns(self.values),
             F.count(F.lit(1)).alias(ROWS), began.alias(BEGAN), F.max(ENDED).alias(ENDED),
         )  # fmt: skip
@@ -158,7 +165,7 @@ class _Walk:
 
         order = np.lexsort([*place_ranks(rows), rows[SEQUENCE_ID].to_numpy()]).tolist()
         measures = rows.column(BEGAN).to_pylist()
-        number = rows.column(WINDOW_NUMBER)[0].as_py()
+        number = rows.column(_NUMBER)[0].as_py()
         began = rows.column(f"{_BEFORE}{BEGAN}")[0].as_py()
         numbers = [0] * rows.num_rows
         for index in order:
@@ -168,5 +175,5 @@ class _Walk:
             elif measure is not None and measure - began >= self.width:
                 number, began = number + 1, measure
             numbers[index] = number
-        place = rows.column_names.index(WINDOW_NUMBER)
+        place = rows.column_names.index(_NUMBER)
         return rows.set_column(place, rows.schema.field(place), pa.array(numbers, pa.int64()))

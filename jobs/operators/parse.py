@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Places, Result
-from jobs.operators.text_columns import BAD, literal, struct_of, without_line_end
+from jobs.operators.text_columns import BAD, literal, sql_of, struct_of, without_line_end
 from jobs.state.placed import PLACE, payload_of, placed, quoted, require_columns
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Parse(Operator):
         every = placed(frames, self, port, extra=parsed).selectExpr("*", f"{self._is_bad(schema)} as {BAD}")
         reason = f"cannot be read as {self.form} with the columns {self.schema}".replace("'", "")
         bad = every.where(BAD).selectExpr(
-            SEQUENCE_ID, f"{PLACE} as position", f"cast(`{self.column}` as string) as raw",
+            SEQUENCE_ID, f"{PLACE} as position", f"make_valid_utf8(cast(`{self.column}` as string)) as raw",
             f"if(`{self.column}` is null, 'there is no text', '{reason}') as reason",
         )  # fmt: skip
         good = every.where(f"not {BAD}")
@@ -112,7 +112,7 @@ class Parse(Operator):
 
     def _typed(self, field: Any) -> str:
         value = f"{_PARSED}.`{field.name}`"
-        return f"try_cast({value} as {field.dataType.simpleString()})" if self.form == "key_value" else value
+        return f"try_cast({value} as {sql_of(field.dataType)})" if self.form == "key_value" else value
 
     def _picked(self, parsed: DataFrame, rows: DataFrame, schema: StructType) -> DataFrame:
         tags = [tag for tag in TAGS if tag in rows.columns]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import Violation
+from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result
 from jobs.state.placed import PLACE, payload_of, placed, quoted
@@ -51,6 +51,7 @@ class Punctor(Operator):
             yield self.wrong("PUNCTOR_KEYS", 'at="every" looks at no other row, keys are for at="rise"', "drop keys=")
 
     def step(self, frames: GroupFrames) -> Result:
+        self._require_first(frames)
         holds = f"coalesce(({self.condition_sql}), false)"
         if self.at == "every":
             return Result(frames.input(self.inputs[0]).selectExpr("*", f"{holds} as {PUNCTUATION}"))
@@ -69,6 +70,16 @@ class Punctor(Operator):
         new = every.where("_is_new")
         output = new.selectExpr(SEQUENCE_ID, POSITION, *quoted(payload), f"{_HOLDS} and not _held as {PUNCTUATION}")
         return Result(output, {"": new.where("_is_last").selectExpr(*keys, _HOLDS, SEQUENCE_ID)})
+
+    def _require_first(self, frames: GroupFrames) -> None:
+        port = self.inputs[0]
+        if PUNCTUATION in frames.input(port).columns:
+            raise OperatorFailed(
+                f"{self.name!r}: {port.stream!r} has a column {PUNCTUATION} already",
+                operator=self.name,
+                location=self.location,
+                remedy="give that another name in a dm.functor between",
+            )
 
 
 def punctor(

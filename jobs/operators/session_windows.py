@@ -18,6 +18,7 @@ from jobs.operators.watermarks import AFTER, BEFORE, LATE_ROWS, PART, Watermark,
 from jobs.operators.windowed import types_of
 from jobs.operators.windows import LATE, WINDOW_END, WINDOW_START, Session, micros
 from jobs.state.aggregations import argument_columns, partial_columns, running_columns
+from jobs.state.placed import without_points
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -123,7 +124,10 @@ class SessionWindows(WatermarkedValues):
         more = [StructField(name, LongType()) for name in (LINEAGE, BORN, DIED, LEFT)]
         schema = StructType([*items.schema.fields, *more])
         if not frames.is_local(self):
-            return items.mapInArrow(lambda batches: walk(batches), schema)  # noqa: PLW0108 - as in numbered windows
+            given = without_points(items)
+            walked = StructType([*given.schema.fields, *more])
+            found = given.mapInArrow(lambda batches: walk(batches), walked)  # noqa: PLW0108 - as in numbered windows
+            return found if given is items else found.toDF(*schema.names)
         import pyarrow as pa
 
         batches = [*walk(iter(frames.collect(self, items).to_batches()))]

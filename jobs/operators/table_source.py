@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
 import urllib.parse
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import InputChanged, InputMissing
+from jobs.graph.operator import RESERVED
 from jobs.operators.sources import Cut, Files, Position, Reach, RowSlices, Slice
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ class TableSource(RowSlices):
     A version's rows are those that it added. Versions that only rewrite files (compaction) or change no data are passed
     over: they are part of the next slice that has rows. Where none comes for an hour, or for a hundred versions, a
     slice without rows remembers them, for the table's log may forget them. Whole versions are read, in a periodic
-    region those that are there at the tick.
+    region those that are there at the tick. The table may be a sink of another region: its `_sequence_id` and
+    `source_file` are left out, since rows get those of this one.
 
     Args:
         table: below `lake`, an absolute path, or a URI, as `lookup` takes it.
@@ -57,7 +60,10 @@ class TableSource(RowSlices):
         return {"table": self.table, "on_change": self.on_change}
 
     def columns(self, reach: Reach) -> pa.Schema:
-        return reach.newest_version(self.table)[2]
+        import pyarrow as pa
+
+        found = reach.newest_version(self.table)[2]
+        return pa.schema([field for field in found if field.name.casefold() not in RESERVED])
 
     def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
         newest, identity, _ = reach.newest_version(self.table)
@@ -103,7 +109,7 @@ class TableSource(RowSlices):
     def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        folder, (_, _, schema) = reach.table(self.table), reach.newest_version(self.table)
+        folder, schema = reach.table(self.table), self.columns(reach)
         for version in self._versions(piece):
             actions = _actions(folder, version, self.table)
             for action in self._added(version, actions):
@@ -170,14 +176,25 @@ def _columns(rows: pa.Table, action: dict[str, Any], schema: pa.Schema) -> list[
     columns = []
     for field in schema:
         if field.name in constants:
-            text = constants[field.name]
-            value = pa.scalar(None if text in (None, "") else urllib.parse.unquote(text), pa.string())
-            columns.append(pa.array([value.as_py()] * rows.num_rows, pa.string()).cast(field.type))
+            columns.append(pa.repeat(_constant(constants[field.name], field.type), rows.num_rows))
         elif field.name in rows.column_names:
             columns.append(rows[field.name].cast(field.type))
         else:
             columns.append(pa.nulls(rows.num_rows, field.type))
     return columns
+
+
+def _constant(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """Return a partition's value, which stands in the log as it is: only paths are encoded. A time without a zone is
+    one of UTC."""
+    import pyarrow as pa
+
+    if text in (None, ""):
+        return pa.scalar(None, kind)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        moment = dt.datetime.fromisoformat(text)
+        return pa.scalar(moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC), kind)
+    return pa.scalar(text, pa.string()).cast(kind)
 
 
 def _vacuumed(table: str, version: int, why: str) -> InputMissing:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jobs.errors import Violation
 from jobs.graph.operator import GONE, POSITION, TAGS, Operator, Retention
 from jobs.lazy import F
+from jobs.operators.text_columns import sql_of
 from jobs.operators.windows import (
     EVERY_CHANGE,
     WINDOW_END,
@@ -85,6 +86,9 @@ class KeyedValues(Operator):
         twice = sorted((taken | set(self.values)) & set(self.emission.columns))
         if twice:
             yield self._violation("WINDOW_COLUMNS", f"columns= has what is there anyway: {', '.join(twice)}", "drop it")
+        if added := sorted(set(self.keys) & set(self.window_columns)):
+            message = f"keys may not be called {', '.join(added)}: its window adds that"
+            yield self._violation("AGGREGATE_KEYS", message, "rename it in a dm.functor before")
         if not self.keys and self.window is None:
             yield self._violation("AGGREGATE_KEYS", "an aggregate needs keys", 'give keys=["…"]')
         if not self.values:
@@ -149,4 +153,4 @@ def _reads_position(part: Part) -> bool:
 def types_of(schema: StructType) -> dict[str, str]:
     """Return columns' types by name, without what they say of nulls: an array that may hold none cannot be cast to one
     that must not."""
-    return {field.name: field.dataType.simpleString() for field in schema.fields}
+    return {field.name: sql_of(field.dataType) for field in schema.fields}

@@ -6,6 +6,7 @@ the region could neither go on nor back.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from jobs.runtime.frames import failure_of
 from jobs.runtime.ports import Breach, Outside
 from jobs.runtime.reading import Group
 from jobs.runtime.replacing import replaced_ids
+from jobs.runtime.storable import require_text
 
 if TYPE_CHECKING:
     from jobs.runtime.staged import StagedTable
@@ -39,7 +41,10 @@ def require_accepted(
         operator = region.operator(table.operator)
         try:
             rows = staged[table.history or table.name]
-            breach = _breach_outside(table, rows, group, outside) if table.external else _breach(table, rows, outside)
+            if table.external:
+                breach = _breach_outside(operator, table, rows, group, outside)
+            else:
+                breach = _breach(table, rows, outside)
         except DrainmarkError:
             raise
         except Exception as error:
@@ -58,14 +63,21 @@ def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach
     return outside.store.adopted(table.name).breach(visible)
 
 
-def _breach_outside(table: RegionTable, staged: StagedTable, group: Group, outside: Outside) -> Breach | None:
+def _breach_outside(
+    operator: Operator, table: RegionTable, staged: StagedTable, group: Group, outside: Outside
+) -> Breach | None:
     """Ask a sink outside Delta, which needs no Spark."""
     columns, target = list(table.columns), outside.store.external(table)
     replaced = replaced_ids(outside.store, group)
     if staged.rows is not None:
         return target.breach([staged.rows.select(columns)], replaced=replaced)
     files = sorted(staged.files, key=lambda file: (file.first_id or 0, file.path))
-    return target.breach(outside.store.table(table.history or "").read_each(files, columns), replaced=replaced)
+    history = outside.store.table(table.history or "")
+    rows = (require_text(operator, each) for each in history.read_each(files, columns))
+    breach = target.breach(rows, replaced=replaced)
+    if breach is None:
+        deque(rows, maxlen=0)  # what Spark wrote, and the sink did not look at
+    return breach
 
 
 def _violation(breach: Breach, table: RegionTable, operator: Operator, group: Group) -> ConstraintViolated:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DeclarationError, SchemaMismatch, Violation
+from jobs.errors import SchemaMismatch
 from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, Vectorises
 from jobs.graph.params import Params
 from jobs.operators.aggregate import Aggregate
@@ -31,6 +31,7 @@ from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
 from jobs.runtime.row_types import empty_rows
 from jobs.runtime.shipping import ship_by_value
+from jobs.runtime.storable import check_keys, check_types
 from jobs.runtime.walking import Verdict, verdict_of
 from jobs.state.handler_state import HandlerState
 from jobs.state.keyed import KeyedState
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_UNSUPPORTED_TYPES = ("void", "interval", "variant", "char", "varchar")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ def analyse(
                 known, found = verdicts.get(operator.name), verdict_of(result)
                 verdicts[operator.name] = found if known is None else known.with_other(found)
             tagged = frames.tagged(operator, result)
-            _check_types(application, operator, tagged)
+            check_types(application, operator, tagged)
             stream = f"{operator.name}[{output}]" if output else operator.name
             frames.streams[stream] = empty_like(session, seen_downstream(operator, tagged))
         if isinstance(operator, Aggregate | Sink):
@@ -142,6 +142,7 @@ def analyse(
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
     if any(isinstance(operator, Source | QuarantineSink) for operator in region.operators):
         tables.append(quarantine_table(region))
+    check_keys(application, region, tables)
     _examine_foreign(tables, outside)
     carried = {name: _nullable_type(frames.streams[name]) for name in {each.stream for each in region.channels}}
     return Blueprint(
@@ -356,24 +357,3 @@ def check_schema(table: RegionTable, frame: DataFrame) -> None:
     if found != table.schema_json:
         msg = f"{table.name}: expected {table.schema_json}, got {found}"
         raise SchemaMismatch(msg, operator=table.operator)
-
-
-def _check_types(application: str, operator: Operator, frame: DataFrame) -> None:
-    if not isinstance(operator, Aggregate | Sink):
-        return
-    wrong = [
-        f"{field.name}: {field.dataType.simpleString()}"
-        for field in frame.schema.fields
-        if any(kind in field.dataType.simpleString() for kind in _UNSUPPORTED_TYPES)
-    ]
-    doubled = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
-    if wrong or doubled:
-        found = f"columns of types that Delta cannot hold: {', '.join(wrong)}" if wrong else f"twice: {doubled}"
-        violation = Violation(
-            rule="COLUMN_TYPE" if wrong else "COLUMN_TWICE",
-            message=f"{operator.name}: {found}",
-            operator=operator.name,
-            location=operator.location,
-            remedy="cast or rename the columns before the sink",
-        )
-        raise DeclarationError(application, [violation])

@@ -50,12 +50,14 @@ def halted_error(region: str, history: RegionHistory) -> Halted:
     """Return the error that says why a region is halted and what to do."""
     detail = history.halt.detail if history.halt else {}
     blame = f" (trigger {detail['trigger']})" if detail.get("trigger") else ""
-    error = detail.get("error") or {}
-    cause = f": {error['message']}" if error.get("message") else ""
+    error, reason = detail.get("error") or {}, detail.get("reason", "unknown")
+    is_told = error.get("message") == reason  # as of what a source has lost: the error says how to get on
+    cause = f": {error['message']}" if error.get("message") and not is_told else ""
+    remedy = (error.get("remedy") if is_told else None) or "mend the cause"
     return Halted(
-        f"region {region!r} is halted: {detail.get('reason', 'unknown')}{blame}{cause}",
+        f"region {region!r} is halted: {reason}{blame}{cause}",
         operator=detail.get("operator"),
-        remedy=f"mend the cause, then: {', or: '.join(halt_remedies(region, detail))}",
+        remedy=f"{remedy.replace('REGION', region)}; then: {', or: '.join(halt_remedies(region, detail))}",
         trigger=detail.get("trigger"),
     )
 

@@ -37,6 +37,7 @@ from jobs.runtime.reading import Group
 from jobs.runtime.refusing import Refusals, read_by, stage_refused
 from jobs.runtime.sending import Sending
 from jobs.runtime.staged import StagedGroup, StagedTable
+from jobs.runtime.storable import require_text
 from jobs.runtime.storage_faults import no_space
 from jobs.runtime.taking import Taking
 from jobs.runtime.verdicts import CAPS
@@ -356,7 +357,7 @@ class GroupWork:
         def write() -> StagedTable:
             rows: Any = None
             if self.small:
-                rows = frame.toArrow()
+                rows = require_text(operator, frame.toArrow())
                 files = () if self._is_left(operator, name) else staging.write(rows, "rows")
                 staged = materialiser.local(rows, frame) if self._is_read(operator, name) else frame
             else:

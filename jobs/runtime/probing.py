@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.arrow_frames import frame_of
 from jobs.errors import NotRowWise, OperatorFailed
+from jobs.far_times import python_rows
 from jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Operator
 from jobs.lazy import F
 from jobs.operators.directory_scan import CORRUPT, DirectorySource
@@ -313,7 +314,7 @@ class _Judge:
         frames = self._frames(operator, first, last)
         if isinstance(operator, Source):
             return operator.apply_output(frames, output)
-        applied = frames.guard(operator, lambda: operator.step(frames).output)
+        applied = frames.guard(operator, lambda: operator.step(frames).of(output))
         return frames.tagged(operator, seen_downstream(operator, applied))
 
     def _frames(self, operator: Operator, first: int, last: int) -> GroupFrames:
@@ -373,7 +374,7 @@ def _side(rows: pa.Table, side: int) -> pa.Table:
 
 def _multiset(rows: pa.Table) -> Counter[str]:
     names = sorted(rows.column_names)
-    return Counter(repr({name: _comparable(row[name]) for name in names}) for row in rows.to_pylist())
+    return Counter(repr({name: _comparable(row[name]) for name in names}) for row in python_rows(rows))
 
 
 def _comparable(value: Any) -> Any:

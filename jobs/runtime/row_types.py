@@ -2,26 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE
+from jobs.errors import UsageError
+from jobs.graph.operator import POSITION, RESERVED, SEQUENCE_ID, SOURCE_FILE
+from jobs.operators.directory_scan import CORRUPT
 from jobs.operators.sources import Reach, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
+
+
+def plain_types(kind: DataType) -> Iterator[DataType]:
+    """Yield the types without parts that a type is made of."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        parts = [field.dataType for field in kind.fields]
+    elif isinstance(kind, ArrayType):
+        parts = [kind.elementType]
+    elif isinstance(kind, MapType):
+        parts = [kind.keyType, kind.valueType]
+    else:
+        yield kind
+        return
+    for part in parts:
+        yield from plain_types(part)
 
 
 def row_type(source: Source, output: str, reach: Reach) -> StructType:
-    """Return the type of a source's rows as read: tags, then its columns."""
+    """Return the type of a source's rows as read: tags, then its columns.
+
+    Raises:
+        UsageError: a column is called as what all rows carry, or as another one; Spark would not tell them apart.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
     columns = source.columns(reach, output)
-    if isinstance(columns, str):
-        return tagged_type(StructType.fromDDL(columns))
-    return tagged_type(from_arrow_schema(columns, prefer_timestamp_ntz=True))
+    declared = (
+        StructType.fromDDL(columns)
+        if isinstance(columns, str)
+        else from_arrow_schema(columns, prefer_timestamp_ntz=True)
+    )
+    _require_own_names(source, declared.names, (*RESERVED, CORRUPT) if isinstance(columns, str) else RESERVED)
+    return tagged_type(declared)
+
+
+def _require_own_names(source: Source, names: Sequence[str], reserved: Sequence[str]) -> None:
+    taken = {name.casefold(): f"all rows carry a column {name} of their own" for name in reserved}
+    for name in names:
+        if (why := taken.get(name.casefold())) is not None:
+            raise UsageError(
+                f"{source.name!r} cannot have a column {name!r}: {why}",
+                remedy="leave it out of the schema, or give it another name where the rows come from",
+                operator=source.name, location=source.location,
+            )  # fmt: skip
+        taken[name.casefold()] = f"{name!r} is one, and Spark does not tell upper from lower case"
 
 
 def tagged_type(declared: StructType) -> StructType:

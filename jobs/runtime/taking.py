@@ -205,10 +205,8 @@ class Taking:
             piece = slice_of(member.trigger.identity, source.name)
             if piece is None:
                 continue
-            with self._losing(source):
-                found = reads.read(piece, self.outside.reach)
-                if records is not None:
-                    found = with_faults(found, records)
+            with self._losing(source), _ended(reads.read(piece, self.outside.reach)) as read:
+                found = read if records is None else with_faults(read, records)
                 batches = _placed(_tagged(source, member, batch, arrow_schema(schema)) for batch in found)
                 rows = self._write(f"{source.name}-{member.sequence_id:019d}", batches, schema, parsed)
             _add(self.rows_in, member.sequence_id, rows)
@@ -263,6 +261,15 @@ class Taking:
                 remedy=f"{error.remedy}; or: drainmark skip {first.region} --file '{first.uri}' --reason '…'",
                 trigger=first.uri,
             ) from error  # fmt: skip
+
+
+@contextmanager
+def _ended(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """End a reading that is given up, which may hold a connection, and not when the garbage is collected."""
+    try:
+        yield batches
+    finally:
+        getattr(batches, "close", lambda: None)()
 
 
 def _skips_missing(source: Source) -> bool:

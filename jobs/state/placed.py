@@ -38,6 +38,13 @@ def payload_of(frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name not in TAGS]
 
 
+def without_points(frame: DataFrame) -> DataFrame:
+    """Return a frame of which no column has a point in its name: what gives rows to Python takes it for a struct's."""
+    if not any("." in name for name in frame.columns):
+        return frame
+    return frame.toDF(*(f"_column_{place}" if "." in name else name for place, name in enumerate(frame.columns)))
+
+
 def positioned(frame: DataFrame) -> DataFrame:
     """Return a stream with a position, null where it has none (behind an aggregate)."""
     return frame if POSITION in frame.columns else frame.selectExpr("*", f"cast(null as {POSITION_TYPE}) as {POSITION}")

@@ -10,6 +10,9 @@ from orchestration.cli import output
 from orchestration.cli.options import AppName, AsJson, Home, Settings, Yes, parameters, workplace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jobs.regions.changes import OperatorDifference, TableDifference
     from orchestration.upgrading import UpgradePlan
 
 DropStates = Annotated[
@@ -63,6 +66,15 @@ def _outcome(found: UpgradePlan, *, is_done: bool) -> str:
     return "were not dropped: repeat it with --yes"
 
 
+def remedy_for(table: TableDifference, operators: Sequence[OperatorDifference], app: str) -> str:
+    """Return what to do about a table that cannot go on: only states are dropped, a sink's table is not."""
+    if any(each.operator == table.operator and each.state for each in operators):
+        return f"drainmark plan {app} --drop-state {table.operator}, or the code as it was"
+    only_new = all(reason.endswith(" is new") for reason in table.why.split(", "))
+    evolve = 'on_schema_change="evolve" at the sink, ' if only_new else ""
+    return f"{evolve}another table, or the code as it was"
+
+
 def _show(found: UpgradePlan, app: str) -> None:
     for region in found.regions:
         ran = "has not run yet" if region.committed_id is None else f"committed {region.committed_id}"
@@ -72,7 +84,6 @@ def _show(found: UpgradePlan, app: str) -> None:
         output.table(("table", "by", "change", ""), [(t.table, t.operator, t.change, t.why) for t in region.tables])
         for table in region.tables:
             if table.change == "incompatible":
-                remedy = f"drainmark plan {app} --drop-state {table.operator}, or the code as it was"
-                output.say(f"{table.table} cannot go on: {table.why}; {remedy}")
+                output.say(f"{table.table} cannot go on: {table.why}; {remedy_for(table, region.operators, app)}")
     for name in found.left:
         output.say(f"{name} is not declared any more; its tables stay as they are")

@@ -193,6 +193,7 @@ def show(
     yes: Yes = False,
 ) -> None:
     """Print a sink's rows, as they are or as they were at a consistent state."""
+    from jobs.far_times import python_rows
     from resources.reading import owner_of, read_at, read_visible
 
     place = workplace(home)
@@ -200,7 +201,7 @@ def show(
     home_text = str(place.home)
     found = read_visible(place.settings, region, table) if at is None else read_at(region, table, at=at, home=home_text)
     count = found.num_rows
-    rows = found.slice(0, limit or (count if as_json else 50)).to_pylist()
+    rows = python_rows(found.slice(0, limit or (count if as_json else 50)))
     if as_json:
         output.emit(rows)
         return

@@ -340,6 +340,23 @@ def test_what_a_table_of_ours_cannot_refuse_is_not_tried(lite: Database) -> None
     assert sink.breach(rows_nobody_reads()) is None
 
 
+@pytest.mark.parametrize("with_terms", [False, True])
+def test_a_date_that_python_cannot_hold_is_refused_before_the_commit(database: Database, with_terms: bool) -> None:
+    """A year with a digit too many is one for Spark, and no driver could take it once it is committed."""
+    if with_terms:
+        database.run("CREATE TABLE orders (day DATE UNIQUE, _sequence_id BIGINT)")
+    schema = schema_json({"_sequence_id": "long", "day": "date"})
+    sink = database.made(described("orders", schema=schema))
+
+    def table(number: int, days: int) -> pa.Table:
+        return pa.table({"_sequence_id": pa.array([number]), "day": pa.array([days], pa.date32())})
+
+    assert sink.breach([table(1, 0), table(2, 2_932_896)]) is None
+    found = sink.breach([table(1, 0), table(2, 2_932_897), table(3, 1)])
+    assert found is not None
+    assert (found.first_id, "10000-01-01" in found.condition) == (2, True)
+
+
 def test_postgresql_has_no_nul_in_texts(tmp_path: Path, postgres_url: str) -> None:
     sink = Database(tmp_path, postgres_url).made(described("orders"))
     found = sink.breach([rows((1, "ann", 1, 1), (2, "a\0b", 1, 1))])

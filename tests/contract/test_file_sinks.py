@@ -336,3 +336,41 @@ def test_a_name_that_the_template_does_not_make_is_not_ours() -> None:
 )  # fmt: skip
 def test_a_template_that_cannot_be_read_back_is_refused(template: str) -> None:
     assert name_problem(template)
+
+
+def test_a_date_that_python_cannot_hold_is_refused_before_json_has_to_be_written_of_it(tmp_path: Path) -> None:
+    """A year with a digit too many is one for Spark, and the group could not be published once it is committed."""
+    inner = {"type": "struct", "fields": [{"name": "at", "type": "timestamp", "nullable": True, "metadata": {}}]}
+    folder = Folder(tmp_path, schema_json(day="date", inner=inner), format="json")
+    sink, fine = folder.made(), folder.rows((1, dt.date(9999, 12, 31), {"at": dt.datetime(1, 1, 1, tzinfo=dt.UTC)}))
+    assert sink.breach([fine]) is None
+    sink.copy(txn_version(1, 1), [1], [fine])
+    far = pa.array([None, 2_932_897], pa.date32())
+    times = pa.array([{"at": None}, {"at": 253_402_300_800_000_000}], folder.schema.field("inner").type)
+    ids, none = pa.array([2, 3]), folder.rows((2, None, None), (3, None, None))
+    for rows in (
+        pa.table([ids, far, none["inner"]], schema=folder.schema),
+        pa.table([ids, none["day"], times], schema=folder.schema),
+    ):
+        found = sink.breach([fine, rows])
+        assert found is not None
+        assert found.first_id == 3
+
+
+def test_numbers_that_json_lacks_are_texts(tmp_path: Path) -> None:
+    """Other readers stop at NaN, this project's own among them."""
+    numbers = {"type": "array", "elementType": "double", "containsNull": True}
+    folder = Folder(tmp_path, schema_json(x="double", ys=numbers), format="json")
+    sink = folder.made()
+    rows = folder.rows((1, float("nan"), [float("inf"), None, -float("inf")]), (1, 1.5, [2.5]))
+    sink.copy(txn_version(1, 1), [1], [rows])
+
+    def refuse(text: str) -> None:
+        raise AssertionError(text)
+
+    (name,) = folder.names()
+    lines = (folder.path / name).read_text().splitlines()
+    assert [json.loads(line, parse_constant=refuse) for line in lines] == [
+        {"x": "NaN", "ys": ["Infinity", None, "-Infinity"]}, {"x": 1.5, "ys": [2.5]}
+    ]  # fmt: skip
+    assert repr(sink.read().select(["x", "ys"]).to_pylist()) == repr(rows.select(["x", "ys"]).to_pylist())

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import sqlalchemy as sa
 from deltalake import DeltaTable, write_deltalake
 
 import drainmark as dm
-from jobs.errors import InputChanged, InputMissing, UsageError
+from jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
 from jobs.operators import table_source
 from jobs.operators.sources import Cut, Position, RowSlices, Slice
 from orchestration.assembly import Workplace
@@ -81,6 +82,46 @@ def test_each_version_is_what_it_added(reach: RegionReach, partitions: list[str]
     (later,) = slices(source, reach, found[1].end)
     assert (later.end["version"], values(source, reach, later, "n")) == (3, [4])
     assert sorted(values(source, reach, found[0], "n")) == [1, 2], "a version is read again from its own files"
+
+
+def test_a_sink_of_another_region_is_read_without_its_tags(reach: RegionReach) -> None:
+    rows = pa.table({"n": [1, 2], "source_file": ["a", "b"], "_sequence_id": [7, 8]})
+    write_deltalake(str(reach.settings.home / "lake" / "orders"), rows)
+    source = dm.TableSource("orders")
+    (whole,) = slices(source, reach)
+    assert source.columns(reach).names == ["n"]
+    assert [batch.schema.names for batch in source.read(whole, reach)] == [["n"]]
+    assert values(source, reach, whole, "n") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "values_of_p",
+    [
+        pa.array(["a%20b", "100%25", "x y", "\u00fc/1", "a+b", None]),
+        pa.array([dt.datetime(2026, 1, 1, 1, 2, 3, 4, tzinfo=dt.UTC), None], pa.timestamp("us", tz="UTC")),
+        pa.array([1_767_229_323_000_004], pa.timestamp("us")),
+        pa.array([dt.date(2026, 1, 1)]),
+        pa.array([Decimal("1.50")]),
+        pa.array([True, False]),
+        pa.array([-1], pa.int8()),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_the_value_of_a_partition_is_what_it_was(reach: RegionReach, values_of_p: pa.Array) -> None:
+    path, numbers = reach.settings.home / "lake" / "orders", pa.array(range(len(values_of_p)))
+    write_deltalake(str(path), pa.table({"p": values_of_p, "n": numbers}), partition_by=["p"])
+    source = dm.TableSource("orders")
+    (whole,) = slices(source, reach)
+    found = dict(zip(values(source, reach, whole, "n"), values(source, reach, whole, "p"), strict=True))
+    assert [found[number] for number in sorted(found)] == values_of_p.to_pylist()
+
+
+def test_a_time_without_a_zone_in_the_log_is_one_of_utc() -> None:
+    """So older versions of Spark's writer put it down."""
+    kind = pa.timestamp("us", tz="UTC")
+    moment = dt.datetime(2026, 1, 1, 1, 2, 3, tzinfo=dt.UTC)
+    for text in ("2026-01-01 01:02:03", "2026-01-01T01:02:03.000000Z", "2026-01-01 01:02:03.0"):
+        assert table_source._constant(text, kind).as_py() == moment
 
 
 def test_a_tick_takes_all_versions_and_a_bounded_one_as_many_as_fit(reach: RegionReach) -> None:
@@ -303,3 +344,10 @@ def test_what_does_not_fit_a_query_is_refused(change: dict[str, Any], rule: str)
 def test_a_time_as_start_is_a_time_again_after_the_registry() -> None:
     source = dm.DatabaseSource("here", QUERY, schema="id bigint", start=dt.datetime.fromisoformat("2026-01-01"))
     assert source._value({"upto": "2026-01-02 10:00:00.500000"}) == dt.datetime.fromisoformat("2026-01-02 10:00:00.5")
+
+
+def test_a_database_that_refuses_the_query_is_named(reach: RegionReach) -> None:
+    source = dm.DatabaseSource("here", query=QUERY, schema="id bigint, name string")
+    with pytest.raises(StoreUnavailable, match=r"'here'.*people") as raised:
+        source.next_slice(None, reach, ONE)
+    assert "registry" not in str(raised.value)

@@ -96,6 +96,35 @@ def test_row_wise_functions_pass_and_nothing_is_left_behind(bench: Bench) -> Non
     assert not bench.workplace.known_regions(), "a probe commits nothing"
 
 
+def test_functions_behind_an_operator_of_several_outputs_are_tried(bench: Bench) -> None:
+    """They read one of its outputs, and it has no other."""
+
+    def declare(events: Any) -> Any:
+        parts = dm.split(events, outputs={"high": "n > 2"}, otherwise="low", name="parts")
+        high = dm.functor(upper, name="high", inputs=[parts["high"]])
+        low = dm.functor(upper, name="low", inputs=[parts["low"]])
+        return dm.union(high, low)
+
+    assert bench.probed(declare) == ("events", "high", "low")
+
+    def windowed(events: Any) -> Any:
+        timed = dm.functor(lambda events: events.withColumn("at", F.timestamp_seconds("n")), name="t", inputs=[events])
+        closed = dm.aggregate(timed, name="w", keys=["user"], values={"rows": dm.count()}, emit="closed", lateness=0,
+                              window=dm.tumbling("at", seconds=1))  # fmt: skip
+        late = dm.functor(lambda late: late, name="late_ones", inputs=[closed["late"]])
+        dm.sink(dm.functor(lambda w: w, name="closed_ones", inputs=[closed]), dm.DeltaAppend("closed"))
+        return late
+
+    assert set(bench.probed(windowed)) == {"events", "t", "closed_ones", "late_ones"}
+
+
+def test_a_text_that_is_no_utf8_is_compared_as_any_other(bench: Bench) -> None:
+    """What is behind may put it into quarantine."""
+    assert bench.probed(lambda events: dm.functor(
+        lambda events: dm.select(events, F.unhex(F.lit("ff")).cast("string").alias("t")), name="broken", inputs=[events]
+    )) == ("events", "broken")  # fmt: skip
+
+
 def test_the_authors_word_is_tried_and_a_sample_row_shown(bench: Bench) -> None:
     with pytest.raises(NotRowWise) as caught:
         bench.probed(lambda events: dm.functor(no_duplicates, inputs=[events], vectorised=True))

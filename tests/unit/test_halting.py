@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from jobs import failpoints
+from jobs.errors import InputChanged
 from jobs.failpoints import FailPoint, InjectedFailure
 from jobs.protocol.history import RegionHistory
+from jobs.runtime.descriptions import halted_error
 from orchestration import halting, operations
 from orchestration.assembly import Workplace, owning
 from resources.settings import Settings, load_settings
@@ -71,6 +73,21 @@ def test_a_halt_because_of_a_file_names_it_and_how_to_pass_it(place: Workplace, 
         f"drainmark resume {REGION}",
         f"drainmark skip {REGION} --file '/in/b.txt' --reason '…'",
     ]
+
+
+def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workplace) -> None:
+    lost = InputChanged("log.csv was truncated", remedy='on_lost="restart", then: drainmark resume REGION')
+    with owning(place.owner(REGION)) as owner:
+        owner.halt(lost.message, trigger=None, operator="ev", error=lost.to_json())
+    error = halted_error(REGION, place.history(REGION))
+    assert error.message.count(lost.message) == 1
+    assert (error.remedy or "").startswith(f'on_lost="restart", then: drainmark resume {REGION}')
+    operations.resume(place, REGION, "again")
+    with owning(place.owner(REGION)) as owner:
+        owner.halt("6 consecutive resets wanted", trigger="/in/b.txt", operator="ev", error=lost.to_json())
+    error = halted_error(REGION, place.history(REGION))
+    assert lost.message in error.message
+    assert (error.remedy or "").startswith("mend the cause")
 
 
 def test_each_halt_is_told(place: Workplace, told: Path) -> None:

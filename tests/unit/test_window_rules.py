@@ -66,7 +66,10 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
         {"window": dm.tumbling(rows=3), "values": {"window_number": dm.count()}},
         {"window": TEN, "values": {"window_start": dm.count()}}, {"values": {"_n": dm.count()}},
     ],
-    "AGGREGATE_KEYS": [{"keys": []}],
+    "AGGREGATE_KEYS": [
+        {"keys": []}, {"keys": ["user", "window_start"], "window": TEN},
+        {"keys": ["window_number"], "window": dm.tumbling(rows=3)},
+    ],
     "AGGREGATE_VALUES": [{"window": TEN, "values": {}}],
 }  # fmt: skip
 
