@@ -45,7 +45,7 @@ class Acknowledged:
         self._lock = threading.Lock()
         self._committing = threading.RLock()
         self._prefix = self._position = after
-        self._is_behind = self._is_together = False
+        self._is_behind = self._is_together = self._is_telling = False
         self._failure: BaseException | None = None
 
     @property
@@ -105,17 +105,29 @@ class Acknowledged:
 
     def _tell(self) -> None:
         with self._committing:
-            with self._lock:
-                if not self._is_behind:
-                    return  # a thread that came first has committed this one, too
-                prefix, self._is_behind = self._prefix, False
+            if self._is_telling:
+                return  # by what `commit` does itself: it is told of that when it has returned
+            self._is_telling = True
             try:
-                if self._commit is not None:
-                    self._commit(prefix)
-            except BaseException:
-                self._is_behind = True
-                raise
-            self._position = prefix
+                while self._tell_once():
+                    pass
+            finally:
+                self._is_telling = False
+
+    def _tell_once(self) -> bool:
+        """Commit the prefix, if it has grown; a thread that came first may have committed it, too."""
+        with self._lock:
+            if not self._is_behind:
+                return False
+            prefix, self._is_behind = self._prefix, False
+        try:
+            if self._commit is not None:
+                self._commit(prefix)
+        except BaseException:
+            self._is_behind = True
+            raise
+        self._position = prefix
+        return True
 
     def _taken(self) -> Iterator[_Begun]:
         while self._begun and self._begun[0].is_done:

@@ -135,6 +135,8 @@ class Unique(_Ordered):
     remembers = True
 
     def __init__(self, upstream: Stream, maxsize: int | None, key: Any, *, hashable: bool) -> None:
+        if maxsize is not None and maxsize < 1:
+            raise ValueError(f"unique(maxsize={maxsize}) remembers no key")
         self._key, self._maxsize = key_of(key), maxsize
         self._seen: OrderedDict[Any, None] | list[Any] = OrderedDict() if hashable else []
         super().__init__(upstream)

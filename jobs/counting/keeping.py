@@ -88,11 +88,13 @@ class Keeping(Stream, ABC):
             self._let_go(items)
 
     def _emit_alone(self, x: Any, items: Sequence[Kept]) -> None:
-        """Hand on from a thread of the node's own: what fails is noted."""
+        """Hand on from a thread of the node's own: what fails is noted, and the thread goes on, `sys.exit` or not."""
         try:
             self._emit_kept(x, items)
-        except Exception as error:
+        except BaseException as error:
             self._note(error)
+            if isinstance(error, KeyboardInterrupt):  # by hand it is the thread of whoever runs the test
+                raise
 
     def _wait(self, is_so: Callable[[], bool]) -> None:
         """Wait on `_room`, until something is so or all is closed."""

@@ -83,7 +83,8 @@ class Stream:
         """
         if self._is_closed:
             raise StreamClosed("a datum is put into a stream that is closed", remedy="build the graph anew")
-        self._emit(x, metadata or ())
+        metadata = tuple(metadata or ())  # read several times, and kept; the caller may use its list again
+        self._emit(x, metadata)
         if not self.downstreams and metadata:
             references = counters(metadata)
             retain(references)
@@ -92,6 +93,8 @@ class Stream:
     def _emit(self, x: Any, metadata: Metadata = ()) -> None:
         """Hand a datum to the nodes behind this one, each holding a reference meanwhile (C12, C15)."""
         downstreams = self.downstreams
+        if not isinstance(metadata, (tuple, list)):  # of a node of an author's own: an iterator is read only once
+            metadata = tuple(metadata)
         if not metadata:
             for downstream in downstreams:
                 downstream.update(x, self, metadata)

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from jobs.graph.sizes import size_of
 
@@ -16,6 +17,16 @@ MAX_INFLIGHT_BYTES = 256_000_000
 CHANNEL_BATCHES = 8
 CHANNEL_SIZE = "64 MB"
 REWIND_HORIZON = 10_000
+
+
+def duration_of(value: Any) -> Any:
+    """Return seconds as a duration; anything else, and what no duration can be, as it is: the rules refuse it."""
+    if not isinstance(value, int | float):
+        return value
+    try:
+        return dt.timedelta(seconds=value)
+    except (ValueError, OverflowError):  # nan, or more than a million years
+        return value
 
 
 class Trigger(StrEnum):
@@ -146,9 +157,9 @@ class Buffered:
 
     @property
     def interval(self) -> dt.timedelta | None:
-        """`checkpoint_interval` as a duration."""
-        given = self.checkpoint_interval
-        return dt.timedelta(seconds=given) if isinstance(given, int | float) else given
+        """`checkpoint_interval` as a duration, or what was given, which the rules refuse."""
+        found: dt.timedelta | None = duration_of(self.checkpoint_interval)
+        return found
 
 
 class Autonomous:

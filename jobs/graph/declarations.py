@@ -18,8 +18,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
-from jobs.errors import Location
-from jobs.graph.annotations import CHANNEL_BATCHES, CHANNEL_SIZE, Autonomous, Buffered, Consistent, Control
+from jobs.errors import Location, UsageError
+from jobs.graph.annotations import (
+    CHANNEL_BATCHES,
+    CHANNEL_SIZE,
+    Autonomous,
+    Buffered,
+    Consistent,
+    Control,
+    duration_of,
+)
 from jobs.graph.operator import Input, Operator, UserFunction
 from jobs.graph.params import Params
 
@@ -343,9 +351,8 @@ def consistent(
     See `Consistent` for the parameters. Durations are seconds (a float) or a `datetime.timedelta`.
     """
     for name in _DURATIONS:
-        value = parameters.get(name)
-        if isinstance(value, int | float):
-            parameters[name] = dt.timedelta(seconds=value)
+        if name in parameters:
+            parameters[name] = duration_of(parameters[name])
     annotation = Consistent(trigger=trigger, **parameters)
 
     def annotate(annotated: Annotated) -> Annotated:
@@ -373,4 +380,7 @@ def buffered(
     """
     bounds = Buffered(batches=batches, size=size, checkpoint_interval=checkpoint_interval)
     known = named_stream(stream, caller()) if isinstance(stream, str) else stream
+    if not isinstance(known, Stream):
+        msg = f"dm.buffered() is given {known!r}, which is no stream"
+        raise UsageError(msg, location=location_of(caller()), remedy="such as inputs=[dm.buffered(hosts)]")
     return Stream(known.operator, known.declarations, known.function, known.output, bounds)

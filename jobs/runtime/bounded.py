@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.errors import DrainmarkError, Interrupted
+from jobs.errors import DrainmarkError, Interrupted, OperatorFailed
 
 INTERRUPT_GRACE_SECONDS = 10.0
 POLL_SECONDS = 0.05
@@ -59,8 +59,10 @@ class Bounded:
         def work() -> None:
             try:
                 self._future.set_result(action())
-            except BaseException as error:
+            except Exception as error:
                 self._future.set_exception(error)
+            except BaseException as error:  # no signal comes to this thread: whoever waits is not to end as it would
+                self._future.set_exception(OperatorFailed(f"{type(error).__name__}: {error}"))
 
         threading.Thread(target=work, daemon=True, name="bounded").start()
 

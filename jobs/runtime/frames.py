@@ -203,9 +203,9 @@ class GroupFrames:
         """Run something of the author's and blame the operator for what it raises."""
         try:
             return action()
-        except (DrainmarkError, InjectedFailure):
+        except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # `sys.exit`, too: the process is not the author's to end
             raise failure_of(operator, error) from error
 
     def tagged(self, operator: Operator, frame: DataFrame) -> DataFrame:
@@ -218,7 +218,7 @@ class GroupFrames:
         return frame.withColumn(SEQUENCE_ID, F.lit(self.first_id).cast("bigint"))
 
 
-def failure_of(operator: Operator, error: Exception) -> OperatorFailed:
+def failure_of(operator: Operator, error: BaseException) -> OperatorFailed:
     """Return the error that blames an operator for what its code raised."""
     return OperatorFailed(
         f"operator {operator.name!r} failed: {summary_of(error)}",

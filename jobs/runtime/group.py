@@ -391,8 +391,8 @@ class GroupWork:
         """Run something that starts Spark jobs; its failure names an operator."""
         try:
             return action()
-        except (DrainmarkError, InjectedFailure):
+        except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             blamed = blamed_operator(error, self.blueprint.region.run_order, operator)
             raise no_space(error) or failure_of(blamed, error) from error

@@ -290,9 +290,9 @@ class HandlerHost:
         """Blame the operator for what a callback raises where no operator is being run."""
         try:
             yield
-        except (DrainmarkError, InjectedFailure):
+        except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise OperatorFailed(
                 f"operator {self.context.operator!r} failed in {callback}(): {type(error).__name__}: {error}",
                 operator=self.context.operator, location=self.context.location,

@@ -319,9 +319,9 @@ class StartHost:
     def _blaming(self, callback: str) -> Iterator[None]:
         try:
             yield
-        except DrainmarkError:
+        except (DrainmarkError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise OperatorFailed(
                 f"start {self.context.operator!r} failed in {callback}(): {type(error).__name__}: {error}",
                 operator=self.context.operator, location=self.context.location,

@@ -106,14 +106,14 @@ def invoke(arguments: Sequence[str]) -> int:
         code = Interrupted.exit_code
     except BrokenPipeError:
         return 0
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # of an application's file: with its code nothing would seem to be wrong
         return _unexpected(error, as_json=as_json)
     if code == Interrupted.exit_code:  # typer, too, turns a KeyboardInterrupt into this number
         output.complain(Interrupted("interrupted"), as_json=as_json)
     return code if isinstance(code, int) else 0
 
 
-def _unexpected(error: Exception, *, as_json: bool) -> int:
+def _unexpected(error: BaseException, *, as_json: bool) -> int:
     # typer's own errors of usage; which package defines them depends on its version.
     describe = getattr(error, "format_message", None)
     if describe is not None:

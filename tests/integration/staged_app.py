@@ -30,7 +30,7 @@ class Gate:
     """Where the operator `numbered` waits, and what it fails with, by sequence id; and what it has been given."""
 
     held_from: int | None = None
-    raises: dict[int, list[Exception]] = field(default_factory=dict)
+    raises: dict[int, list[Any]] = field(default_factory=dict)
     seen: list[int] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 

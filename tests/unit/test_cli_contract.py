@@ -226,6 +226,14 @@ def test_all_broken_rules_are_told_at_once(tmp_path: Path, capsys: pytest.Captur
     assert all("broken.py:" in violation["location"] for violation in error["violations"])
 
 
+def test_an_application_that_exits_while_it_is_read_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.py").write_text("import sys\nsys.exit(0)\n")
+    assert invoke(["graph", str(tmp_path / "app.py"), "--json"]) == 1
+    assert "SystemExit" in json.loads(capsys.readouterr().err)["error"]["message"]
+
+
 def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["status", "word_count", "--json", "--check", "--home", str(home)]) == 0
     (entry,) = json.loads(capsys.readouterr().out)

@@ -215,12 +215,39 @@ def test_calls_may_end_in_the_opposite_order_by_hand() -> None:
     assert (called, found) == ([2, 1, 0], [0, 1, 2])
 
 
+@pytest.mark.seed("C5", "E53")
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()], ids=["sys.exit", "GeneratorExit"])
+def test_what_ends_a_thread_elsewhere_fails_its_datum_and_no_other(source: Stream, error: BaseException) -> None:
+    """Behind a call that ends last of all, so that the others are passed on with it, or never."""
+    go = threading.Event()
+    found: list[int] = []
+
+    def called(x: int) -> int:
+        assert x or go.wait(SOON)
+        return x
+
+    def took(x: int) -> None:
+        if x == 0:
+            raise error
+        found.append(x)
+
+    refs = [RefCounter() for _ in range(3)]
+    source.map_async(called, parallelism=3).sink(took)
+    for datum, ref in enumerate(refs):
+        source.emit(datum, metadata=[{"ref": ref}])
+    go.set()
+    assert source.join(SOON)
+    assert (found, [ref.is_done for ref in refs]) == ([1, 2], [False, True, True])
+    assert source.failure is error is refs[0].failure
+
+
 def test_wrong_sizes_are_refused_when_the_graph_is_built() -> None:
     source = Stream(threads=ManualThreads())
     for wrong in (
         lambda: source.buffer(0), lambda: source.partition(0), lambda: source.sliding_window(0),
         lambda: source.map_async(abs, parallelism=0), lambda: source.zip(source), lambda: source.slice(-1),
         lambda: source.partition_unique(1, keep="both"),  # type: ignore[arg-type]
+        lambda: source.unique(maxsize=0), lambda: source.unique(maxsize=0, hashable=False),
         lambda: source.zip(Stream(), maxsize=0), lambda: source.combine_latest(Stream(), emit_on=Stream()),
     ):  # fmt: skip
         with pytest.raises(ValueError):

@@ -194,6 +194,23 @@ def test_a_position_that_failed_holds_back_all_behind_it() -> None:
     assert told == [1]
 
 
+@pytest.mark.seed("X8", "C2")
+def test_a_source_that_goes_on_when_it_is_told_is_told_of_that_next() -> None:
+    told: list[int] = []
+
+    def commit(position: int) -> None:
+        told.append(position)
+        if position < 3:
+            (following,) = begun(acknowledged, position + 1)
+            following.release()
+            assert told[-1] == position, "never one call within another"
+
+    acknowledged = Acknowledged(commit)
+    (first,) = begun(acknowledged, 1)
+    first.release()
+    assert (told, acknowledged.position, acknowledged.pending) == ([1, 2, 3], 3, 0)
+
+
 @pytest.mark.seed("X8")
 def test_what_could_not_be_committed_is_committed_with_the_next() -> None:
     told: list[int] = []

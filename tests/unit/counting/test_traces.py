@@ -226,6 +226,27 @@ def test_metadata_may_hold_more_than_a_counter() -> None:
     assert seen == [(("1", "2"), [{"key": "a"}, {"key": "b"}])]
 
 
+@pytest.mark.seed("C11", "C16")
+def test_metadata_may_be_an_iterator_or_a_list_that_is_used_again() -> None:
+    class Again(Stream):
+        def update(self, x: Any, who: Stream, metadata: Any) -> None:
+            self._emit(x, (entry for entry in metadata))
+
+    threads = ManualThreads()
+    refs = [RefCounter() for _ in range(3)]
+    source = Stream(threads=threads)
+    Again(source).partition(3).sink_to_list()
+    source.emit(0, metadata=({"ref": ref} for ref in refs[:1]))
+    mine: list[Any] = []
+    for ref in refs[1:2]:
+        mine[:] = [{"ref": ref}]
+        source.emit(1, metadata=mine)
+    mine.clear()
+    assert [ref.count for ref in refs] == [1, 1, 0], "the partition has both"
+    source.emit(2, metadata=[{"ref": refs[2]}])
+    assert all(ref.is_done for ref in refs)
+
+
 # --- time ------------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -30,7 +31,7 @@ from shapes import (
 import drainmark as dm
 from jobs.channels.exchange import Exchange
 from jobs.channels.waiting import AT_ONCE
-from jobs.errors import UnknownName
+from jobs.errors import DeclarationError, UnknownName, UsageError
 from jobs.graph.annotations import Buffered
 from jobs.graph.application import Application
 from jobs.graph.sizes import size_of, size_text
@@ -318,6 +319,28 @@ def test_a_reader_says_so_in_its_inputs_by_stream_or_name_or_by_annotation() -> 
         "f": [("a", 8, 64_000_000)],
         "g": [None],
     }
+
+
+@pytest.mark.parametrize("wrong", [3, None, ["lines"]])
+def test_what_is_no_stream_cannot_be_buffered(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="which is no stream"):
+        dm.buffered(wrong)
+
+
+@pytest.mark.seed("K6", "E30")
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 1e300])
+@pytest.mark.parametrize("name", ["checkpoint_interval", "alignment_timeout", "drain_timeout", "linger", "period"])
+def test_a_number_that_is_no_duration_is_refused_by_a_rule(name: str, wrong: float) -> None:
+    with dm.application("app") as declarations:
+
+        @dm.consistent(trigger="periodic" if name == "period" else "operator-driven", **{name: wrong})
+        @dm.source(dm.DirectoryScan(path="in", pattern="*.txt"))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(dm.buffered(lines), dm.DeltaAppend("t"))
+    with pytest.raises(DeclarationError, match=re.escape(f"{name}={wrong!r}")):
+        compile_application(dm.build_application(declarations))
 
 
 @pytest.mark.seed("V18")

@@ -262,7 +262,7 @@ BROKEN = {
         *(app(start(), made(Functor, "f", buffered("start", size=wrong))) for wrong in (0, "64", "MB", 1.5)),
         *(
             app(start(), made(Functor, "f", buffered("start", checkpoint_interval=wrong)))
-            for wrong in (-1, dt.timedelta(seconds=-1), "1 s")
+            for wrong in (-1, dt.timedelta(seconds=-1), "1 s", float("nan"), 1e300)
         ),
     ],
 }
