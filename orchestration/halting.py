@@ -68,7 +68,7 @@ def halt_event(workplace: Workplace, region: str, history: RegionHistory) -> dic
         "halted_at": iso(row.recorded_at) if row else None,
         "run_id": row.run_id if row else None,
         "home": str(workplace.home),
-        "remedies": halt_remedies(region, detail),
+        "remedies": halt_remedies(region, history),
     }
 
 

@@ -353,6 +353,10 @@ def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
     if seen:
         last = seen[-1]
         number = f" as sequence id {last.sequence_id}" if last.sequence_id is not None else ""
-        raise UsageError(f"{last.uri} is not pending: it is {last.status.value}{number}")
+        remedy = None
+        if last.status is TriggerStatus.COMMITTED and last.sequence_id is not None:
+            before = workplace.history(region).states.ids.at_most(last.sequence_id - 1) or 0
+            remedy = f"drainmark reset {region} --to {before} makes it pending again"
+        raise UsageError(f"{last.uri} is not pending: it is {last.status.value}{number}", remedy=remedy)
     msg = f"no trigger of region {region!r} is called {file!r}"
     raise UnknownName(msg, remedy=f"drainmark scan {region.partition('/')[0]} looks for new files")

@@ -28,7 +28,7 @@ def remedies(
     if history.halt is not None:
         from jobs.runtime.descriptions import halt_remedies
 
-        return [*found, *halt_remedies(region, history.halt.detail)]
+        return [*found, *halt_remedies(region, history)]
     if not is_owned and (state in _UNFINISHED or pending or history.flow.channels):
         found.append(f"drainmark run {shlex.quote(reference or region.partition('/')[0])}")
     return found

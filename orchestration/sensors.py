@@ -181,7 +181,8 @@ class RegionTicks:
         if history.halt is not None:
             make_up(self.workplace, name, history)
             detail = history.halt.detail
-            return f"HALTED: {detail.get('reason')}; mend the cause, then: {', or: '.join(halt_remedies(name, detail))}"
+            commands = ", or: ".join(halt_remedies(name, history))
+            return f"HALTED: {detail.get('reason')}; mend the cause, then: {commands}"
         if history.states and self.workplace.registry.is_empty(name):
             return f"the registry knows nothing of {name}: drainmark doctor --repair"
         return None

@@ -35,15 +35,31 @@ def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if name not in ("output", "origin")}
 
 
-def halt_remedies(region: str, halt: Mapping[str, Any]) -> list[str]:
-    """Return the commands that end a halt, the detail of whose row is given."""
+def halt_remedies(region: str, history: RegionHistory) -> list[str]:
+    """Return the commands that end the halt of a region; none where it is not halted."""
+    if history.halt is None:
+        return []
+    halt = history.halt.detail
     commands = [f"drainmark resume {region}"]
     if ACCEPT_LOSS in ((halt.get("error") or {}).get("remedy") or ""):
         commands = [f"drainmark resume {region} {ACCEPT_LOSS} --reason '…'"]
     if halt.get("trigger"):
         trigger = halt["trigger"].replace("'", "'\\''")
-        commands.append(f"drainmark skip {region} --file '{trigger}' --reason '…'")
+        before = _committed_behind(history, halt["trigger"])
+        first = "" if before is None else f"drainmark reset {region} --to {before} --yes && "
+        commands.append(f"{first}drainmark skip {region} --file '{trigger}' --reason '…'")
     return commands
+
+
+def _committed_behind(history: RegionHistory, trigger: str) -> int | None:
+    """Return behind which id a trigger is committed that some stages have not done: only what is pending can be
+    skipped. None where it is not committed, or all stages have done it."""
+    flow = history.flow
+    if not flow.channels:
+        return None
+    above = history.states.above(min(flow.through.values())).values()
+    number = next((row.sequence_id for row in above if row.trigger_uri == trigger), None)
+    return None if number is None else history.states.ids.at_most(number - 1) or 0
 
 
 def halted_error(region: str, history: RegionHistory) -> Halted:
@@ -57,7 +73,7 @@ def halted_error(region: str, history: RegionHistory) -> Halted:
     return Halted(
         f"region {region!r} is halted: {reason}{blame}{cause}",
         operator=detail.get("operator"),
-        remedy=f"{remedy.replace('REGION', region)}; then: {', or: '.join(halt_remedies(region, detail))}",
+        remedy=f"{remedy.replace('REGION', region)}; then: {', or: '.join(halt_remedies(region, history))}",
         trigger=detail.get("trigger"),
     )
 

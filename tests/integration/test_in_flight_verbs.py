@@ -105,3 +105,21 @@ def test_what_is_in_flight_after_a_halt_is_finished_by_the_next_run(call: Call, 
     assert sorted(row["value"] for row in call("show", "flight_lines")) == ["a", "b"]
     assert run(call, tmp_path)["regions"][0]["outcome"] == "nothing to do"
     assert not list(unfinished(place, REGION))
+
+
+@pytest.mark.seed("K23", "E18")
+def test_a_halt_for_a_file_that_is_committed_says_how_it_is_skipped_all_the_same(call: Call, tmp_path: Path) -> None:
+    halted_in_flight(call, tmp_path)
+    poison = str(tmp_path / "inbox" / "a.txt")
+    refused = call("skip", REGION, "--file", poison, "--reason", "it is poison", code=2)
+    assert refused["remedy"] == f"drainmark reset {REGION} --to 0 makes it pending again"
+    (_, remedy) = call("status", REGION)[0]["remedies"]
+    reset, skip = remedy.split(" && ")
+    assert (reset, skip.split(" --reason")[0]) == (
+        f"drainmark reset {REGION} --to 0 --yes", f"drainmark skip {REGION} --file '{poison}'",
+    )  # fmt: skip
+    call(*reset.split()[1:])
+    call("skip", REGION, "--file", poison, "--reason", "it is poison")
+    call("resume", REGION)
+    run(call, tmp_path)
+    assert [row["value"] for row in call("show", "flight_lines")] == ["b"]
