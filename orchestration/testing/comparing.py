@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.protocol.manifest import TableRole
+from jobs.state.placed import FROM
 
 if TYPE_CHECKING:
     from orchestration.assembly import Workplace
@@ -28,7 +29,8 @@ def multiset(
 
     Args:
         places: sequence id -> place of its file, from 1; None leaves the ids out. An id without a place stands out.
-        is_state: the rows are of an operator's state, in which what is hidden may hold ids, as `dm.last` does.
+        is_state: the rows are of an operator's state, in which what is hidden may hold ids, as `dm.last` and rows that
+            wait do.
     """
     return Counter(_text(row, places, is_state=is_state) for row in rows)
 
@@ -86,6 +88,8 @@ def _text(row: Mapping[str, Any], places: Mapping[int, int] | None, *, is_state:
     if places is not None and is_state:
         hidden = [name for name in plain if name.startswith("_")]
         plain |= {name: _with_places(plain[name], places) for name in hidden}
+        if isinstance(plain.get(FROM), int):
+            plain[FROM] = _place(plain[FROM], places)
     if places is not None and SEQUENCE_ID in row:
         plain["file"] = _place(row[SEQUENCE_ID], places)
     return repr(plain)

@@ -26,6 +26,18 @@ def test_ids_that_a_state_keeps_are_places_of_files() -> None:
         assert "not in force" in "".join(differences(golden, multiset([gone], REPLAYED, is_state=True)))
 
 
+def test_rows_that_wait_in_a_state_are_of_the_same_file() -> None:
+    """As `dm.delay` and `dm.barrier` keep them."""
+
+    def held(number: int) -> dict[str, Any]:
+        return {"_from": number, "_place": 1, "_due": 3, "user": "ann", "_sequence_id": number}
+
+    golden = multiset([held(2)], GOLDEN, is_state=True)
+    assert differences(golden, multiset([held(5)], REPLAYED, is_state=True)) == []
+    assert differences(golden, multiset([held(5) | {"_from": 1}], REPLAYED, is_state=True))
+    assert multiset([held(2)], GOLDEN) != multiset([held(5)], REPLAYED), "a sink's column is a user's"
+
+
 def test_an_id_of_the_users_is_left_alone() -> None:
     """In sinks, in columns that are shown, and within a row that is kept."""
     mine = {"id": 2, "value": 7}
