@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainTimeout, UnknownName
+from jobs.errors import UnknownName
 from jobs.protocol.generations import labels_in_force
 from jobs.protocol.history import RegionHistory
 from orchestration import yielding
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from resources.settings import Settings
     from resources.spark import SparkEngine
 
-
-_PROBE_GROUPS = 4
-"""So many groups' time a probe may take: it computes two triggers together, each alone, and once more."""
 
 owning = yielding.owning  # verbs find it beside the workplace that they open
 
@@ -353,24 +350,11 @@ def region_run(
 def probe_first_use(workplace: Workplace, run: RegionRun) -> None:
     """Try functions that changed, or are new, on two pending triggers; costs nothing where none did.
 
-    What takes longer than a few groups may take is left to the run, which counts it as an attempt.
-
     Raises:
         NotRowWise: a function mixes the rows of different triggers; nothing was claimed.
-        Interrupted: a signal came, and the grace that it leaves is over.
     """
-    from jobs.runtime.bounded import Bounded, Grace
     from jobs.runtime.probing import probe_if_changed
 
-    def late(seconds: float) -> DrainTimeout:
-        return DrainTimeout(f"the functions of {run.region!r} were tried for {seconds:g} s")
-
-    with suppress(DrainTimeout):
-        Bounded(
-            lambda: probe_if_changed(run, run.outside, workplace.registry, run.region),
-            _PROBE_GROUPS * run.blueprint.region.parameters.drain_timeout.total_seconds(),
-            Grace(lambda: run.interrupted.is_set()),  # noqa: PLW0108 - may be another event later
-            late=late,
-        ).result()
+    probe_if_changed(run, run.outside, workplace.registry, run.region)
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import drainmark as dm
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID
+from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.operators.custom import Custom, _Call, _Shape
 from jobs.state.typed import reader_of
 
@@ -59,7 +59,7 @@ def call_of(function: Any, state: type) -> _Call:
         patch.setattr(StructType, "fromDDL", lambda ddl: StructType().add("k", LongType()))
         shape = _Shape.of(made, {"k": LongType()})
     return _Call(operator=made.name, function=made.function, arguments={}, keys=made.keys, batch=made.batch,
-                 restore=reader_of(state), shape=shape)  # fmt: skip
+                 columns=("k", SEQUENCE_ID, POSITION), restore=reader_of(state), shape=shape)  # fmt: skip
 
 
 def rows_of(*ids: int) -> pa.Table:
@@ -80,7 +80,7 @@ def before_of(call: _Call, made: pa.Table | None) -> pa.Table:
         made = call(rows_of(), pa.table({})).slice(0, 0)
     last = made.filter(pc.equal(made["_what"], 1)).select(names)
     last = last.slice(max(0, last.num_rows - 1))
-    return last.rename_columns([name.removeprefix("kept.") for name in names]).drop_columns([GONE])
+    return last.rename_columns([name.removeprefix("kept.") for name in names])
 
 
 def in_groups(function: Any, state: type, *groups: tuple[int, ...]) -> list[dict[str, Any]]:
