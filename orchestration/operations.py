@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobs.errors import Owned, RewindRefused, UnknownName, UsageError
 from jobs.protocol.history import RegionHistory
@@ -106,7 +106,7 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
     to = resolve_target(history, target)
     history.check_rewind(to, horizon)
     above = history.triggers_above(to)
-    gone, changed = _lost_inputs(workplace, above)
+    lost = _lost_inputs(workplace, above)
     tables = (*history.tables, *former_in_reach(workplace.store(region), history))
     return ResetPlan(
         region=region,
@@ -117,8 +117,8 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
         withdrawn=tuple(history.states.ids.above(to)),
         rows={table.name: _rows_leaving(workplace, region, history, table, to) for table in tables},
         pending=tuple(row.trigger_uri or "" for row in above),
-        gone=gone,
-        changed=changed,
+        gone=lost.gone,
+        changed=lost.changed,
         unpublished=plan.unpublished,
     )
 
@@ -169,15 +169,27 @@ def _region_of(history: RegionHistory) -> str:
     return history.last_claim.region if history.last_claim else "REGION"
 
 
-def _lost_inputs(
-    workplace: Workplace, rows: Sequence[CheckpointRow]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the uris of inputs that are gone, and of those that are others now, as far as their sources tell."""
+class _Lost(NamedTuple):
+    """Uris of inputs that cannot be read again as they were, as far as their sources tell.
+
+    Attributes:
+        changed: others now; a file is found again by a scan, as another trigger.
+        passed: those that no scan finds again: what is gone, and slices of what is another source now.
+    """
+
+    gone: tuple[str, ...]
+    changed: tuple[str, ...]
+    passed: frozenset[str]
+
+
+def _lost_inputs(workplace: Workplace, rows: Sequence[CheckpointRow]) -> _Lost:
     files = [(row.trigger_uri or "", file) for row in rows for file in files_behind(workplace, row)]
     lost, slices = workplace.inputs.lost([file for _, file in files]), lost_slices(workplace, rows)
     trigger_of = {uri: trigger for trigger, (uri, _) in files}
-    gone, changed = ([trigger_of[uri] for uri in lost[place]] + slices[place] for place in (0, 1))
-    return tuple(dict.fromkeys(gone)), tuple(dict.fromkeys(changed))
+    gone, changed = (
+        tuple(dict.fromkeys([*(trigger_of[uri] for uri in lost[place]), *slices[place]])) for place in (0, 1)
+    )
+    return _Lost(gone, changed, frozenset([*gone, *slices[1]]))
 
 
 def _rows_leaving(workplace: Workplace, region: str, history: RegionHistory, table: RegionTable, to: int) -> int:
@@ -203,7 +215,8 @@ def _rows_leaving(workplace: Workplace, region: str, history: RegionHistory, tab
 def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -> dict[str, Any]:
     """Carry out a plan: drop what is in flight, roll forward, and rewind where the plan has a target.
 
-    Inputs that are gone are noted as refused, else the next run would halt on them; changed ones are scanned anew.
+    Inputs that are gone are noted as refused, and so are slices of a source that is another now, else the next run would
+    halt on them; changed files are scanned anew.
 
     Raises:
         RewindRefused: inputs above the target are lost and that was not accepted, or the target is none any more.
@@ -218,7 +231,7 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
     with owning(workplace.owner(plan.region)) as owner:
         if plan.to is not None:
             above = owner.history.triggers_above(plan.to)
-            pending = owner.rewind(plan.to, plan.horizon) - _pass_gone(workplace, owner, above)
+            pending = owner.rewind(plan.to, plan.horizon) - _pass_lost(workplace, owner, above)
         history = owner.history
     return {
         "region": plan.region,
@@ -231,11 +244,11 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
     }
 
 
-def _pass_gone(workplace: Workplace, owner: RegionOwner, rows: Sequence[CheckpointRow]) -> int:
-    """Note withdrawn inputs whose files are gone as refused; return how many."""
-    gone = set(_lost_inputs(workplace, rows)[0])
-    reason = "gone when its state was withdrawn"
-    lost = [row for row in rows if row.trigger_uri in gone and row.trigger_order is not None]
+def _pass_lost(workplace: Workplace, owner: RegionOwner, rows: Sequence[CheckpointRow]) -> int:
+    """Note withdrawn inputs that can never be read again as refused; return how many."""
+    passed = _lost_inputs(workplace, rows).passed
+    reason = "lost when its state was withdrawn"
+    lost = [row for row in rows if row.trigger_uri in passed and row.trigger_order is not None]
     for row in lost:
         owner.refuse(row.trigger_uri or "", row.trigger_identity or {}, reason)
     triggers = workplace.registry.by_order(owner.region, [row.trigger_order or 0 for row in lost])

@@ -118,9 +118,7 @@ class S3Folder(Folder):
             raise FileNotFoundError(path) from error
 
     def source(self, path: str) -> Any:
-        import pyarrow as pa
-
-        return pa.BufferReader(self._content(path))
+        return _reader(self._content(path))
 
     def read(
         self,
@@ -136,15 +134,14 @@ class S3Folder(Folder):
             return nothing(schema, columns)
         wanted = list(columns) if columns is not None else None
         form = ds.ParquetFileFormat()
-        fragments = (form.make_fragment(pa.BufferReader(content)) for content in self._contents(paths))
+        fragments = (form.make_fragment(_reader(content)) for content in self._contents(paths))
         return pa.concat_tables([part.to_table(schema=schema, columns=wanted, filter=where) for part in fragments])
 
     def read_each(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         for content in self._contents(paths):
-            with pq.ParquetFile(pa.BufferReader(content)) as file:
+            with pq.ParquetFile(_reader(content)) as file:
                 yield file.read(columns=list(columns) if columns is not None else None)
 
     # --- what is there ---------------------------------------------------------------------------------------------
@@ -228,6 +225,19 @@ class S3Folder(Folder):
             self.store.fetch(self.bucket, self._key(path), part, etag=found.etag, size=found.size)
             part.rename(copy)
         return copy
+
+
+def _reader(content: bytes) -> pa.BufferReader:
+    """Return a file over a copy of the bytes in Arrow's own memory.
+
+    Of Python's bytes a thread of Arrow's pool may be the last holder. It takes the interpreter's lock to let go of them,
+    and where the interpreter is ending at that moment, the process aborts with code 134 (H34).
+    """
+    import pyarrow as pa
+
+    buffer = pa.allocate_buffer(len(content))
+    memoryview(buffer).cast("B")[:] = content
+    return pa.BufferReader(buffer)
 
 
 def _all(action: Callable[[str], Any], paths: Sequence[str]) -> list[Any]:

@@ -16,6 +16,7 @@ from jobs.graph.operator import SEQUENCE_ID
 from jobs.lazy import F
 from jobs.operators.windowed import KeyedValues
 from jobs.operators.windows import (
+    STARTS,
     WINDOW_START,
     Delta,
     Emission,
@@ -64,8 +65,6 @@ __all__ = [
 ]
 
 _IS_NEW = "_is_new"
-_STARTS = "__window_start"
-"""Of a row, until rows are grouped: a value may read a column `window_start` of the input, as other windows left it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +113,7 @@ class Aggregate(KeyedValues):
     def _with_window(self, rows: DataFrame) -> DataFrame:
         if not isinstance(self.window, EventTime):
             return rows
-        return rows.withColumn(_STARTS, self.window.start()).where(F.col(_STARTS).isNotNull())
+        return rows.withColumn(STARTS, self.window.start()).where(F.col(STARTS).isNotNull())
 
     def _running(self, types: Mapping[str, Any]) -> list[Column]:
         """Return the state columns: of each row, what is merged of it and of those of its key before it."""
@@ -146,7 +145,7 @@ class _Columns:
     @classmethod
     def of(cls, operator: Aggregate) -> _Columns:
         keys, states = [F.col(f"`{key}`") for key in operator.all_keys], state_columns(operator.values)
-        start = [F.col(_STARTS).alias(WINDOW_START)] if isinstance(operator.window, EventTime) else []
+        start = [F.col(STARTS).alias(WINDOW_START)] if isinstance(operator.window, EventTime) else []
         hidden = [F.col(f"`{column}`") for column in states if column not in operator.values]
         return cls(
             grouping=[*keys, F.col(SEQUENCE_ID)],

@@ -14,7 +14,7 @@ from jobs.graph.operator import GONE, SEQUENCE_ID, Result
 from jobs.lazy import F
 from jobs.operators.watermarks import BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
 from jobs.operators.windowed import types_of
-from jobs.operators.windows import LATE, WINDOW_START, Emit, EventTime
+from jobs.operators.windows import LATE, STARTS, WINDOW_START, Emit, EventTime
 from jobs.state.aggregations import partial_columns, running_columns
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from jobs.runtime.frames import GroupFrames
 
 ROWS = "__window_rows"
-_STARTS = "__window_start"
 _NEWEST = "__newest"
 _HOME_ROWS = "__home_rows"
 _HAD_ROWS = "__had_rows"
@@ -73,9 +72,9 @@ class EventWindows(WatermarkedValues):
     def _partials(self, rows: DataFrame) -> DataFrame:
         """Return the parts of each window, key and id; a row is at home in the last of its windows."""
         # by a name of its own: the event time, or a value, may be a column `window_start`, as other windows left it
-        timed = rows.withColumn(_STARTS, self.bounds.start())
-        is_home = F.unix_micros(_STARTS).eqNullSafe(self.bounds.last_start())
-        return timed.groupBy(*self.key_columns(), F.col(_STARTS).alias(WINDOW_START), SEQUENCE_ID).agg(
+        timed = rows.withColumn(STARTS, self.bounds.start())
+        is_home = F.unix_micros(STARTS).eqNullSafe(self.bounds.last_start())
+        return timed.groupBy(*self.key_columns(), F.col(STARTS).alias(WINDOW_START), SEQUENCE_ID).agg(
             *partial_columns(self.values),
             F.count(F.lit(1)).alias(ROWS),
             F.max(self.bounds.moment()).alias(_NEWEST),

@@ -25,6 +25,8 @@ __all__ = ["session", "sliding", "tumbling"]
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 WINDOW_NUMBER = "window_number"
+STARTS = "__window_start"
+"""Of a row, until rows are grouped: a value may read a column `window_start` of the input, as other windows left it."""
 LATE = "late"
 MICROSECONDS = 1_000_000
 

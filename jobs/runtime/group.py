@@ -37,7 +37,7 @@ from jobs.runtime.reading import Group
 from jobs.runtime.refusing import Refusals, read_by, stage_refused
 from jobs.runtime.sending import Sending
 from jobs.runtime.staged import StagedGroup, StagedTable
-from jobs.runtime.storable import require_text
+from jobs.runtime.storable import require_ids, require_text
 from jobs.runtime.storage_faults import no_space
 from jobs.runtime.taking import Taking
 from jobs.runtime.verdicts import CAPS
@@ -365,6 +365,7 @@ class GroupWork:
                 files = staging.describe("rows")
                 staged = self._staged_frame(name, staging, files, frame)
                 rows = self.states[name].read_if_small(files) if name in self.states else None
+            require_ids(operator, files, self.group.first_id, self.group.last_id)
             return StagedTable(files=files, rows=rows, frame=staged)
 
         with self.outside.engine.tagged(self.tag):

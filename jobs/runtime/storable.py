@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobs.errors import DeclarationError, OperatorFailed, Violation
-from jobs.graph.operator import Operator
+from jobs.graph.operator import SEQUENCE_ID, Operator
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.sink import Sink
-from jobs.protocol.manifest import RegionTable
+from jobs.protocol.manifest import RegionTable, StagedFile
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.row_types import plain_types
 
@@ -77,6 +77,22 @@ def require_text(operator: Operator, rows: pa.Table) -> pa.Table:
                 ) from error
         raise
     return rows
+
+
+def require_ids(operator: Operator, files: Sequence[StagedFile], first_id: int, last_id: int) -> None:
+    """Refuse rows of ids that are not their group's: no rewind would find them.
+
+    Raises:
+        OperatorFailed: a function has put another id in the place of the one that a row came with.
+    """
+    for file in files:
+        if file.rows and not first_id <= (file.first_id or 0) <= (file.last_id or 0) <= last_id:
+            raise OperatorFailed(
+                f"{operator.name!r}: rows of {first_id} to {last_id} came out with ids {file.first_id} to {file.last_id}",
+                operator=operator.name,
+                location=operator.location,
+                remedy=f"have every function before it leave {SEQUENCE_ID} as it came",
+            )
 
 
 def check_keys(application: str, region: RegionPlan, tables: Sequence[RegionTable]) -> None:

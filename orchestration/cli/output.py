@@ -57,10 +57,9 @@ def shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, dt.datetime):
-        utc = value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC)
-        return utc.isoformat().replace("+00:00", "Z")
-    if isinstance(value, dt.date | dt.time):
+    if isinstance(value, dt.datetime) and value.tzinfo:
+        return value.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, dt.date | dt.time):  # also a time without a zone, which is of no place
         return value.isoformat()
     if isinstance(value, bytes):
         return value.hex()

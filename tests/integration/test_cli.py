@@ -267,6 +267,34 @@ def test_lost_inputs_need_a_word_and_then_the_rest_is_processed(fresh: Project) 
     assert fresh.status()["pending_triggers"] == 0
 
 
+FOLLOWED = """import drainmark as dm
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.FileSource(path={path!r}, on_lost="restart"))
+def lines(scanned):
+    return scanned
+
+dm.sink(lines, dm.DeltaAppend("kept"))
+"""
+
+
+@pytest.mark.seed("V144")
+def test_slices_of_a_log_that_was_truncated_are_passed_when_their_loss_is_accepted(fresh: Project) -> None:
+    log, app = fresh.root / "app.log", fresh.root / "followed.py"
+    app.write_text(FOLLOWED.format(path=str(log)))
+    for text in ("a\nb\n", "a\nb\nc\n", "a\nb\nc\nd\n"):
+        log.write_text(text)
+        fresh.call("run", app)
+    os.truncate(log, len("a\nb\n"))
+
+    plan = fresh.call("reset", "followed", "--to", 1, code=2)
+    assert [uri.rpartition("#")[2] for uri in plan["changed"]] == ["4..6", "6..8"]
+    assert fresh.refused("reset", "followed", "--to", 1, "--yes")["id"] == "REWIND_REFUSED"
+    assert fresh.call("reset", "followed", "--to", 1, "--yes", "--accept-loss")["pending_triggers"] == 0
+    fresh.call("run", app)
+    assert sorted(row["value"] for row in fresh.call("show", "kept")) == ["a", "a", "b", "b"], "the file from its start"
+
+
 # --- skip, halt, resume ----------------------------------------------------------------------------------------------
 
 

@@ -197,3 +197,22 @@ def test_points_in_names_and_any_name_inside_a_struct(run_app: RunApp) -> None:
     assert sorted(sums["sessions"]) == sorted(sums["closed"]) == [(1, "t1"), (2, "t2"), (8, "t8")]
     assert [row["s"]["content-type"] for row in result.sink("parsed")] == ["t1", "t2", "t8", "t9"]
 
+
+
+@pytest.mark.parametrize("max_group", [1, pytest.param(2, id="bulk")])
+def test_a_function_that_puts_another_id_on_rows_is_told_so(run_app: RunApp, max_group: int) -> None:
+    """No rewind would find them."""
+
+    def declare() -> None:
+        moved = dm.functor(
+            lambda events: events.withColumn("_sequence_id", F.col("_sequence_id") + F.col("n")),
+            name="moved", inputs=[source("n int")],
+        )  # fmt: skip
+        dm.sink(moved, dm.DeltaAppend("moved_rows"))
+
+    result = run_app(declare, {"1.csv": "0\n"}, max_group=max_group)
+    result.add({"2.csv": "0\n", "3.csv": "0\n1\n"})
+    with pytest.raises(OperatorFailed, match="_sequence_id|came out with ids") as caught:
+        result.run()
+    assert "_sequence_id" in (caught.value.remedy or "")
+    assert [row["n"] for row in result.sink("moved_rows") if row["n"]] == []

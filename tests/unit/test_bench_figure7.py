@@ -58,6 +58,17 @@ def test_windows_are_fitted_to_each_period(machine: Machine) -> None:
         assert period / 1.25 <= machine.seconds(2, files)[-1] <= period * 1.25
 
 
+def test_what_fits_while_all_is_cold_does_not_count() -> None:
+    class Warming(Machine):
+        def seconds(self, windows: int, files: int) -> list[float]:
+            found = Machine.seconds(self, windows, files)
+            self.fixed = 0.5
+            return found
+
+    calibration = Calibration(Warming(1.9, 0.01), files=10)  # type: ignore[arg-type]
+    assert 90 <= calibration.fitting(2) <= 210, "half a second, and the rest for files"
+
+
 def test_what_takes_longer_than_the_period_is_taken_as_small_as_it_may_be() -> None:
     assert Calibration(Machine(3.0, 0.1), files=10).fitting(2) == Machine.warming  # type: ignore[arg-type]
 

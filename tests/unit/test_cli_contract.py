@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
 import inspect
 import json
@@ -51,6 +52,12 @@ def test_a_process_ends_with_the_code_of_the_error_and_keeps_its_streams_apart(t
     error = json.loads(ended.stderr)["error"]
     assert error["id"] == "HOME_NOT_FOUND"
     assert set(error) == {"id", "message", "operator", "location", "remedy"}
+
+
+def test_a_time_has_a_zone_in_json_only_where_it_has_one(capsys: pytest.CaptureFixture[str]) -> None:
+    moment = dt.datetime(2026, 3, 1, 10, tzinfo=dt.timezone(dt.timedelta(hours=1)))
+    output.emit([moment, moment.replace(tzinfo=None), moment.date()])
+    assert json.loads(capsys.readouterr().out) == ["2026-03-01T09:00:00Z", "2026-03-01T10:00:00", "2026-03-01"]
 
 
 @pytest.mark.parametrize(
