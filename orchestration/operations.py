@@ -215,8 +215,8 @@ def _rows_leaving(workplace: Workplace, region: str, history: RegionHistory, tab
 def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -> dict[str, Any]:
     """Carry out a plan: drop what is in flight, roll forward, and rewind where the plan has a target.
 
-    Inputs that are gone are noted as refused, and so are slices of a source that is another now, else the next run would
-    halt on them; changed files are scanned anew.
+    Inputs that are gone are noted as refused, and so are slices of a source that is another now: else the next run
+    would halt on them. Changed files are scanned anew.
 
     Raises:
         RewindRefused: inputs above the target are lost and that was not accepted, or the target is none any more.

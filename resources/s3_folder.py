@@ -230,8 +230,8 @@ class S3Folder(Folder):
 def _reader(content: bytes) -> pa.BufferReader:
     """Return a file over a copy of the bytes in Arrow's own memory.
 
-    Of Python's bytes a thread of Arrow's pool may be the last holder. It takes the interpreter's lock to let go of them,
-    and where the interpreter is ending at that moment, the process aborts with code 134 (H34).
+    Of Python's bytes a thread of Arrow's pool may be the last holder. It takes the interpreter's lock to let go of
+    them, and where the interpreter is ending at that moment, the process aborts with code 134 (H34).
     """
     import pyarrow as pa
 

@@ -88,7 +88,7 @@ def require_ids(operator: Operator, files: Sequence[StagedFile], first_id: int, 
     for file in files:
         if file.rows and not first_id <= (file.first_id or 0) <= (file.last_id or 0) <= last_id:
             raise OperatorFailed(
-                f"{operator.name!r}: rows of {first_id} to {last_id} came out with ids {file.first_id} to {file.last_id}",
+                f"{operator.name!r}: rows of ids {first_id} to {last_id} got {file.first_id} to {file.last_id}",
                 operator=operator.name,
                 location=operator.location,
                 remedy=f"have every function before it leave {SEQUENCE_ID} as it came",
