@@ -15,7 +15,7 @@ from orchestration.cli import output
 from orchestration.cli.options import AsJson, Home, Inputs, Yes, workplace
 from orchestration.cli.templates import FILES
 
-_SHIPPED = Path(__file__).parents[2]
+_CHECKOUT, _INSTALLED = Path(__file__).parents[2], Path(__file__).parents[1] / "shipped"
 
 
 def init(
@@ -55,20 +55,16 @@ def dev(
     """Start Dagster's web page and daemon on this project; files are processed as they arrive."""
     from orchestration.engines import OWNER_VARIABLE, make_engine
 
-    place = workplace(home)
+    place, shipped = workplace(home), _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
     dagster_home = place.settings.dagster_home
     dagster_home.mkdir(parents=True, exist_ok=True)
     own = place.settings.project_root / "dagster.yaml"
-    configuration = own if own.is_file() else _SHIPPED / "dagster.yaml"
-    if not configuration.is_file():
-        remedy = "copy it from the repository"
-        raise UsageError("there is no dagster.yaml, neither here nor in the installation", remedy=remedy)
-    shutil.copyfile(configuration, dagster_home / "dagster.yaml")
+    shutil.copyfile(own if own.is_file() else shipped / own.name, dagster_home / own.name)
     own_pid = {OWNER_VARIABLE: str(os.getpid())}  # which stays Dagster's: the resident Spark ends with it
     environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
     os.environ.update(own_pid)
     make_engine(place.settings, is_service=True).prepare()
-    workspace = str(_SHIPPED / "workspace.yaml")
+    workspace = str(shipped / "workspace.yaml")
     command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", host, "-p", str(port)]
     output.note(f"http://{host}:{port}  (DAGSTER_HOME={dagster_home})")
     sys.stdout.flush()
