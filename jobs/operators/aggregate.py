@@ -64,7 +64,7 @@ __all__ = [
     "sum",
 ]
 
-_IS_NEW = "_is_new"
+_IS_NEW = "__is_new"
 
 
 @dataclass(frozen=True, kw_only=True)

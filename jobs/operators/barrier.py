@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["barrier", "pair"]
 
 _AT = "_at"
-_KTH = "_kth"
+_KTH = "__kth"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Barrier(Operator):
             of = f"partition by {', '.join(quoted(self.keys)) or '1'} order by {FROM}, {PLACE}"
             sides.append(
                 frames.gathered(self, rows).selectExpr(
-                    *quoted(self.keys), f"row_number() over ({of}) as {_KTH}", f"struct({row}) as _row_{index}"
+                    *quoted(self.keys), f"row_number() over ({of}) as {_KTH}", f"struct({row}) as __row_{index}"
                 )
             )
         every = frames.gathered(
@@ -67,16 +67,16 @@ class Barrier(Operator):
         )
         indices = range(len(sides))
         met = every.groupBy(*quoted(self.keys), _KTH).agg(
-            *(F.expr(f"any_value(_row_{index}, true) as _row_{index}") for index in indices)
+            *(F.expr(f"any_value(__row_{index}, true) as __row_{index}") for index in indices)
         )
-        last = ", ".join(f"struct(_row_{index}.{FROM}, _row_{index}.{_AT} as {_AT})" for index in indices)
-        is_whole = " and ".join(f"_row_{index} is not null" for index in indices)
-        met = met.selectExpr("*", f"if({is_whole}, greatest({last}), null) as _last")
+        last = ", ".join(f"struct(__row_{index}.{FROM}, __row_{index}.{_AT} as {_AT})" for index in indices)
+        is_whole = " and ".join(f"__row_{index} is not null" for index in indices)
+        met = met.selectExpr("*", f"if({is_whole}, greatest({last}), null) as __last")
         columns = [
-            f"_row_{index}.`{name}` as `{name}`" for index, rows in enumerate(waiting) for name in self._payload(rows)
+            f"__row_{index}.`{name}` as `{name}`" for index, rows in enumerate(waiting) for name in self._payload(rows)
         ]
-        tags = (f"_last.{FROM} as {SEQUENCE_ID}", f"_last.{_AT} as {POSITION}")
-        output = met.where("_last is not null").selectExpr(*tags, *quoted(self.keys), *columns)
+        tags = (f"__last.{FROM} as {SEQUENCE_ID}", f"__last.{_AT} as {POSITION}")
+        output = met.where("__last is not null").selectExpr(*tags, *quoted(self.keys), *columns)
         changes = {
             _part(port): self._changes(met, index, rows)
             for index, (port, rows) in enumerate(zip(self.inputs, waiting, strict=True))
@@ -84,7 +84,7 @@ class Barrier(Operator):
         return Result(output, changes)
 
     def _waiting(self, frames: GroupFrames, port: Input) -> DataFrame:
-        """Return the rows of a port that wait, old and new: keys, `HELD`, `_at` (the position), payload, `_is_new`."""
+        """Return the rows of a port that wait, old and new: keys, `HELD`, `_at` (the position), payload, `IS_NEW`."""
         rows = placed(frames, self, port, self.keys)
         free = quoted([name for name in payload_of(rows) if name not in (*self.keys, PLACE)])
         new = rows.selectExpr(*quoted(self.keys), f"{SEQUENCE_ID} as {FROM}", PLACE, f"{POSITION} as {_AT}", *free)
@@ -105,9 +105,9 @@ class Barrier(Operator):
             )
 
     def _changes(self, met: DataFrame, index: int, rows: DataFrame) -> DataFrame:
-        row = f"_row_{index}"
+        row = f"__row_{index}"
         own = met.where(f"{row} is not null").selectExpr(
-            *quoted(self.keys), f"{row}.*", f"_last.{FROM} as {LEAVES}"
+            *quoted(self.keys), f"{row}.*", f"__last.{FROM} as {LEAVES}"
         )  # fmt: skip
         return held_changes(own, self.keys, [_AT, *self._payload(rows)])
 

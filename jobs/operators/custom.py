@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["custom"]
 
-_WHAT = "_what"
+_WHAT = "__what"
 _OUT, _STATE = 0, 1
-_PLACE = "_place"
-_BUCKET = "_bucket"
+_PLACE = "__place"
+_BUCKET = "__bucket"
 _BUCKETS = 32
 """Of a large group: a worker has the rows of one at a time in memory."""
 

@@ -20,7 +20,7 @@ __all__ = ["decompress"]
 MAX_BYTES = 256 * 1024 * 1024
 _PIECE = 1024 * 1024
 _CODECS = ("gzip", "bz2", "zstd")
-_MADE = "_made"
+_MADE = "__made"
 
 
 @dataclass(frozen=True, kw_only=True)

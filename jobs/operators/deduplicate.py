@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["deduplicate"]
 
 _AT = "_at"
-_TIME = "_time"
-_LATEST = "_latest"
+_TIME = "__time"
+_LATEST = "__latest"
 _PASS = f"struct<id: bigint, place: bigint, {_TIME}: bigint>"
 
 
@@ -74,8 +74,8 @@ class Deduplicate(Operator):
         first = placed(frames, self, self.inputs[0], self.keys).where(f"{PLACE} = 1")
         keys = ", ".join(quoted(self.keys))
         first = first.selectExpr(
-            "*", f"row_number() over (partition by {keys} order by {SEQUENCE_ID}) as _nth"
-        ).where("_nth = 1")  # fmt: skip
+            "*", f"row_number() over (partition by {keys} order by {SEQUENCE_ID}) as __nth"
+        ).where("__nth = 1")  # fmt: skip
         known = frames.kept(self, "", first.selectExpr(*quoted(self.keys)).schema, changed=first)
         new = first.alias("new").join(known.alias("known"), on=self._same("new", "known"), how="left_anti")
         tags = [SEQUENCE_ID, *([POSITION] if POSITION in rows.columns else [])]
@@ -138,21 +138,21 @@ class Deduplicate(Operator):
                 *keys, SEQUENCE_ID, PLACE, _TIME, f"greatest({_TIME}, {clock.BEFORE}) as {_LATEST}"
             )  # fmt: skip
         row = f"struct({SEQUENCE_ID} as id, {PLACE} as place, {_TIME}, {_LATEST})"
-        new = timed.selectExpr(*keys, f"{row} as _row", f"cast(null as bigint) as {_AT}")
-        old = known.selectExpr(*keys, "null as _row", _AT)
+        new = timed.selectExpr(*keys, f"{row} as __row", f"cast(null as bigint) as {_AT}")
+        old = known.selectExpr(*keys, "null as __row", _AT)
         gathered = frames.gathered(self, new.unionByName(old)).groupBy(*keys).agg(
-            F.expr("array_sort(collect_list(_row)) as _rows"), F.expr(f"max({_AT}) as {_AT}")
+            F.expr("array_sort(collect_list(__row)) as __rows"), F.expr(f"max({_AT}) as {_AT}")
         )  # fmt: skip
         soon = f"done.last is not null and row.{_LATEST} < done.last + {self._while}L"
         passes = f"struct(row.id as id, row.place as place, row.{_TIME} as {_TIME})"
         folded = (
-            f"aggregate(_rows, struct({_AT} as last, cast(array() as array<{_PASS}>) as passed), (done, row) -> "
+            f"aggregate(__rows, struct({_AT} as last, cast(array() as array<{_PASS}>) as passed), (done, row) -> "
             f"if({soon}, done, struct(row.{_TIME} as last, concat(done.passed, array({passes})) as passed)))"
         )
         return (
-            gathered.where("size(_rows) > 0")
-            .selectExpr(*keys, f"explode(({folded}).passed) as _pass")
-            .selectExpr(*keys, f"_pass.id as {FROM}", f"_pass.place as {PLACE}", f"_pass.{_TIME} as {_AT}")
+            gathered.where("size(__rows) > 0")
+            .selectExpr(*keys, f"explode(({folded}).passed) as __pass")
+            .selectExpr(*keys, f"__pass.id as {FROM}", f"__pass.place as {PLACE}", f"__pass.{_TIME} as {_AT}")
         )
 
     def _changes(self, known: DataFrame, passed: DataFrame, ticks: DataFrame) -> DataFrame:
@@ -162,16 +162,16 @@ class Deduplicate(Operator):
         last = passed.groupBy(*keys, FROM).agg(F.expr(f"max_by({_AT}, {PLACE}) as {_AT}"))
         old = known.selectExpr(*keys, f"0L as {FROM}", _AT, f"false as {IS_NEW}")
         every = last.selectExpr(*keys, FROM, _AT, f"true as {IS_NEW}").unionByName(old)
-        ended = every.selectExpr("*", f"lead({FROM}) {of_key} as _next", f"{_AT} + {self._while} as _due").join(
-            ticks, on=F.expr(clock.reaches("_due")), how="left"
+        ended = every.selectExpr("*", f"lead({FROM}) {of_key} as __next", f"{_AT} + {self._while} as __due").join(
+            ticks, on=F.expr(clock.reaches("__due")), how="left"
         )
         came = f"if({IS_NEW}, struct({FROM} as id, {FROM} <=> {clock.ID} as gone), null)"
-        is_over = f"{clock.ID} > {FROM} and (_next is null or _next > {clock.ID})"
+        is_over = f"{clock.ID} > {FROM} and (__next is null or __next > {clock.ID})"
         went = f"if({is_over}, struct({clock.ID} as id, true as gone), null)"
         return ended.selectExpr(
-            *keys, _AT, f"explode(filter(array({came}, {went}), event -> event is not null)) as _event"
-        ).selectExpr(*keys, f"if(_event.gone, null, {_AT}) as {_AT}", f"_event.gone as {GONE}",
-                     f"_event.id as {SEQUENCE_ID}")  # fmt: skip
+            *keys, _AT, f"explode(filter(array({came}, {went}), event -> event is not null)) as __event"
+        ).selectExpr(*keys, f"if(__event.gone, null, {_AT}) as {_AT}", f"__event.gone as {GONE}",
+                     f"__event.id as {SEQUENCE_ID}")  # fmt: skip
 
 
 def deduplicate(

@@ -86,7 +86,7 @@ class Delay(Operator):
         )
 
     def _left(self, every: DataFrame, ticks: DataFrame) -> DataFrame:
-        """Return the rows with the id at which each leaves, `_leaves`, null where that is yet to come."""
+        """Return the rows with the id at which each leaves, `LEAVES`, null where that is yet to come."""
         by = f"{_DUE} = {clock.NOW}" if self.duration is None else clock.reaches(_DUE)
         named = [*HELD, _DUE, IS_NEW]
         payload = [name for name in every.columns if name not in named]

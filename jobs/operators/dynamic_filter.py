@@ -67,13 +67,14 @@ class DynamicFilter(Operator):
     def _by_id(self, frames: GroupFrames, rows: DataFrame, known: DataFrame, events: DataFrame) -> DataFrame:
         """Return the rows whose key is let through at their own id, from the spans of ids in which each key is."""
         keys = quoted(self.keys)
-        events = events.selectExpr(*keys, SEQUENCE_ID, f"{GONE} as _gone_now").unionByName(
-            known.selectExpr(*keys, f"0L as {SEQUENCE_ID}", "false as _gone_now")
+        events = events.selectExpr(*keys, SEQUENCE_ID, f"{GONE} as __gone_now").unionByName(
+            known.selectExpr(*keys, f"0L as {SEQUENCE_ID}", "false as __gone_now")
         )
-        until = f"lead({SEQUENCE_ID}) over (partition by {', '.join(keys)} order by {SEQUENCE_ID}) as _until"
-        spans = frames.gathered(self, events).selectExpr(*keys, f"{SEQUENCE_ID} as _since", "_gone_now", until)
-        spans = spans.where("not _gone_now")
-        within = f"rows.{SEQUENCE_ID} > spans._since and (spans._until is null or rows.{SEQUENCE_ID} <= spans._until)"
+        until = f"lead({SEQUENCE_ID}) over (partition by {', '.join(keys)} order by {SEQUENCE_ID}) as __until"
+        spans = frames.gathered(self, events).selectExpr(*keys, f"{SEQUENCE_ID} as __since", "__gone_now", until)
+        spans = spans.where("not __gone_now")
+        is_set = f"rows.{SEQUENCE_ID} > spans.__since"
+        within = f"{is_set} and (spans.__until is null or rows.{SEQUENCE_ID} <= spans.__until)"
         on = F.expr(f"{same(self.keys, 'rows', 'spans')} and {within}")
         return rows.alias("rows").join(spans.alias("spans"), on=on, how="left_semi")
 

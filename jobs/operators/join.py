@@ -26,8 +26,8 @@ Window = int | dt.timedelta | Literal["id"] | None
 _AT = "_at"
 _TIME = "_time"
 _ROW = "_row"
-_OWN = "_own"
-_OTHER = "_other"
+_OWN = "__own"
+_OTHER = "__other"
 _LEFT, _RIGHT = "left", "right"
 _OUTER = {"left": "left", "right": "right", "full": "full"}
 
@@ -154,7 +154,7 @@ class Join(Operator):
     ) -> DataFrame:
         """Return the rows of a side that the group can pair, those of its window before the group among them.
 
-        `_leaves` is the id at whose end a row leaves a window of time, null while it stays.
+        `LEAVES` is the id at whose end a row leaves a window of time, null while it stays.
         """
         every = rows.selectExpr("*", f"true as {IS_NEW}")
         if self.windows[side] not in (None, "id"):
@@ -168,23 +168,23 @@ class Join(Operator):
         return ended.selectExpr(*every.columns, f"if({_TIME} is null, {FROM}, {clock.ID}) as {LEAVES}")
 
     def _numbered(self, frames: GroupFrames, seen: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Add to each row how many of its key came up to it: `_own` of its side, `_other` of the other one."""
-        merged = seen[_LEFT].selectExpr("*", "0 as _side").withColumnRenamed(_ROW, f"{_ROW}_{_LEFT}").unionByName(
-            seen[_RIGHT].selectExpr("*", "1 as _side").withColumnRenamed(_ROW, f"{_ROW}_{_RIGHT}"),
+        """Add to each row how many of its key came up to it: `_OWN` of its side, `_OTHER` of the other one."""
+        merged = seen[_LEFT].selectExpr("*", "0 as __side").withColumnRenamed(_ROW, f"{_ROW}_{_LEFT}").unionByName(
+            seen[_RIGHT].selectExpr("*", "1 as __side").withColumnRenamed(_ROW, f"{_ROW}_{_RIGHT}"),
             allowMissingColumns=True,
         )  # fmt: skip
-        order = f"order by {FROM}, {_AT}, _side, {PLACE} rows unbounded preceding"
+        order = f"order by {FROM}, {_AT}, __side, {PLACE} rows unbounded preceding"
         until = f"over (partition by {', '.join(quoted(self.keys))} {order})"
         counted = frames.gathered(self, merged).selectExpr(
-            "*", f"sum(1 - _side) {until} as _left_rows", f"sum(_side) {until} as _right_rows"
+            "*", f"sum(1 - __side) {until} as __left_rows", f"sum(__side) {until} as __right_rows"
         )
         plain = [*quoted(self.keys), *HELD, _AT, _TIME, IS_NEW, LEAVES]
         return {
-            _LEFT: counted.where("_side = 0").selectExpr(
-                *plain, f"{_ROW}_{_LEFT} as {_ROW}", f"_left_rows as {_OWN}", f"_right_rows as {_OTHER}"
+            _LEFT: counted.where("__side = 0").selectExpr(
+                *plain, f"{_ROW}_{_LEFT} as {_ROW}", f"__left_rows as {_OWN}", f"__right_rows as {_OTHER}"
             ),
-            _RIGHT: counted.where("_side = 1").selectExpr(
-                *plain, f"{_ROW}_{_RIGHT} as {_ROW}", f"_right_rows as {_OWN}", f"_left_rows as {_OTHER}"
+            _RIGHT: counted.where("__side = 1").selectExpr(
+                *plain, f"{_ROW}_{_RIGHT} as {_ROW}", f"__right_rows as {_OWN}", f"__left_rows as {_OTHER}"
             ),
         }
 
@@ -238,8 +238,8 @@ class Join(Operator):
         if self._lasts(side):
             return held_changes(seen, self.keys, [_AT, _TIME, _ROW])
         keys = quoted(self.keys)
-        size = f"count(1) over (partition by {', '.join([FROM, *keys])}) as _size"
-        last = rows.selectExpr("*", size).where(f"{PLACE} > _size - {self.windows[side]}")
+        size = f"count(1) over (partition by {', '.join([FROM, *keys])}) as __size"
+        last = rows.selectExpr("*", size).where(f"{PLACE} > __size - {self.windows[side]}")
         position = f"struct(0L as block, {PLACE} as row) as {POSITION}"
         return last.selectExpr(*keys, *HELD, _AT, _TIME, _ROW, position, f"{FROM} as {SEQUENCE_ID}")
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["format", "parse"]
 
-_PARSED = "_parsed"
+_PARSED = "__parsed"
 _POLICIES = ("quarantine", "null", "halt")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result
-from jobs.state.placed import PLACE, payload_of, placed, quoted
+from jobs.state.placed import IS_NEW, PLACE, payload_of, placed, quoted
 
 if TYPE_CHECKING:
     from jobs.runtime.frames import GroupFrames
@@ -60,16 +60,16 @@ class Punctor(Operator):
         keys = quoted(self.keys)
         of_key = f"over (partition by {', '.join(keys) or '1'} order by {SEQUENCE_ID}, {PLACE})"
         before = frames.kept(self, "", rows.selectExpr(*keys, _HOLDS).schema, changed=rows)
-        before = before.selectExpr(*keys, f"0L as {SEQUENCE_ID}", f"0L as {PLACE}", _HOLDS, "false as _is_new")
+        before = before.selectExpr(*keys, f"0L as {SEQUENCE_ID}", f"0L as {PLACE}", _HOLDS, f"false as {IS_NEW}")
         every = frames.gathered(
-            self, rows.selectExpr("*", "true as _is_new").unionByName(before, allowMissingColumns=True)
+            self, rows.selectExpr("*", f"true as {IS_NEW}").unionByName(before, allowMissingColumns=True)
         ).selectExpr(
-            "*", f"coalesce(lag({_HOLDS}) {of_key}, false) as _held",
-            f"coalesce(lead({SEQUENCE_ID}) {of_key} != {SEQUENCE_ID}, true) as _is_last",
+            "*", f"coalesce(lag({_HOLDS}) {of_key}, false) as __held",
+            f"coalesce(lead({SEQUENCE_ID}) {of_key} != {SEQUENCE_ID}, true) as __is_last",
         )  # fmt: skip
-        new = every.where("_is_new")
-        output = new.selectExpr(SEQUENCE_ID, POSITION, *quoted(payload), f"{_HOLDS} and not _held as {PUNCTUATION}")
-        return Result(output, {"": new.where("_is_last").selectExpr(*keys, _HOLDS, SEQUENCE_ID)})
+        new = every.where(IS_NEW)
+        output = new.selectExpr(SEQUENCE_ID, POSITION, *quoted(payload), f"{_HOLDS} and not __held as {PUNCTUATION}")
+        return Result(output, {"": new.where("__is_last").selectExpr(*keys, _HOLDS, SEQUENCE_ID)})
 
     def _require_first(self, frames: GroupFrames) -> None:
         port = self.inputs[0]

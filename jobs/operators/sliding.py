@@ -25,8 +25,8 @@ MANY_ROWS = 1_000
 
 _ARGUMENT = "_of_"
 _HAS_VALUES = "_has_values"
-_IS_NEW = "_is_new"
-_PLACE = "_place"
+_IS_NEW = "__is_new"
+_PLACE = "__place"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["split"]
 
-_TO = "_to"
+_TO = "__to"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-BAD = "_bad"
+BAD = "__bad"
 """Field of a parsed struct: the text, where it does not fit the columns."""
 
 

@@ -140,11 +140,11 @@ class GroupFrames:
         ))  # fmt: skip
 
     def ids(self) -> DataFrame:
-        """Return the group's ids, also those of triggers without rows: one column, `_id`."""
+        """Return the group's ids, also those of triggers without rows: one column, `__id`."""
         import pyarrow as pa
 
         numbers = pa.array(range(self.first_id, self.last_id + 1), pa.int64())
-        return frame_of(self.session, pa.table({"_id": numbers})).coalesce(1)
+        return frame_of(self.session, pa.table({"__id": numbers})).coalesce(1)
 
     def once(self, operator: Operator, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that is computed once (H15). The one thing in a step that may start a job."""
@@ -220,12 +220,19 @@ class GroupFrames:
 
 def failure_of(operator: Operator, error: BaseException) -> OperatorFailed:
     """Return the error that blames an operator for what its code raised."""
+    remedy = "mend the function or the input, then: drainmark resume REGION (or skip the file)"
+    if own := _AMBIGUOUS.search(str(error)):
+        remedy = f"rename {own.group(1)} in a dm.functor before: the operator has a column of that name; or {remedy}"
     return OperatorFailed(
         f"operator {operator.name!r} failed: {summary_of(error)}",
         operator=operator.name,
         location=operator.location,
-        remedy="mend the function or the input, then: drainmark resume REGION (or skip the file)",
+        remedy=remedy,
     )
+
+
+_AMBIGUOUS = re.compile(r"\[AMBIGUOUS_REFERENCE\] Reference `(_\w+)`")
+"""Operators keep their rows with columns such as `_from` and `_place`, which tables have that are there already."""
 
 
 def blamed_operator(error: BaseException, operators: Sequence[Operator], default: Operator) -> Operator:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from jobs.operators.sources import Records
     from jobs.runtime.materialising import Materialiser
 
-_FAULT = "_fault"
+_FAULT = "__fault"
 """Of a row as read: what is wrong with its bytes; null for nothing."""
 
-_RAW, _PARSED, _TEXT = "_raw", "_parsed", "_text"
+_RAW, _PARSED, _TEXT = "__raw", "__parsed", "__text"
 _MISFIT = ""
 """Of a row that only Spark found bad: why, is told from its text."""
 

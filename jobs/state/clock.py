@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
     from jobs.runtime.frames import GroupFrames
 
-NOW = "_now"
-BEFORE = "_before"
-ID = "_id"
-BEGINS = "_begins_group"
+NOW = "__now"
+BEFORE = "__before"
+ID = "__id"
+BEGINS = "__begins_group"
+
+_TIME = "_now"
+"""Of the state."""
 
 
 def clock_state(part: str = "clock") -> KeptState:
@@ -36,8 +39,7 @@ def of_triggers(frames: GroupFrames, operator: Operator, part: str = "clock") ->
     """Return the number of triggers so far at each id, and the state's changes.
 
     Returns:
-        `_id`, `_before` (0 at first) and `_now`, bigint; `_begins_group`, true at the first id; and the changes of the
-        part.
+        `ID`, `BEFORE` (0 at first) and `NOW`, bigint; `BEGINS`, true at the first id; and the changes of the part.
     """
     start = _start(frames, operator, part)
     ids = frames.ids().selectExpr(ID, f"cast(row_number() over (order by {ID}) as bigint) as _step")
@@ -85,12 +87,12 @@ def _equal_ids(frames: GroupFrames, operator: Operator) -> object:
 def _start(frames: GroupFrames, operator: Operator, part: str) -> DataFrame:
     from pyspark.sql.types import LongType, StructField, StructType
 
-    kept = frames.kept(operator, part, StructType([StructField(NOW, LongType())]))
-    return kept.agg({NOW: "max"}).toDF("_start")
+    kept = frames.kept(operator, part, StructType([StructField(_TIME, LongType())]))
+    return kept.agg({_TIME: "max"}).toDF("_start")
 
 
 def _changes(clock: DataFrame) -> DataFrame:
-    return clock.where(f"not ({NOW} <=> {BEFORE})").selectExpr(NOW, f"{ID} as {SEQUENCE_ID}")
+    return clock.where(f"not ({NOW} <=> {BEFORE})").selectExpr(f"{NOW} as {_TIME}", f"{ID} as {SEQUENCE_ID}")
 
 
 def reaches(due: str) -> str:

@@ -22,8 +22,8 @@ PLACE = "_place"
 HELD = (FROM, PLACE)
 """The id that a held row came with, and its place among the rows of that id (of that key, where there are keys)."""
 
-IS_NEW = "_is_new"
-LEAVES = "_leaves"
+IS_NEW = "__is_new"
+LEAVES = "__leaves"
 _WITHOUT_ORDER = ("map<", "variant", "interval")
 POSITION_TYPE = "struct<block: bigint, row: bigint>"
 
@@ -127,9 +127,9 @@ def held_changes(rows: DataFrame, keys: Sequence[str], payload: Sequence[str]) -
     """
     came = f"if({IS_NEW} and not ({LEAVES} <=> {FROM}), struct({FROM} as id, false as gone), null)"
     went = f"if({LEAVES} > {FROM}, struct({LEAVES} as id, true as gone), null)"
-    event = f"explode(filter(array({came}, {went}), event -> event is not null)) as _event"
-    kept = [f"if(_event.gone, null, {name}) as {name}" for name in quoted(payload)]
-    tail = (f"_event.gone as {GONE}", f"_event.id as {SEQUENCE_ID}")
+    event = f"explode(filter(array({came}, {went}), event -> event is not null)) as __event"
+    kept = [f"if(__event.gone, null, {name}) as {name}" for name in quoted(payload)]
+    tail = (f"__event.gone as {GONE}", f"__event.id as {SEQUENCE_ID}")
     return rows.selectExpr("*", event).selectExpr(*quoted(keys), *HELD, *kept, *tail)
 
 

@@ -19,7 +19,7 @@ def faults(values: list[bytes | None], form: str, **more: object) -> list[str | 
     batch = pa.record_batch([pa.array(values, pa.binary())], names=["value"])
     (found,) = with_faults([batch], records(form, **more))
     assert found.column("value").to_pylist() == values
-    told: list[str | None] = found.column("_fault").to_pylist()
+    told: list[str | None] = found.column("__fault").to_pylist()
     return told
 
 

@@ -1,0 +1,163 @@
+"""Columns called as exports of MongoDB, Splunk or ArangoDB call them, with an underscore: operators use others."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import drainmark as dm
+from drainmark import F
+from jobs.errors import OperatorFailed
+from orchestration.testing.running import Result
+
+pytestmark = pytest.mark.spark
+
+TEXTS = (
+    *("to", "key", "raw", "parsed", "made", "event", "is_new", "leaves", "last", "kth", "rows", "row", "side", "size"),
+    *("own", "other", "next", "nth", "latest", "pass", "now", "before", "begins_group", "step", "held", "is_last"),
+    *("what", "bucket", "bad", "fault", "text", "until", "since", "gone_now", "newest", "micros", "start"),
+)
+TABLES = (
+    *("in_once", "in_once_a_while", "in_once_a_minute", "in_later", "in_a_minute_later", "in_met", "in_met_in_time"),
+    *("in_paired", "in_odd", "in_even", "in_marked", "in_watched", "in_sorted", "in_summed", "in_slid", "in_counted"),
+    *("in_unpacked", "in_parsed"),
+)
+MINUTE = dt.timedelta(minutes=1)
+FILES = 4
+ROWS = 3
+
+
+@dataclass
+class Seen:
+    rows: int = 0
+
+
+def lines(sign: str, file: int) -> str:
+    """Return three rows; ids and times come again in later files."""
+    found = []
+    for row in range(ROWS):
+        number = file * ROWS + row
+        texts = {f"{sign}{name}": f"{name}-{number % 5}" for name in TEXTS}
+        time = f"2026-03-01T00:{file:02d}:{row:02d}Z"
+        found.append({f"{sign}id": f"id-{number % 4}", f"{sign}time": time, "n": number, **texts})
+    return "".join(f"{json.dumps(row)}\n" for row in found)
+
+
+def declared(sign: str) -> Callable[[], None]:
+    """Return an application over columns that all begin so."""
+    of = {name: f"{sign}{name}" for name in ("id", "time", *TEXTS)}
+
+    def packed(data):  # without type hints: of those Spark would infer how to call it
+        return gzip.compress(data.encode(), mtime=0)
+
+    def seen(state: Seen | None, rows: Any) -> Any:
+        state = Seen(rows=(state.rows if state else 0) + rows.num_rows)
+        first = {of["id"]: rows[of["id"]][:1], of["bucket"]: rows[of["to"]][:1]}
+        return state, pa.table({**first, of["what"]: pa.array([str(state.rows)])})
+
+    def declare() -> None:
+        texts_ddl = ", ".join(f"{of[name]} string" for name in TEXTS)
+        schema = f"{of['id']} string, {of['time']} timestamp, n bigint, {texts_ddl}"
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="inbox", pattern="*.json", format="json", schema=schema))
+        def events(scanned: Any) -> Any:
+            return scanned
+
+        rows = dm.functor(lambda events: events.drop("source_file"), name="all_rows", inputs=[events])
+
+        def some(name: str, *columns: str) -> Any:
+            wanted = ["_sequence_id", "_position", of["id"], *columns]
+            return dm.functor(lambda rows: rows.select(*wanted), name=name, inputs=[rows])
+
+        left = some("lefts", of["time"], *(of[name] for name in TEXTS[::2]))
+        right = some("rights", *(of[name] for name in TEXTS[1::2]), "n")
+        timed = dm.functor(
+            lambda rights: rights.withColumn(f"{sign}then", F.timestamp_seconds(F.col("n") * 20 + 1772323200)),
+            name="timed", inputs=[right],
+        )  # fmt: skip
+        split = dm.split(rows, outputs={"odd": "n % 2 = 1"}, otherwise="even", name="parts")
+        zipped = dm.functor(
+            lambda rows: rows.withColumn(of["text"], F.udf(packed, "binary")(F.col(of["text"]))),
+            name="zipped", inputs=[rows],
+        )  # fmt: skip
+        texts = dm.format(some("to_format", *(of[name] for name in TEXTS)), "json", column=of["text"], name="as_text")
+        outputs = {
+            "once": dm.deduplicate(rows, keys=[of["id"]], name="once"),
+            "once_a_while": dm.deduplicate(rows, keys=[of["id"]], within=1, name="once_a_while"),
+            "once_a_minute": dm.deduplicate(
+                rows, keys=[of["id"]], within=MINUTE, event_time=of["time"], name="once_a_minute"
+            ),
+            "later": dm.delay(rows, ids=1, name="later"),
+            "a_minute_later": dm.delay(rows, duration=MINUTE, event_time=of["time"], name="a_minute_later"),
+            "met": dm.join(left, right, on=[of["id"]], left_window=2, right_window=2, name="met"),
+            "met_in_time": dm.join(
+                left, timed, on=[of["id"]], left_window=MINUTE, right_window=MINUTE, left_time=of["time"],
+                right_time=f"{sign}then", name="met_in_time",
+            ),
+            "paired": dm.pair(left, right, key=of["id"], name="paired"),
+            "odd": split["odd"],
+            "even": split["even"],
+            "marked": dm.functor(
+                lambda marked: marked.withColumnRenamed("_punctuation", "mark"),
+                inputs=[dm.punctor(rows, "n % 3 = 1", keys=[of["id"]], name="to_mark")], name="marked",
+            ),
+            "watched": dm.dynamic_filter(rows, some("watch"), on=[of["id"]], name="watched"),
+            "sorted": dm.sort(rows, by=[of["id"]], name="in_order"),
+            "summed": dm.aggregate(
+                rows, keys=[of["is_new"]], values={"n": dm.sum("n"), of["last"]: dm.last(of["last"])}, name="summed"
+            ),
+            "slid": dm.aggregate(
+                rows, keys=[of["id"]], values={of["rows"]: dm.count(), of["what"]: dm.max(of["what"])},
+                window=dm.sliding(rows=2), name="slid",
+            ),
+            "counted": dm.custom(
+                seen, keys=[of["id"]], state=Seen, batch="arrow", inputs=[rows], name="counted",
+                output=f"{of['id']} string, {of['what']} string, {of['bucket']} string",
+            ),
+            "unpacked": dm.decompress(zipped, of["text"], codec="gzip", name="unpacked"),
+            "parsed": dm.parse(texts, of["text"], format="json", schema=texts_ddl, name="parsed"),
+        }  # fmt: skip
+        for name, stream in outputs.items():
+            dm.sink(stream, dm.DeltaAppend(f"in_{name}"))
+
+    return declare
+
+
+def found(run_app: Callable[..., Result], sign: str) -> dict[str, list[str]]:
+    result = run_app(declared(sign), {f"{number}.json": lines(sign, number) for number in range(FILES)}, max_group=2)
+    return {
+        table: sorted(
+            repr(sorted((name.removeprefix(sign), value) for name, value in row.items() if name != "source_file"))
+            for row in result.sink(table)
+        )
+        for table in TABLES
+    }
+
+
+@pytest.mark.seed("V140")
+def test_columns_with_an_underscore_are_the_users(run_app: Callable[..., Result]) -> None:
+    usual, odd = found(run_app, "of_"), found(run_app, "_")
+    assert odd == usual
+    assert [table for table, rows in usual.items() if not rows] == []
+
+
+def test_a_column_that_a_state_has_already_is_named_with_the_way_out(run_app: Callable[..., Result]) -> None:
+    def declare() -> None:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="_from string"))
+        def edges(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(dm.delay(edges, ids=1), dm.DeltaAppend("late"))
+
+    with pytest.raises(OperatorFailed) as caught:
+        run_app(declare, {"1.csv": "a\n"})
+    assert "rename _from" in (caught.value.remedy or "")
