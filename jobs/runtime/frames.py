@@ -221,7 +221,7 @@ class GroupFrames:
 def failure_of(operator: Operator, error: BaseException) -> OperatorFailed:
     """Return the error that blames an operator for what its code raised."""
     remedy = "mend the function or the input, then: drainmark resume REGION (or skip the file)"
-    if own := _AMBIGUOUS.search(str(error)):
+    if own := _TAKEN.search(str(error)):
         remedy = f"rename {own.group(1)} in a dm.functor before: the operator has a column of that name; or {remedy}"
     return OperatorFailed(
         f"operator {operator.name!r} failed: {summary_of(error)}",
@@ -231,7 +231,7 @@ def failure_of(operator: Operator, error: BaseException) -> OperatorFailed:
     )
 
 
-_AMBIGUOUS = re.compile(r"\[AMBIGUOUS_REFERENCE\] Reference `(_\w+)`")
+_TAKEN = re.compile(r"\[(?:AMBIGUOUS_REFERENCE\] Reference|COLUMN_ALREADY_EXISTS\] The column) `(_\w+)`")
 """Operators keep their rows with columns such as `_from` and `_place`, which tables have that are there already."""
 
 

@@ -112,10 +112,10 @@ def declared(sign: str) -> Callable[[], None]:
             "watched": dm.dynamic_filter(rows, some("watch"), on=[of["id"]], name="watched"),
             "sorted": dm.sort(rows, by=[of["id"]], name="in_order"),
             "summed": dm.aggregate(
-                rows, keys=[of["is_new"]], values={"n": dm.sum("n"), of["last"]: dm.last(of["last"])}, name="summed"
+                rows, keys=[of["is_new"]], values={"n": dm.sum("n"), "latest": dm.last(of["last"])}, name="summed"
             ),
             "slid": dm.aggregate(
-                rows, keys=[of["id"]], values={of["rows"]: dm.count(), of["what"]: dm.max(of["what"])},
+                rows, keys=[of["id"]], values={"rows": dm.count(), "most": dm.max(of["what"])},
                 window=dm.sliding(rows=2), name="slid",
             ),
             "counted": dm.custom(

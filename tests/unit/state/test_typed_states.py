@@ -15,7 +15,7 @@ import pytest
 
 import drainmark as dm
 from jobs.graph.operator import POSITION, SEQUENCE_ID
-from jobs.operators.custom import Custom, _Call, _Shape
+from jobs.operators.custom import _WHAT, Custom, _Call, _Shape
 from jobs.state.typed import reader_of
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -68,7 +68,7 @@ def rows_of(*ids: int) -> pa.Table:
 
 
 def states(made: pa.Table) -> list[dict[str, Any]]:
-    kept = made.filter(pc.equal(made["_what"], 1))
+    kept = made.filter(pc.equal(made[_WHAT], 1))
     names = [name for name in kept.column_names if name.startswith("kept.")]
     return [{name.removeprefix("kept."): row[name] for name in names} for row in kept.select(names).to_pylist()]
 
@@ -78,7 +78,7 @@ def before_of(call: _Call, made: pa.Table | None) -> pa.Table:
     names = [name for name in call(rows_of(), pa.table({})).column_names if name.startswith("kept.")]
     if made is None:
         made = call(rows_of(), pa.table({})).slice(0, 0)
-    last = made.filter(pc.equal(made["_what"], 1)).select(names)
+    last = made.filter(pc.equal(made[_WHAT], 1)).select(names)
     last = last.slice(max(0, last.num_rows - 1))
     return last.rename_columns([name.removeprefix("kept.") for name in names])
 
