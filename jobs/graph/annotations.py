@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+import typing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -164,3 +165,30 @@ class Buffered:
 
 class Autonomous:
     """Marks a port as fed from outside the region on purpose: `Annotated[DataFrame, dm.Autonomous]` (V52)."""
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations, evaluated one by one: what is imported for type checkers only counts as a frame."""
+    namespace = {"DataFrame": Any, "Column": Any, **getattr(function, "__globals__", {})}
+    hints: dict[str, Any] = {}
+    for name, annotation in getattr(function, "__annotations__", {}).items():
+        if not isinstance(annotation, str):
+            hints[name] = annotation
+            continue
+        try:
+            hints[name] = eval(annotation, namespace)  # noqa: S307 - the author's own annotation, as typing evaluates it
+        except NameError:
+            hints[name] = None
+    return hints
+
+
+def marker_in(hint: Any, marker: type) -> Any:
+    """Return the marker in an annotation, the class or an instance of it; None where there is none."""
+    marks = hint.__metadata__ if typing.get_origin(hint) is typing.Annotated else ()
+    return next((mark for mark in marks if mark is marker or isinstance(mark, marker)), None)
+
+
+def made_marker(hint: Any, marker: type) -> Any:
+    """Return the marker in an annotation as an instance: the bare class stands for its defaults."""
+    mark = marker_in(hint, marker)
+    return marker() if mark is marker else mark

@@ -12,7 +12,6 @@ import datetime as dt
 import functools
 import inspect
 import sys
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -27,8 +26,11 @@ from jobs.graph.annotations import (
     Consistent,
     Control,
     duration_of,
+    hints_of,
+    made_marker,
+    marker_in,
 )
-from jobs.graph.operator import Input, Operator, UserFunction
+from jobs.graph.operator import Input, Operator, UserFunction, names_of
 from jobs.graph.params import Params
 
 if TYPE_CHECKING:
@@ -238,13 +240,14 @@ def port_to(
 
     Inside of a composite, names are those of its parameters and of its own operators.
     """
-    port = stream.port() if isinstance(stream, Stream) else _port_named(stream)
+    known = required_stream(stream)
+    port = known.port() if isinstance(known, Stream) else _port_named(known)
     return dataclasses.replace(
         port,
         parameter=parameter or stream_name(stream),
         control=control is not None,
         autonomous=autonomous,
-        control_keys=tuple(control.keys) if control else (),
+        control_keys=names_of(control.keys) if control else (),
         control_schema=control.schema if control else None,
         buffered=buffered or port.buffered,
     )
@@ -265,12 +268,26 @@ def _port_named(name: str) -> Input:
 
 def stream_name(stream: StreamLike) -> str:
     """Return the name under which a function or a statement knows the stream."""
-    if isinstance(stream, str):
-        return stream
+    known = required_stream(stream)
+    if isinstance(known, str):
+        return known
     inside = scope()
     if inside is not None:
-        return inside.local_name(stream)
-    return f"{stream.name}__{stream.output}" if stream.output else stream.name
+        return inside.local_name(known)
+    return f"{known.name}__{known.output}" if known.output else known.name
+
+
+def required_stream(given: object) -> StreamLike:
+    """Return what a declaration was given as a stream.
+
+    Raises:
+        UsageError: it is something else, such as a list of streams.
+    """
+    if isinstance(given, (Stream, str)):
+        return given
+    msg = f"{given!r} is given where a stream is read, which it is not"
+    remedy = "give what declares the stream, or its name; several go through dm.union(…) first"
+    raise UsageError(msg, location=location_of(caller()), remedy=remedy)
 
 
 def user_function(
@@ -281,8 +298,11 @@ def user_function(
     Args:
         inputs: the streams in the order of the stream parameters; by default the parameter names are the names.
         first_free: how many leading stream parameters are bound otherwise (a source's `scanned`).
+
+    Raises:
+        UsageError: the function has more stream parameters than it is given streams, or fewer.
     """
-    hints = _hints(function)
+    hints = hints_of(function)
     streams: list[str] = []
     params: dict[str, type] = {}
     for name in inspect.signature(function).parameters:
@@ -292,44 +312,23 @@ def user_function(
         else:
             streams.append(name)
     connected = streams[first_free:]
+    given = connected if inputs is None else [inputs] if isinstance(inputs, (Stream, str)) else list(inputs)
+    if len(given) != len(connected):
+        name = getattr(function, "__name__", "the function")
+        msg = f"{name} reads {len(connected)} stream(s) and is given {len(given)} in inputs="
+        remedy = "give one for each parameter that is no dm.Params, in their order"
+        raise UsageError(msg, location=location_of(caller(), function), remedy=remedy)
     ports = tuple(
         port_to(
             stream,
             parameter,
-            control=_made(hints.get(parameter), Control),
-            buffered=_made(hints.get(parameter), Buffered),
-            autonomous=_marker(hints.get(parameter), Autonomous) is not None,
+            control=made_marker(hints.get(parameter), Control),
+            buffered=made_marker(hints.get(parameter), Buffered),
+            autonomous=marker_in(hints.get(parameter), Autonomous) is not None,
         )
-        for parameter, stream in zip(connected, inputs if inputs is not None else connected, strict=inputs is not None)
+        for parameter, stream in zip(connected, given, strict=True)
     )
     return UserFunction(function=function, streams=tuple(streams), params=params), ports
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations, evaluated one by one: what is imported for type checkers only counts as a frame."""
-    namespace = {"DataFrame": Any, "Column": Any, **getattr(function, "__globals__", {})}
-    hints: dict[str, Any] = {}
-    for name, annotation in getattr(function, "__annotations__", {}).items():
-        if not isinstance(annotation, str):
-            hints[name] = annotation
-            continue
-        try:
-            hints[name] = eval(annotation, namespace)  # noqa: S307 - the author's own annotation, as typing evaluates it
-        except NameError:
-            hints[name] = None
-    return hints
-
-
-def _marker(hint: Any, marker: type) -> Any:
-    """Return the marker in an annotation, the class or an instance of it; None where there is none."""
-    marks = hint.__metadata__ if typing.get_origin(hint) is typing.Annotated else ()
-    return next((mark for mark in marks if mark is marker or isinstance(mark, marker)), None)
-
-
-def _made(hint: Any, marker: type) -> Any:
-    """Return the marker in an annotation as an instance: the bare class stands for its defaults."""
-    mark = _marker(hint, marker)
-    return marker() if mark is marker else mark
 
 
 class Annotatable(Protocol):
@@ -379,8 +378,6 @@ def buffered(
     a channel; what a composite returns buffered, all that read it outside.
     """
     bounds = Buffered(batches=batches, size=size, checkpoint_interval=checkpoint_interval)
-    known = named_stream(stream, caller()) if isinstance(stream, str) else stream
-    if not isinstance(known, Stream):
-        msg = f"dm.buffered() is given {known!r}, which is no stream"
-        raise UsageError(msg, location=location_of(caller()), remedy="such as inputs=[dm.buffered(hosts)]")
+    given = required_stream(stream)
+    known = named_stream(given, caller()) if isinstance(given, str) else given
     return Stream(known.operator, known.declarations, known.function, known.output, bounds)

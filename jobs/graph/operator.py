@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import textwrap
 from abc import ABC
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -280,6 +280,11 @@ class Operator(ABC):
         What comes on a control port at an id is seen from the next id on, whether or not it closes a loop.
         """
         return {control_part(port): frames.on_control(self, port) for port in self.inputs if port.control}
+
+
+def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names of columns; a text is one name, not a sequence of letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def control_part(port: Input) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import SEQUENCE_ID
+from jobs.graph.operator import SEQUENCE_ID, names_of
 from jobs.lazy import F
 from jobs.operators.windowed import KeyedValues
 from jobs.operators.windows import (
@@ -188,14 +188,15 @@ def aggregate(
         columns: of the input, handed on by `emit="row"`.
         name: identity of the state; `<stream>_by_<keys>` by default.
     """
-    frame = caller()
-    emission = Emission(emit=emit, lateness=None if lateness is None else seconds_or(lateness), columns=tuple(columns))
+    frame, key_names = caller(), names_of(keys)
+    allowed = None if lateness is None else seconds_or(lateness)
+    emission = Emission(emit=emit, lateness=allowed, columns=names_of(columns))
     made = _class_for(window, emission)
     operator = made(
-        name=name or "_by_".join([stream_name(stream), "_".join([*keys, *(["window"] if window else [])])]),
+        name=name or "_by_".join([stream_name(stream), "_".join([*key_names, *(["window"] if window else [])])]),
         inputs=(port_to(stream),),
         location=location_of(frame),
-        keys=tuple(keys),
+        keys=key_names,
         values=dict(values),
         window=window,
         emission=emission,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, names_of
 from jobs.lazy import F
 from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted
 
@@ -132,10 +132,10 @@ def barrier(*streams: StreamLike, keys: Sequence[str] = (), name: str | None = N
     return _declared(streams, keys, name or "_".join(["barrier_of", *map(stream_name, streams)]))
 
 
-def pair(left: StreamLike, right: StreamLike, *, key: str | None = None, name: str | None = None) -> Stream:
+def pair(left: StreamLike, right: StreamLike, *, key: str | Sequence[str] = (), name: str | None = None) -> Stream:
     """Declare a barrier of two streams: `dm.pair(requests, answers, key="client")`; see `barrier`."""
     own = name or f"pair_of_{stream_name(left)}_{stream_name(right)}"
-    return _declared((left, right), (key,) if key else (), own)
+    return _declared((left, right), key, own)
 
 
 def _declared(streams: Sequence[StreamLike], keys: Sequence[str], name: str) -> Stream:
@@ -144,6 +144,6 @@ def _declared(streams: Sequence[StreamLike], keys: Sequence[str], name: str) -> 
         name=name,
         inputs=tuple(port_to(stream, stream_name(stream)) for stream in streams),
         location=location_of(frame),
-        keys=tuple(keys),
+        keys=names_of(keys),
     )
     return declare(operator, frame)

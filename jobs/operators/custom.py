@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from jobs.errors import UsageError, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction, names_of
 from jobs.lazy import F
 from jobs.state.keyed_rows import key_codes
 from jobs.state.placed import ranked, without_points
@@ -360,7 +360,7 @@ def custom(
             name=name or wrapped.__name__,
             inputs=ports,
             location=location_of(frame, wrapped),
-            keys=tuple(keys),
+            keys=names_of(keys),
             output=output,
             state_class=state,
             function=called,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from jobs.errors import Location
-from jobs.graph.operator import Input
+from jobs.graph.operator import Input, names_of
 from jobs.operators.sink import Sink
 from jobs.protocol.manifest import RegionTable, TableRole
 
@@ -83,7 +83,7 @@ class DatabaseUpsert:
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DatabaseUpsertSink:
         return DatabaseUpsertSink(
             name=name, inputs=inputs, location=location, database=self.database, table=self.table,
-            keys=tuple(self.keys),
+            keys=names_of(self.keys),
         )  # fmt: skip
 
 

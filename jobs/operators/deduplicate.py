@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, names_of
 from jobs.lazy import F
 from jobs.state import clock
 from jobs.state.placed import FROM, IS_NEW, PLACE, payload_of, placed, quoted, same
@@ -201,7 +201,7 @@ def deduplicate(
         name=name or f"{stream_name(stream)}_deduplicated",
         inputs=(port_to(stream),),
         location=location_of(frame),
-        keys=tuple(keys),
+        keys=names_of(keys),
         within=within,
         event_time=event_time,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from jobs.errors import Location
-from jobs.graph.operator import Input
+from jobs.graph.operator import Input, names_of
 from jobs.operators.delta_append import DeltaSink, OnSchemaChange
 from jobs.protocol.manifest import TableRole
 
@@ -39,7 +39,7 @@ class DeltaUpsert:
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaUpsertSink:
         return DeltaUpsertSink(
-            name=name, inputs=inputs, location=location, keys=tuple(self.keys),
+            name=name, inputs=inputs, location=location, keys=names_of(self.keys),
             table=self.table, adopt=self.adopt, on_schema_change=self.on_schema_change,
         )  # fmt: skip
 

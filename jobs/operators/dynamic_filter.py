@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jobs.errors import Violation
 from jobs.graph.annotations import Control
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result
+from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result, names_of
 from jobs.lazy import F
 from jobs.state.placed import quoted, require_columns, same
 
@@ -119,7 +119,7 @@ def dynamic_filter(
         name: identity of the state; `<stream>_on_<control>` by default.
     """
     frame = caller()
-    keyed = Control(keys=tuple(on))
+    keyed = Control(keys=names_of(on))
     controls = [port_to(control, _ADD, control=keyed)]
     if remove is not None:
         controls.append(port_to(remove, _REMOVE, control=keyed))
@@ -127,6 +127,6 @@ def dynamic_filter(
         name=name or f"{stream_name(stream)}_on_{stream_name(control)}",
         inputs=(port_to(stream), *controls),
         location=location_of(frame),
-        keys=tuple(on),
+        keys=names_of(on),
     )
     return declare(operator, frame)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, Retention
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, Retention, names_of
 from jobs.lazy import F
 from jobs.state import clock
 from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted, same
@@ -315,7 +315,7 @@ def join(
         name=name or f"{stream_name(left)}_with_{stream_name(right)}",
         inputs=(port_to(left, _LEFT), port_to(right, _RIGHT)),
         location=location_of(frame),
-        keys=tuple(on),
+        keys=names_of(on),
         how="left" if kind == "latest" else kind,
         left_window=left_window,
         right_window=right_window,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result
+from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, names_of
 from jobs.state.placed import IS_NEW, PLACE, payload_of, placed, quoted
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def punctor(
         inputs=(port_to(stream),),
         location=location_of(frame),
         condition_sql=when,
-        keys=tuple(keys),
+        keys=names_of(keys),
         at=at,
     )
     return declare(operator, frame)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from jobs.errors import Location, Violation
+from jobs.errors import Location, UsageError, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
 from jobs.graph.operator import POSITION, SEQUENCE_ID, Guarantee, Input, Operator
 from jobs.lazy import F
@@ -116,8 +116,14 @@ def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stre
     Args:
         target: e.g. `DeltaAppend(table)`, `DeltaUpsert(table, keys=[…])`, `DatabaseAppend(database, table)`.
         name: the operator's name; `<table>_sink` by default.
+
+    Raises:
+        UsageError: the target is none of those.
     """
     frame = caller()
+    if not hasattr(target, "operator") or isinstance(target, Stream):
+        msg = f"dm.sink() is given {target!r}, which is no target"
+        raise UsageError(msg, location=location_of(frame), remedy="such as dm.DeltaAppend(table)")
     label = "".join(letter if letter.isalnum() else "_" for letter in target.label)
     operator = target.operator(name=name or f"{label}_sink", inputs=(port_to(stream),), location=location_of(frame))
     return declare(operator, frame)

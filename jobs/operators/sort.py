@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, Places
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, Places, names_of
 from jobs.state.placed import order_of, payload_of, quoted, require_columns
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def sort(stream: StreamLike, *, by: Sequence[str], window: str = "id", name: str
         name=name or f"{stream_name(stream)}_sorted",
         inputs=(port_to(stream),),
         location=location_of(frame),
-        by=tuple(by),
+        by=names_of(by),
         window=window,
     )
     return declare(operator, frame)

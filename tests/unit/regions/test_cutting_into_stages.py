@@ -323,7 +323,7 @@ def test_a_reader_says_so_in_its_inputs_by_stream_or_name_or_by_annotation() -> 
 
 @pytest.mark.parametrize("wrong", [3, None, ["lines"]])
 def test_what_is_no_stream_cannot_be_buffered(wrong: Any) -> None:
-    with pytest.raises(UsageError, match="which is no stream"):
+    with pytest.raises(UsageError, match="given where a stream is read"):
         dm.buffered(wrong)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import DeclarationError
+from jobs.errors import DeclarationError, UsageError
 from jobs.operators.catalogue import entries
 from jobs.regions.plan import compile_application
 
@@ -138,3 +138,44 @@ def test_a_loop_on_a_dynamic_filter_makes_groups_of_one() -> None:
 
     assert filtered(lambda events: events) == ()
     assert filtered(lambda events: "named") == ("kept",)
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda events: dm.deduplicate(events, keys="k"),
+        lambda events: dm.aggregate(events, keys="k", values={"n": dm.count()}),
+        lambda events: dm.join(events, events, on="k", left_window=1, right_window=1),
+        lambda events: dm.dynamic_filter(events, events, on="k"),
+        lambda events: dm.pair(events, events, key="k"),
+        lambda events: dm.barrier(events, events, keys="k"),
+        lambda events: dm.punctor(events, "true", keys="k"),
+        lambda events: dm.sink(events, dm.DeltaUpsert("latest", keys="k")),
+    ],
+)
+def test_a_text_is_one_name_of_a_column(declare: Callable[[Any], Any]) -> None:
+    with dm.application("one_name"):
+        assert declare(dm.functor(lambda seen: seen, inputs="elsewhere", name="events")).operator.keys == ("k",)
+
+
+@pytest.mark.parametrize(
+    ("said", "declare"),
+    [
+        (r"\[<stream events of functor>\] is given where", lambda events: dm.delay([events], ids=1)),
+        (r"\[<stream events of functor>\] is given where", lambda events: dm.union([events])),
+        (r"DeltaAppend.* is given where", lambda events: dm.sort(dm.DeltaAppend("out"), by="k")),
+        ("'out', which is no target", lambda events: dm.sink(events, "out")),
+        ("which is no target", lambda events: dm.sink(events, events)),
+        (r"one reads 1 stream\(s\) and is given 2", lambda events: dm.functor(one, inputs=[events, events])),
+        (r"one reads 1 stream\(s\) and is given 0", lambda events: dm.functor(one, inputs=[])),
+    ],
+)
+def test_what_is_given_in_place_of_another_is_told_where(said: str, declare: Callable[[Any], Any]) -> None:
+    with dm.application("mistaken"), pytest.raises(UsageError, match=said) as caught:
+        declare(dm.functor(lambda seen: seen, inputs="elsewhere", name="events"))
+    assert caught.value.location.file == __file__
+    assert caught.value.remedy
+
+
+def one(seen: Any) -> Any:
+    return seen
