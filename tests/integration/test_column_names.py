@@ -212,7 +212,7 @@ def test_a_function_that_puts_another_id_on_rows_is_told_so(run_app: RunApp, max
 
     result = run_app(declare, {"1.csv": "0\n"}, max_group=max_group)
     result.add({"2.csv": "0\n", "3.csv": "0\n1\n"})
-    with pytest.raises(OperatorFailed, match=r"rows of ids (2 to 3|3 to 3) got") as caught:
+    with pytest.raises(OperatorFailed, match=r"rows of ids \d to \d got") as caught:
         result.run()
     assert "_sequence_id" in (caught.value.remedy or "")
     assert [row["n"] for row in result.sink("moved_rows") if row["n"]] == []

@@ -167,7 +167,7 @@ def by_subquery(events: Any) -> Any:
 
 
 def distinct_users(events: Any) -> Any:
-    return events.select("user").distinct().withColumn("_sequence_id", F.lit(1).cast("bigint"))
+    return events.select("user").distinct().crossJoin(events.agg(F.max("_sequence_id").alias("_sequence_id")))
 
 
 def chance(events: Any) -> Any:
