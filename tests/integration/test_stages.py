@@ -436,7 +436,7 @@ def test_a_file_that_replaces_its_own_waits_for_the_stages_that_have_not_done_th
 # --- local recovery ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("K10", "K22", "X2")
+@pytest.mark.seed("K10", "K11", "K22", "X2")
 @slow  # by default: test_stages_callbacks.py
 @pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
 def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, golden: Tables, alignment: str) -> None:

@@ -206,7 +206,7 @@ def test_a_start_waits_for_room_in_all_its_channels() -> None:
     assert roomy.result(SOON)
 
 
-@pytest.mark.seed("V87", "V88", "V89", "V115", "N23")
+@pytest.mark.seed("V87", "V88", "V89", "V108", "V115", "N23")
 def test_a_stage_takes_a_group_when_every_connection_has_brought_it_and_before_a_checkpoint() -> None:
     exchange = region()
     ends = {name: exchange.connect(name, 1) for name in "sabc"}

@@ -18,7 +18,7 @@ from jobs.counting import ManualThreads, RefCounter, References, Stream, nodes
 from jobs.counting.keeping import Keeping, Kept
 from jobs.handler_errors import StreamClosed
 
-pytestmark = pytest.mark.seed("C12", "C15", "C16", "C17", "C26", "T10", "E40", "E41")
+pytestmark = pytest.mark.seed("C9", "C12", "C15", "C16", "C17", "C26", "T10", "E40", "E41")
 
 
 class Boom(Exception):
@@ -243,6 +243,7 @@ def test_closing_gives_up_what_is_kept_and_takes_nothing_more(case: Case) -> Non
 # --- the registry ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("C22")
 def test_every_node_is_registered_and_has_a_case() -> None:
     adding = {
         name
