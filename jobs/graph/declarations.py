@@ -300,8 +300,11 @@ def user_function(
         first_free: how many leading stream parameters are bound otherwise (a source's `scanned`).
 
     Raises:
-        UsageError: the function has more stream parameters than it is given streams, or fewer.
+        UsageError: it is no function, or has more stream parameters than it is given streams, or fewer.
     """
+    if not callable(function):
+        remedy = "give a function of data frames, such as lambda orders: orders.where('amount > 0')"
+        raise UsageError(f"{function!r} is no function", location=location_of(caller()), remedy=remedy)
     hints = hints_of(function)
     streams: list[str] = []
     params: dict[str, type] = {}

@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import textwrap
 from abc import ABC
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -282,9 +282,11 @@ class Operator(ABC):
         return {control_part(port): frames.on_control(self, port) for port in self.inputs if port.control}
 
 
-def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the names of columns; a text is one name, not a sequence of letters."""
-    return (given,) if isinstance(given, str) else tuple(given)
+def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of columns; a text is one name, not a sequence of letters. What is no name, a rule refuses."""
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
 
 
 def control_part(port: Input) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from jobs.graph.annotations import duration_of
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from jobs.graph.operator import SEQUENCE_ID, names_of
 from jobs.lazy import F
@@ -26,7 +27,6 @@ from jobs.operators.windows import (
     Rows,
     Session,
     Window,
-    seconds_or,
 )
 from jobs.state.aggregations import (
     Aggregation,
@@ -189,15 +189,14 @@ def aggregate(
         name: identity of the state; `<stream>_by_<keys>` by default.
     """
     frame, key_names = caller(), names_of(keys)
-    allowed = None if lateness is None else seconds_or(lateness)
-    emission = Emission(emit=emit, lateness=allowed, columns=names_of(columns))
+    emission = Emission(emit=emit, lateness=duration_of(lateness), columns=names_of(columns))
     made = _class_for(window, emission)
     operator = made(
         name=name or "_by_".join([stream_name(stream), "_".join([*key_names, *(["window"] if window else [])])]),
         inputs=(port_to(stream),),
         location=location_of(frame),
         keys=key_names,
-        values=dict(values),
+        values=dict(values) if isinstance(values, Mapping) else {},
         window=window,
         emission=emission,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -56,6 +56,11 @@ class DeltaUpsertSink(DeltaSink):
     def condition(self) -> str | None:
         adopted = super().condition
         return adopted and f"{adopted}; a row of theirs that an upsert changed is the region's from then on"
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if not self.keys:
+            yield "NO_KEYS", "an upsert sink has no keys", "name the key columns, or use DeltaAppend"
+        yield from super().problems()
 
     def described(self) -> str:
         return f"One row for each value of {', '.join(f'`{key}`' for key in self.keys)}: the last one."

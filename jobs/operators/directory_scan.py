@@ -301,8 +301,14 @@ def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], S
     Args:
         scan: a `DirectoryScan`, `FileSource`, `TableSource`, `DatabaseSource`, `KafkaSource`, `ReplayableStart` or
             `Beacon`.
+
+    Raises:
+        UsageError: it is none of them.
     """
     frame = caller()
+    if not isinstance(scan, DirectoryScan | Replayable):
+        msg, remedy = f"@dm.source is given {scan!r}, which is no source", 'such as dm.DirectoryScan(path="inbox")'
+        raise UsageError(msg, location=location_of(frame), remedy=remedy)
 
     def wrap(function: Callable[..., Any]) -> Stream:
         read, _ = user_function(function, first_free=1)

@@ -121,10 +121,10 @@ def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stre
         UsageError: the target is none of those.
     """
     frame = caller()
-    if not hasattr(target, "operator") or isinstance(target, Stream):
+    if isinstance(target, type | Stream) or not hasattr(target, "operator"):
         msg = f"dm.sink() is given {target!r}, which is no target"
         raise UsageError(msg, location=location_of(frame), remedy="such as dm.DeltaAppend(table)")
-    label = "".join(letter if letter.isalnum() else "_" for letter in target.label)
+    label = "".join(letter if letter.isalnum() else "_" for letter in str(target.label))
     operator = target.operator(name=name or f"{label}_sink", inputs=(port_to(stream),), location=location_of(frame))
     return declare(operator, frame)
 

@@ -43,6 +43,8 @@ class Split(Operator):
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if not self.conditions:
             yield self.wrong("SPLIT_OUTPUTS", "it has no outputs", 'give outputs={"large": "amount > 100"}')
+        if wrong := [name for name, condition in self.conditions.items() if not isinstance(condition, str)]:
+            yield self.wrong("SPLIT_OUTPUTS", f"{', '.join(wrong)}: a condition is SQL", 'such as "amount > 100"')
         if wrong := [name for name in self.outputs if not name.isidentifier()]:
             yield self.wrong("SPLIT_OUTPUTS", f"{', '.join(wrong)} cannot name an output", "use letters, digits and _")
         if self.otherwise in self.conditions:
@@ -88,7 +90,7 @@ def split(
         name=name or f"{stream_name(stream)}_split",
         inputs=(port_to(stream),),
         location=location_of(frame),
-        conditions=dict(outputs),
+        conditions=dict(outputs) if isinstance(outputs, Mapping) else {},
         otherwise=otherwise,
         to=to,
     )

@@ -76,6 +76,10 @@ class KeyedValues(Operator):
         return {**super().fingerprint(), **facts, **emission}
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
+        if wrong := [name for name, value in self.values.items() if not isinstance(value, Aggregation)]:
+            message = f"{', '.join(wrong)}: a value is made by a function of drainmark"
+            yield self._violation("AGGREGATE_VALUES", message, 'such as dm.count() or dm.sum("amount")')
+            return
         taken = {*TAGS, *self.keys, *self.window_columns}
         clashes = sorted(taken & set(self.values)) + sorted(name for name in self.values if name.startswith("_"))
         clashes += sorted(

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import UsageError
+from jobs.graph.annotations import duration_of
 from jobs.graph.operator import Retention
 from jobs.lazy import F
 
@@ -162,11 +163,6 @@ def micros(duration: dt.timedelta) -> int:
     return duration // dt.timedelta(microseconds=1)
 
 
-def seconds_or(duration: dt.timedelta | float) -> dt.timedelta:
-    """Return a duration that may be given in seconds."""
-    return duration if isinstance(duration, dt.timedelta) else dt.timedelta(seconds=duration)
-
-
 def tumbling(
     column: str | None = None,
     *,
@@ -250,7 +246,7 @@ def sliding(
         return Delta(column=column, size=delta, is_sliding=True)
     if every is None:
         return Delta(column=column, size=dt.timedelta(**size), is_sliding=True)
-    return EventTime(column=column, size=dt.timedelta(**size), every=seconds_or(every))
+    return EventTime(column=column, size=dt.timedelta(**size), every=duration_of(every))
 
 
 def session(column: str | None = None, *, gap: dt.timedelta | float) -> Window:
@@ -263,7 +259,7 @@ def session(column: str | None = None, *, gap: dt.timedelta | float) -> Window:
     Args:
         gap: seconds, or a `datetime.timedelta`.
     """
-    return WallClock() if column is None else Session(column=column, gap=seconds_or(gap))
+    return WallClock() if column is None else Session(column=column, gap=duration_of(gap))
 
 
 def _one_of(function: str, given: dict[str, Any]) -> str:
@@ -327,6 +323,9 @@ Refusal = tuple[str, str, str]
 
 def refusals(window: Window | None, emission: Emission) -> Iterator[Refusal]:
     """Yield what does not go together."""
+    if not isinstance(window, Window | None):
+        yield "WINDOW_KIND", f"{window!r} is no window", "such as dm.tumbling(rows=5)"
+        return
     if isinstance(window, WallClock):
         yield (
             "WINDOW_CLOCK",

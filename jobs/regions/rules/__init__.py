@@ -34,9 +34,9 @@ from jobs.regions.rules.connections import (
     unknown_output,
     unknown_upstream,
 )
-from jobs.regions.rules.draft import Draft
+from jobs.regions.rules.draft import Draft, broken
 from jobs.regions.rules.folders import two_scanners_of_a_folder
-from jobs.regions.rules.names import bad_application_name, bad_name, duplicate_name
+from jobs.regions.rules.names import bad_application_name, bad_column, bad_name, duplicate_name
 from jobs.regions.rules.parameters import (
     alignment_timeout_forbidden,
     alignment_unknown,
@@ -78,12 +78,18 @@ Rule = Callable[[Draft], Iterator[Violation]]
 def operators_own(draft: Draft) -> Iterator[Violation]:
     """Ask every operator about its own configuration, telling it whether it is in a region (V55, V56)."""
     for operator in draft.application.operators:
-        yield from operator.violations(draft.region_of(operator.name) is not None)
+        try:
+            yield from operator.violations(draft.region_of(operator.name) is not None)
+        except (TypeError, AttributeError) as error:  # it compares what the author gave with what it should be
+            message = f"{operator.name}: an argument has another type than its parameter: {error}"
+            remedy = "durations are seconds or timedeltas; for all: python -c 'import drainmark; help(drainmark)'"
+            yield broken("ARGUMENT_TYPE", operator, message, remedy)
 
 
 RULES: tuple[Rule, ...] = (
     bad_application_name,
     bad_name,
+    bad_column,
     duplicate_name,
     unknown_upstream,
     unknown_output,

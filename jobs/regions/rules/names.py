@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobs.errors import Violation
 from jobs.graph.composites import CompositeInstance
 from jobs.graph.operator import Operator
-from jobs.regions.rules.draft import Draft
+from jobs.regions.rules.draft import Draft, broken
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _LENGTH_MAX = 100
@@ -43,6 +43,14 @@ def bad_name(draft: Draft) -> Iterator[Violation]:
                 location=named.location,
                 remedy=f"rename it or give name=: {_ALLOWED}",
             )
+
+
+def bad_column(draft: Draft) -> Iterator[Violation]:
+    """What should name a key column is no text."""
+    for operator in draft.application.operators:
+        for wrong in (key for key in getattr(operator, "keys", ()) if not isinstance(key, str)):
+            message = f"{operator.name}: {wrong!r} is no name of a column"
+            yield broken("BAD_COLUMN", operator, message, 'give names, such as ["customer"]')
 
 
 def duplicate_name(draft: Draft) -> Iterator[Violation]:

@@ -75,6 +75,21 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("FORMAT_FORMAT", lambda a, b: dm.format(a, "line")),
     ("DECOMPRESS_CODEC", lambda a, b: dm.decompress(a, "k", codec="lzma")),
     ("DECOMPRESS_ON_BAD", lambda a, b: dm.decompress(a, "k", on_bad="drop")),
+    ("DEDUPLICATE_KEYS", lambda a, b: dm.deduplicate(a, keys=None)),
+    ("BAD_COLUMN", lambda a, b: dm.deduplicate(a, keys=["k", 1])),
+    ("SPLIT_OUTPUTS", lambda a, b: dm.split(a, outputs={"x": lambda rows: rows.k})["x"]),
+    ("AGGREGATE_VALUES", lambda a, b: dm.aggregate(a, keys=["k"], values=[dm.count()])),
+    ("AGGREGATE_VALUES", lambda a, b: dm.aggregate(a, keys=["k"], values={"n": "count"})),
+    ("WINDOW_KIND", lambda a, b: dm.aggregate(a, keys=["k"], values={"n": dm.count()}, window=5)),
+    ("ARGUMENT_TYPE", lambda a, b: dm.aggregate(
+        a, keys=["k"], values={"n": dm.count()}, window=dm.tumbling("at", hours=1), emit="closed", lateness="1 hour")),
+    ("ARGUMENT_TYPE", lambda a, b: dm.aggregate(
+        a, keys=["k"], values={"n": dm.count()}, window=dm.session("at", gap="1 hour"), emit="closed")),
+    ("ARGUMENT_TYPE", lambda a, b: dm.delay(a, ids="1")),
+    ("ARGUMENT_TYPE", lambda a, b: dm.delay(a, duration="1 hour", event_time="at")),
+    ("ARGUMENT_TYPE", lambda a, b: dm.deduplicate(a, keys=["k"], within="1 hour")),
+    ("ARGUMENT_TYPE", lambda a, b: dm.throttle(a, "fast")),
+    ("JOIN_WINDOW", lambda a, b: dm.join(a, b, on=["k"], left_window="1 hour")),
 ]  # fmt: skip
 
 
@@ -166,6 +181,9 @@ def test_a_text_is_one_name_of_a_column(declare: Callable[[Any], Any]) -> None:
         (r"DeltaAppend.* is given where", lambda events: dm.sort(dm.DeltaAppend("out"), by="k")),
         ("'out', which is no target", lambda events: dm.sink(events, "out")),
         ("which is no target", lambda events: dm.sink(events, events)),
+        ("which is no target", lambda events: dm.sink(events, dm.DeltaAppend)),
+        ("which is no source", lambda events: dm.source(dm.DirectoryScan)),
+        ("'n > 1' is no function", lambda events: dm.filter("n > 1")),
         (r"one reads 1 stream\(s\) and is given 2", lambda events: dm.functor(one, inputs=[events, events])),
         (r"one reads 1 stream\(s\) and is given 0", lambda events: dm.functor(one, inputs=[])),
     ],

@@ -36,6 +36,7 @@ from jobs.graph.annotations import Buffered
 from jobs.graph.application import Application
 from jobs.graph.operator import Input, Operator
 from jobs.operators import catalogue
+from jobs.operators.deduplicate import Deduplicate
 from jobs.regions.plan import compile_application
 from jobs.regions.rules import RULES
 from jobs.regions.rules.annotations import start_kind, unsupported_in_region
@@ -79,6 +80,7 @@ def violations_of(application: Application) -> tuple[Violation, ...]:
 BROKEN = {
     "BAD_APPLICATION_NAME": [app(start(), name="my-app"), app(start(), name="")],
     "BAD_NAME": [app(start("a__b")), app(start("_a")), app(start("a b")), app(start("é")), app(start("a" * 101))],
+    "BAD_COLUMN": [app(start(), made(Deduplicate, "once", "start", keys=("k", 1)))],
     "DUPLICATE_NAME": [app(start(), made(Functor, "twice", "start"), made(Functor, "twice", "start", line=9))],
     "UNKNOWN_UPSTREAM": [app(start(), made(Functor, "f", "strat"))],
     "UNKNOWN_OUTPUT": [
