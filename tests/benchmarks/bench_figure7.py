@@ -59,6 +59,7 @@ TURNS = "owwoowwoow"
 PAPERS = ("log_watch", "enron_fs", "enron_ds", "vwap", "lois")
 """The five applications of the figure; `bank_alerts` is measured when asked for."""
 
+_PATIENCE = 4
 _GROWTH = 4
 _TRIES = 6
 _TOLERANCE = 1.25
@@ -122,8 +123,12 @@ def measured(engine: SparkEngine, case: Case, content: Content, root: Path, file
 def lane_of(
     kind: type[Lane], *, engine: SparkEngine, flow: Flow, content: Content, folder: Path, seconds: float
 ) -> Lane:
-    """Return a flow on a home of its own, its regions with a state every so many seconds."""
-    opened = flow.at_period(seconds)
+    """Return a flow on a home of its own, its regions with a state a window.
+
+    Windows are ticks of their own. The period is declared longer than a window may take, since a region whose states
+    take longer than it halves its next slice, and a slow machine would cut the windows in two.
+    """
+    opened = flow.at_period(_PATIENCE * seconds)
     return kind(engine=engine, folder=folder, content=content, opened=opened, warming=flow.starts)
 
 
