@@ -184,7 +184,7 @@ HOSTILE = {
     smallest: "Limit",
     above_all: "mixes triggers",
     by_subquery: "Aggregate",
-    distinct_users: "D",
+    distinct_users: "mixes triggers",
     chance: "rand",
     without_id: "lacks _sequence_id",
 }
