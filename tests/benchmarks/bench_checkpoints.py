@@ -1,4 +1,4 @@
-"""`python tests/benchmarks/bench_checkpoints.py`: how much throughput is kept while state is checkpointed (figure 7b).
+"""`python tests/benchmarks/bench_checkpoints.py`: how much throughput is kept while state is checkpointed (N31, N32).
 
 A source of Parquet files, a chain of 64 functors, and behind it a window over the last rows of each of 16 keys, of 8,
 64 and 512 MB in typed columns. A file is a period's worth of input; how hard the functors work is set once, so

@@ -11,6 +11,9 @@ merely publishes a group that was committed already does not count, though reade
 
 In the last round each restarted run goes on to its end, and every row is counted: none lost, none twice.
 `recovery_ratio` is resident over peer, `recovery_ratio_bare` bare over peer.
+
+How the time depends on the period, which is how much input is lost and done again (N33, F23): `resident` once more with
+other numbers of files a trigger, as `recovery_seconds_resident_<files>_files`.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -39,6 +43,8 @@ from resources.settings import Settings
 HERE = Path(__file__).parent
 REGION = "bench_app/rows"
 FILES_A_TRIGGER = 10
+OTHER_PERIODS = (1, 50)
+"""Files a trigger (N33), of a backlog that lasts for the longest."""
 _COMMITS_BEFORE = 3
 _POLL_SECONDS = 0.005
 _PATIENCE_SECONDS = 300.0
@@ -51,6 +57,7 @@ class Contender(ABC):
     inbox: Path
     home: Path
     process: subprocess.Popen[bytes] | None = None
+    files: int = FILES_A_TRIGGER
 
     @property
     @abstractmethod
@@ -154,7 +161,7 @@ class Bare(Contender):
     def command(self) -> list[str]:
         verb = [sys.executable, "-m", "orchestration.cli.main", "run", str(HERE / "bench_app.py")]
         return [*verb, "--input", str(self.inbox), "--home", str(self.home / "home"),
-                "--max-group", str(FILES_A_TRIGGER)]  # fmt: skip
+                "--max-group", str(self.files)]  # fmt: skip
 
     def note(self) -> None:
         place = Workplace(Settings(home=self.home / "home", project_root=self.home))
@@ -187,7 +194,7 @@ class Peer(Contender):
 
     def command(self) -> list[str]:
         program = [sys.executable, str(HERE / "recovery_peer.py")]
-        return [*program, str(self.inbox), str(self.home), str(FILES_A_TRIGGER)]
+        return [*program, str(self.inbox), str(self.home), str(self.files)]
 
     def note(self) -> None:
         self.version = max(version for version, _ in self.commits())
@@ -206,15 +213,18 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
     expected, _ = write_files(inbox, 80 if quick else 300, seed=15)
     server = ConnectServer(root / "server")
     server.start()
-    seconds: dict[str, list[float]] = {"resident": [], "bare": [], "peer": []}
+    resident = partial(Resident, inbox, master=server.master)
+    made: dict[str, Callable[[Path], Contender]] = {
+        "resident": resident, "bare": partial(Bare, inbox), "peer": partial(Peer, inbox),
+    }  # fmt: skip
+    if not quick:
+        made |= {f"resident_{files}_files": partial(resident, files=files) for files in OTHER_PERIODS}
+    seconds: dict[str, list[float]] = {name: [] for name in made}
     try:
-        _once(Resident(inbox, root / "warm", master=server.master))
+        _once(resident(root / "warm"))
         for number in range(rounds):
             for name in list(seconds)[:: -1 if number % 2 else 1]:
-                home = root / f"{name}-{number}"
-                contender = {"bare": Bare, "peer": Peer}.get(name, Resident)(inbox, home)
-                if isinstance(contender, Resident):
-                    contender.master = server.master
+                contender = made[name](root / f"{name}-{number}")
                 seconds[name].append(_once(contender, expected if number == rounds - 1 else None))
                 console.print(f"[dim]kill to new rows, {name}: {seconds[name][-1]:.2f} s[/dim]")
     finally:

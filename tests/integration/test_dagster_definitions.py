@@ -121,7 +121,7 @@ def test_a_schedule_takes_the_place_of_the_sensor(workplace: Workplace, tmp_path
     assert not any(sensor.name.startswith(JOB) for sensor in repository.sensor_defs)
 
 
-@pytest.mark.seed("N30")
+@pytest.mark.seed("N30", "V182")
 def test_a_run_leaves_an_event_a_table_and_group(
     repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, workplace: Workplace, tmp_path: Path
 ) -> None:
