@@ -6,9 +6,10 @@ The clock is the test's where the period is meant (E2, E15); else the period is 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.spark
 
 RunApp = Callable[..., Result]
 ROW = "k string, n bigint"
+Buffered = Annotated[Any, dm.Buffered]
 LEFT = {"1.csv": "a,1\nb,2\n", "2.csv": "a,3\n"}
 RIGHT = {"1.csv": "a,10\n"}
 
@@ -60,6 +62,29 @@ def two_folders(**parameters: Any) -> Application:
 
 def totals(result: Result, at: int | None = None) -> dict[str, int]:
     return {row["k"]: row["total"] for row in result.sink("totals", at)}
+
+
+def two_stages(**parameters: Any) -> Application:
+    """Return two starts, each a stage of its own."""
+    consistent = dm.consistent(**{"trigger": "periodic", "period": 0, **parameters})
+    with application("two_stages") as declared:
+
+        @consistent
+        @dm.source(dm.DirectoryScan(path="left", pattern="*.csv", format="csv", schema=ROW, settle=0))
+        def left(scanned: Any) -> Any:
+            return scanned
+
+        @consistent
+        @dm.source(dm.DirectoryScan(path="right", pattern="*.json", format="json", schema=ROW, settle=0))
+        def right(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def both(left: Buffered, right: Buffered) -> Any:
+            return dm.select(left, "k", "n").unionByName(dm.select(right, "k", "n"))
+
+        dm.sink(both, dm.DeltaAppend("all_rows"))
+    return build_application(declared)
 
 
 @pytest.mark.seed("V7")
@@ -249,6 +274,29 @@ def test_a_region_does_not_change_from_files_to_periods(run_app: RunApp) -> None
     region = open_application(build_application(declared)).region()
     with pytest.raises(UsageError):
         scan_region(result.workplace, region)
+
+
+@pytest.mark.seed("V111", "X2")
+def test_a_start_that_is_done_takes_away_nothing_of_another(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stages of starts work at one group side by side: each reads through links of its own."""
+    fill, remove, is_done = Inbox.fill, Inbox.remove, threading.Event()
+
+    def filled(inbox: Inbox, **how: Any) -> None:
+        fill(inbox, **how)
+        if inbox.folder.name == "right":
+            assert is_done.wait(60)
+
+    def removed(inbox: Inbox) -> None:
+        remove(inbox)
+        is_done.set()
+
+    monkeypatch.setattr(Inbox, "fill", filled)
+    monkeypatch.setattr(Inbox, "remove", removed)
+    result = run_app(two_stages(), {"left": LEFT, "right": {"1.json": '{"k": "a", "n": 10}\n'}})
+    assert len(result.region.stages) == 3
+    assert sorted((row["k"], row["n"]) for row in result.sink("all_rows")) == [("a", 1), ("a", 3), ("a", 10), ("b", 2)]
 
 
 # --- when ------------------------------------------------------------------------------------------------------------

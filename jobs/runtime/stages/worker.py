@@ -85,7 +85,7 @@ class StageWorker:
         pause, failed = _FIRST_PAUSE_SECONDS, 0
         while True:
             try:
-                staged, leaving = self._attempt(task, is_first=failed == 0)
+                staged, leaving = self._attempt(task)
                 break
             except Exception as error:
                 failed += 1
@@ -108,9 +108,9 @@ class StageWorker:
             return False
         return classified(error).retry is Retry.ATTEMPT and not isinstance(error, ResetWanted)
 
-    def _attempt(self, task: Task, *, is_first: bool) -> tuple[StagedGroup, dict[str, Rows]]:
+    def _attempt(self, task: Task) -> tuple[StagedGroup, dict[str, Rows]]:
         is_start = task.taken is None
-        group = task.group if is_start and is_first else replace(task.group, attempt=part_attempt(uuid.uuid4().hex))
+        group = replace(task.group, attempt=part_attempt(uuid.uuid4().hex))  # each start has an inbox of its own, too
         self.tag = f"drainmark-{group.attempt}"
         self._is_moving = False
         batches = task.taken.batches if task.taken is not None else {}
