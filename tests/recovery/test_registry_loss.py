@@ -91,12 +91,10 @@ def test_a_refusal_and_a_skip_outlive_the_registry(midway: Midway) -> None:
 def test_restored_from_an_old_backup(midway: Midway) -> None:
     """It would have committed files pending once more (R3, R4): refused like a lost one."""
     scene = midway("two_regions")
-    scene.place.registry.close()
-    backup = (scene.home / "registry.db").read_bytes()
+    restore = scene.back_up_registry()
     scene.run_well()
     before = facts(scene)
-    scene.lose_registry()
-    (scene.home / "registry.db").write_bytes(backup)
+    restore()
     ended = scene.run()
     assert ended.error.get("id") == "REGISTRY_LOST", ended
     doctor.repair(scene.place, applications=[scene.app], inputs=scene.inputs)
