@@ -58,9 +58,10 @@ class LookupTables:
             reader = session.read.format("delta")
             return (reader if version is None else reader.option("versionAsOf", str(version))).load(uri)
         wanted = self.version(table) if version is None else version
-        if self._kept.get(table, (None,))[0] != wanted:
-            self._kept[table] = (wanted, _rows_of(bucket, wanted))
-        return frame_of(session, self._kept[table][1])
+        kept = self._kept.get(table)
+        if kept is None or kept[0] != wanted:
+            kept = self._kept[table] = (wanted, _rows_of(bucket, wanted))
+        return frame_of(session, kept[1])  # and not what another stage, at another version, has put there since
 
     def _place(self, table: str) -> tuple[str, Folder | None]:
         """Return a table's URI and, where it is in a bucket, its folder."""

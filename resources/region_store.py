@@ -156,7 +156,7 @@ class DirectoryStore:
         stages left is for `gc`, which goes by the files that rows name. All that is committed must have been
         published: a table of which something goes is fenced first.
 
-        Local copies that older owners left on this machine go as well.
+        Probes, of epoch 0, and copies of other owners may be at work beside us: they are for `dead_spools`.
         """
         removed = 0
         for name in names:
@@ -168,10 +168,8 @@ class DirectoryStore:
                 removed += 1
         inboxes = LocalFolder(self.home / "inbox" / self.region)
         for attempt in _dead(inboxes, "", below_epoch):
-            inboxes.delete(attempt)
-        for owner in LocalFolder(self._copies.parent).names():
-            if owner != self._copies.name:
-                shutil.rmtree(self._copies.with_name(owner), ignore_errors=True)
+            if not attempt.startswith("0-"):
+                inboxes.delete(attempt)
         return removed
 
     def _orphans(self, name: str, below_epoch: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -82,7 +81,7 @@ class _Ordered(Stream):
     """Takes one datum at a time, and has handed it on when the next one comes: the order is kept."""
 
     def __init__(self, upstream: Stream) -> None:
-        self._lock = threading.RLock()
+        self._lock = upstream.threads.lock()
         super().__init__(upstream)
 
 

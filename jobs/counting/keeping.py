@@ -29,7 +29,7 @@ class Keeping(Stream, ABC):
     is_asynchronous: ClassVar[bool] = True
 
     def __init__(self, *upstreams: Stream) -> None:
-        self._lock = threading.RLock()
+        self._lock = upstreams[0].threads.lock()
         self._room = threading.Condition(self._lock)
         super().__init__(*upstreams)
 

@@ -41,6 +41,9 @@ class ManualThreads(Threads):
     def lane(self, name: str) -> Lane:
         return _ManualLane(self)
 
+    def lock(self) -> Any:
+        return threading.RLock()
+
     def submit(self, pool: str, workers: int, call: Callable[[], Any], *, then: Task) -> Future[Any]:
         future: Future[Any] = Future()
         future.add_done_callback(lambda _: then())

@@ -8,8 +8,9 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from jobs.handler_errors import StreamStuck
@@ -56,6 +57,13 @@ class Threads(ABC):
         """Return a new lane; its thread starts with its first task."""
 
     @abstractmethod
+    def lock(self) -> Any:
+        """Return a lock, of a node that hands on under it: re-entrant, and fit for a condition.
+
+        Who acquires it raises `StreamStuck` like who waits in `wait_for`: its holder may be one that waits there.
+        """
+
+    @abstractmethod
     def submit(self, pool: str, workers: int, call: Callable[[], Any], *, then: Task) -> Future[Any]:
         """Have one of so many threads of a pool make a call; the pool is made by the first.
 
@@ -81,7 +89,7 @@ class Threads(ABC):
 
     @abstractmethod
     def is_waited(self) -> bool:
-        """Say whether somebody waits in `wait_for`."""
+        """Say whether somebody waits in `wait_for`, or for a lock that another has."""
 
     @abstractmethod
     def join(self, seconds: float | None = None) -> bool:
@@ -132,18 +140,12 @@ class RealThreads(Threads):
     def wait_for(self, condition: threading.Condition, is_so: Callable[[], bool]) -> None:
         if is_so():  # nearly always, and then nobody has to be told
             return
-        me = threading.get_ident()
-        with self._changed:
-            self._waiting[me] = is_so
-            self._changed.notify_all()
-        try:
+        with self._waits(is_so):
             while not condition.wait_for(is_so, _STUCK_SECONDS):
-                if me == self.feeder and not self.has_work():
-                    msg = "whoever puts data in waits for room, and nothing is under way that makes any"
-                    raise StreamStuck(msg, remedy="give the node more room, or feed its other side first")
-        finally:
-            with self._changed:
-                del self._waiting[me]
+                self._require_work()
+
+    def lock(self) -> Any:
+        return _NodeLock(self)
 
     def is_waited(self) -> bool:
         with self._changed:
@@ -174,6 +176,28 @@ class RealThreads(Threads):
                 self._calls -= 1
                 self._changed.notify_all()
 
+    @contextmanager
+    def _waits(self, is_so: Callable[[], bool]) -> Iterator[None]:
+        """Let all know for what the calling thread waits, even while it waits for something already."""
+        me = threading.get_ident()
+        with self._changed:
+            before = self._waiting.get(me)
+            self._waiting[me] = is_so
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                if before is None:
+                    del self._waiting[me]
+                else:
+                    self._waiting[me] = before
+
+    def _require_work(self) -> None:
+        if threading.get_ident() == self.feeder and not self.has_work():
+            msg = "whoever puts data in waits for room, and nothing is under way that makes any"
+            raise StreamStuck(msg, remedy="give the node more room, or feed its other side first")
+
     def _is_blocked(self, thread: int | None) -> bool:
         """Say whether a thread waits for what is not so; the condition of all is held.
 
@@ -181,6 +205,66 @@ class RealThreads(Threads):
         """
         is_so = self._waiting.get(thread or 0)
         return is_so is not None and not is_so()
+
+
+class _NodeLock:
+    """A re-entrant lock that knows its holder: whoever waits for it is as blocked as that one.
+
+    `_release_save`, `_acquire_restore` and `_is_owned` are what a `threading.Condition` asks of a lock of one's own.
+    """
+
+    def __init__(self, threads: RealThreads) -> None:
+        self._threads = threads
+        self._lock = threading.RLock()
+        self._holder: int | None = None  # nobody, from before it is released until after it is acquired
+        self._depth = 0
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if not self._lock.acquire(blocking=False):
+            if not blocking:
+                return False
+            self._await(self._threads._require_work)
+        self._depth += 1
+        self._holder = threading.get_ident()
+        return True
+
+    def release(self) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._holder = None
+        self._lock.release()
+
+    __enter__ = acquire
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+    def _await(self, look: Callable[[], None]) -> None:
+        me = threading.get_ident()
+
+        def is_so() -> bool:
+            holder = self._holder
+            return holder is None or holder == me or not self._threads._is_blocked(holder)
+
+        with self._threads._waits(is_so):
+            while not self._lock.acquire(timeout=_STUCK_SECONDS):
+                look()
+
+    def _release_save(self) -> int:
+        depth = self._depth
+        for _ in range(depth):
+            self.release()
+        return depth
+
+    def _acquire_restore(self, depth: int) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._await(lambda: None)  # who leaves a condition must have its lock, stuck or not
+        self._depth, self._holder = 1, threading.get_ident()
+        for _ in range(depth - 1):
+            self.acquire()
+
+    def _is_owned(self) -> bool:
+        return self._holder == threading.get_ident()
 
 
 class _ThreadLane(Lane):

@@ -115,7 +115,7 @@ class SessionWindows(WatermarkedValues):
             .drop(_TAKES_PART, _MARK)
         )
         first = F.row_number().over(by_key.orderBy(ID, START)) == 1
-        return taking_part.withColumn(IS_FIRST, first).sortWithinPartitions(*self.by_key(), ID, START)
+        return taking_part.withColumn(IS_FIRST, first).sortWithinPartitions(*self.key_columns(), ID, START)
 
     def _walked(self, frames: GroupFrames, items: DataFrame) -> DataFrame:
         """Walk in this process where group and state are small, which spares starting a Python worker."""

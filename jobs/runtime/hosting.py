@@ -23,7 +23,7 @@ from jobs.runtime.region_context import NO_ID, RegionContext
 from jobs.state.callbacks import StateHandler, note_initial_state
 from jobs.state.checkpoints import HEADER, CheckpointReader, CheckpointWriter, Header
 from jobs.state.chunk_rows import chunk_rows
-from jobs.state.locks import OperatorLock
+from jobs.state.locks import OperatorLock, held
 from jobs.state.stored_checkpoints import StoredCheckpoints
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jobs.state.data_stores import DataStore
 
 _REMEDY = "look for what holds a permit or the operator's lock, or raise the time-out in @consistent"
+_BUSY_SECONDS = 0.5  # in which whoever works through ids gives the lock back in between
 
 
 @dataclass(slots=True)
@@ -227,12 +228,10 @@ class HandlerHost:
 
     @contextmanager
     def _mine(self, lock: threading.Lock | OperatorLock, until: float, late: str) -> Iterator[None]:
-        if not lock.acquire(timeout=max(0.0, until - time.monotonic())):
-            raise self._late(ResetTimeout, late, self.context.reset_timeout)
-        try:
+        with held(lock, max(0.0, until - time.monotonic())) as is_mine:
+            if not is_mine:
+                raise self._late(ResetTimeout, late, self.context.reset_timeout)
             yield
-        finally:
-            lock.release()
 
     def _give_up(self, until: float) -> None:
         """Await a checkpoint in the background, which reads what is to be reset; what came of it counts no more."""
@@ -262,9 +261,13 @@ class HandlerHost:
         self.context.gate.completed()
 
     def retire(self, through: int) -> None:
-        """Retire the checkpoints that no rewind reaches any more (E17, V163)."""
-        with self.handler.lock, self._blaming("retire_checkpoint"):
-            self.handler.retire_checkpoint(through)
+        """Retire the checkpoints that no rewind reaches any more (E17, V163).
+
+        A handler that is at work is told another time, of all since then: nobody waits for it.
+        """
+        with held(self.handler.lock, _BUSY_SECONDS) as is_mine, self._blaming("retire_checkpoint"):
+            if is_mine:
+                self.handler.retire_checkpoint(through)
         if self.stored is not None:
             with self._storing:
                 self.stored.retire(through)
@@ -275,15 +278,13 @@ class HandlerHost:
     def _locked(self, life: int) -> Iterator[None]:
         """Hold the operator's lock; who was given up while it waited, or worked, gets no further."""
         seconds = self.context.drain_timeout
-        if not self.handler.lock.acquire(timeout=seconds):
-            raise self._late(DrainTimeout, "the lock was not given back", seconds)
-        try:
+        with held(self.handler.lock, seconds) as is_mine:
+            if not is_mine:
+                raise self._late(DrainTimeout, "the lock was not given back", seconds)
             self._require(life)
             if self._wanted is not None:
                 raise self._wanted
             yield
-        finally:
-            self.handler.lock.release()
 
     @contextmanager
     def _blaming(self, callback: str) -> Iterator[None]:

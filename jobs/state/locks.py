@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class OperatorLock:
@@ -39,3 +41,14 @@ class OperatorLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+@contextmanager
+def held(lock: threading.Lock | OperatorLock, seconds: float) -> Iterator[bool]:
+    """Hold a lock where it can be had within so many seconds; what it yields says whether it is held."""
+    is_held = lock.acquire(timeout=seconds)
+    try:
+        yield is_held
+    finally:
+        if is_held:
+            lock.release()

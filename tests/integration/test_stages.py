@@ -3,6 +3,7 @@ whatever fails on the way (V85, F1–F6, F27–F29, K1–K10, K22, K23, X1, X2).
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 from staged_app import FILES, REGION, TABLES, Gate, refusing, staged
 
 import drainmark as dm
-from jobs.errors import DrainmarkError, InFlightLost, Interrupted, RewindRefused
+from jobs.errors import DrainmarkError, DrainTimeout, InFlightLost, Interrupted, RewindRefused
 from jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
 from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, RowKind
 from orchestration import backfill
@@ -113,6 +114,14 @@ class Background:
             assert self._thread.is_alive(), self.error
             waiting.wait(0.01)
         raise AssertionError(f"{point} was never passed: {self.steps}")
+
+    def await_step(self, *names: str) -> None:
+        waiting = threading.Event()
+        for _ in range(int(PATIENCE / 0.05)):
+            if any(step in names for step, _ in self.steps):
+                return
+            waiting.wait(0.05)
+        raise AssertionError(f"none of {names}: {self.steps}")
 
     def join(self) -> None:
         self._thread.join(PATIENCE)
@@ -451,6 +460,21 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
     restarts = {stage["name"]: stage["restarts"] for stage in result.status["stages"]}
     assert restarts == {"lines": 0, "counts": 0, "changed": 2, "long": 0}
     assert kinds(result)[RowKind.CLAIM.value] == 1
+
+
+@pytest.mark.seed("V36", "K10", "X2")
+def test_a_stage_that_takes_too_long_has_the_region_reset(run_app: RunApp, golden: Tables) -> None:
+    """It does not begin its group again by itself: who was given up still works on its states."""
+    gate = Gate(held_from=3)
+    result = run_app(staged(gate, alignment="unaligned", drain_timeout=dt.timedelta(seconds=3))).add(FILES)
+    begun = Background(result)
+    begun.await_step("failed", "restart")
+    gate.hold_from(None)
+    begun.join()
+    assert isinstance(begun.error, DrainTimeout)
+    assert not any(step == "restart" for step, _ in begun.steps)
+    run_rest(result, gate)
+    assert_golden(result, golden)
 
 
 @slow

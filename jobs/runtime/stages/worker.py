@@ -102,11 +102,12 @@ class StageWorker:
         """May the stage begin the group again while the others go on (K22)?
 
         Not where it has starts, whose input the region assigns; nor where its states have moved already, nor where
-        trying again cannot help; nor where an operator asks for a reset of the region (E19).
+        trying again cannot help; nor where an operator asks for a reset of the region (E19). Nor after a time-out:
+        who was given up may still work on states that only a reset of the region replaces.
         """
         if not self.plan.inputs or self._is_moving or self.life.is_closed or failed > self.restarts_allowed:
             return False
-        return classified(error).retry is Retry.ATTEMPT and not isinstance(error, ResetWanted)
+        return classified(error).retry is Retry.ATTEMPT and not isinstance(error, ResetWanted | DrainTimeout)
 
     def _attempt(self, task: Task) -> tuple[StagedGroup, dict[str, Rows]]:
         is_start = task.taken is None
@@ -134,7 +135,8 @@ class StageWorker:
                 received_rows=sum(batch.rows.count for batch in batches.values()),
             )
         staged: StagedGroup = self._bounded(group, work.stage)
-        self._is_moving = True  # from here on the states are not where the last group left them
+        with self.life.entered():
+            self._is_moving = True  # from here on the states are not where the last group left them
         written: StagedGroup = self._bounded(group, lambda: self._moved_on(staged))
         left: dict[str, Rows] = {stream: ArrowRows(rows) for stream, rows in work.left.items()}
         return written, left | files

@@ -494,3 +494,17 @@ def test_a_boundary_waits_for_a_state_of_all_before_it(hosted: Any) -> None:
     at.host.reset()
     wait_for(lambda: at.host._newest == 4)
     assert (at.rows(3), at.rows(4)) == ([5, 6], [7, 8]), "make_consistent ended with the reset, and it goes on"
+
+
+@pytest.mark.seed("E48")
+@pytest.mark.parametrize("windows", [
+    lambda source: source.partition(2, timeout=0.05), lambda source: source.rate_limit(0.02).timed_window(0.05),
+    lambda source: source.buffer(1).partition(2, timeout=0.05),
+    lambda source: source.buffer(1).union(source).rate_limit(0.0),
+], ids=["the source", "the timer", "a buffer", "either"])  # fmt: skip
+def test_a_zip_behind_a_node_with_a_timer_is_stuck_all_the_same(hosted: Any, windows: Flow) -> None:
+    """Whoever waits for the lock of a node that waits for room is as stuck as that node: no work is left in it."""
+    at = hosted(lambda source: windows(source).zip(none_of(source), maxsize=1).map(table), total=9, allowed=9)
+    wait_for(lambda: at.host.failure)
+    assert isinstance(at.host.failure, StreamStuck)
+    at.ended()

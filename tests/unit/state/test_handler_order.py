@@ -132,6 +132,28 @@ def test_the_order_of_a_blocking_handler() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.seed("E17", "V121")
+def test_nobody_waits_for_a_busy_handler_to_tell_it_what_retires() -> None:
+    host, handler = hosted(Recorder)
+    step(host, {1: table(7)})
+    is_busy, is_done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with handler.lock:
+            is_busy.set()
+            assert is_done.wait(SOON)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert is_busy.wait(SOON)
+    host.retire(1)
+    assert ("retire", 1) not in handler.calls
+    is_done.set()
+    thread.join(SOON)
+    host.retire(2)
+    assert handler.calls[-1] == ("retire", 2)
+
+
 @pytest.mark.seed("N14", "N15", "N16", "N22", "V116", "N8")
 def test_a_non_blocking_handler_goes_on_while_its_checkpoint_is_written() -> None:
     host, handler = hosted(NonBlocking)
