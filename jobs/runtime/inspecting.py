@@ -146,17 +146,15 @@ def _quick(path: Path, expected: Expected, take: Callable[[bytes], object]) -> V
 
     The number of records may be too high, by lines of spaces and comments: Spark's word is checked by `count_records`.
     """
-    records, is_first = 0, True
+    records, awaits_header = 0, expected.header is not None
     for chunk in _pieces(path):
-        if is_first:
-            _check_header(chunk, expected)
+        awaits_header = awaits_header and not _has_header(chunk, expected)
         found = _good_records(chunk, expected)
         if found is None:
             return None
         take(chunk)
-        records += found - (1 if is_first and expected.header else 0)
-        is_first = False
-    return Verdict(records=records, is_good=True)
+        records += found
+    return Verdict(records=max(0, records - (expected.header is not None)), is_good=True)
 
 
 def _good_records(chunk: bytes, expected: Expected) -> int | None:
@@ -229,7 +227,7 @@ def _lines(path: Path, expected: Expected) -> Iterator[tuple[int, bytes, bool]]:
             if is_record and expected.format == "csv":
                 is_record = not (comment and line.startswith(comment))
                 if is_record and awaits_header:
-                    _check_header(line, expected)
+                    _has_header(line, expected)
                     is_record = awaits_header = False
             yield number, line, is_record
 
@@ -261,10 +259,9 @@ def _whole(path: Path, expected: Expected) -> Verdict:
     if expected.encoding is not None:
         _check_encoding(path, expected.encoding, expected)
         return Verdict()
-    offset, kept = 0, bytearray()
+    offset, kept, awaits_header = 0, bytearray(), expected.header is not None
     for chunk in _pieces(path):
-        if not offset:
-            _check_header(chunk, expected)
+        awaits_header = awaits_header and not _has_header(chunk, expected)
         if 0 in chunk:
             raise Refused(f"has a NUL byte at {offset + chunk.index(0) + 1}")
         if not _is_utf8(chunk):
@@ -296,8 +293,8 @@ def _check_encoding(path: Path, encoding: str, expected: Expected) -> None:
             text = decoder.decode(piece)
             if "\0" in text:
                 raise Refused("has a NUL character")
-            if number == 0:
-                _check_header(text.encode(errors="replace"), expected)
+            if number == 0 and expected.header is not None:  # later ones may begin within a line
+                _has_header(text.encode(errors="replace"), expected)
         decoder.decode(b"", final=True)
     except UnicodeError as error:
         raise Refused(f"is not {encoding}, as options say: {error}") from error
@@ -306,15 +303,18 @@ def _check_encoding(path: Path, encoding: str, expected: Expected) -> None:
 # --- bytes -----------------------------------------------------------------------------------------------------------
 
 
-def _check_header(chunk: bytes, expected: Expected) -> None:
-    """Compare the first line of a CSV file that is none of spaces and no comment with the declared columns (I19)."""
+def _has_header(chunk: bytes, expected: Expected) -> bool:
+    """Say whether a CSV file's header is in a piece of it: the first line that is none of spaces and no comment.
+
+    Raises:
+        OtherColumns: it has others than the declared columns (I19).
+    """
     wanted, dialect = expected.header, expected.dialect
-    if wanted is None:
-        return
     for line in chunk.splitlines():
         if line.strip(_BLANK) and not (dialect.comment and line.startswith(dialect.comment)):
-            csv_lines.check_header(line, wanted, dialect)
-            return
+            csv_lines.check_header(line, wanted or (), dialect)
+            return True
+    return False
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -53,6 +53,7 @@ GOOD: Mapping[str, tuple[bytes, str, dict[str, str], int]] = {
     "text with a byte order mark": (b"\xef\xbb\xbfa\nb\n", "text", {}, 2),
     "old Macintosh line ends": (b"1,a\r2,b\r", "csv", {}, 2),
     "csv with a header": (b"id,name\n1,a\n2,b", "csv", {"header": "true"}, 2),
+    "a header behind lines of spaces": (b"\n \nid,name", "csv", {"header": "true"}, 0),
     "a header in other letters": (b"\xef\xbb\xbfID, Name\n1,a\n", "csv", {"header": "true"}, 1),
     "quoted fields": (b'1,"a,b"\n2,"c"\r\n', "csv", {}, 2),
     "a doubled quote, Spark's default escape": (b'1,"a""b"\n', "csv", {}, 1),
@@ -147,6 +148,14 @@ BAD_FILES: Mapping[str, tuple[bytes, str, dict[str, str], str]] = {
     "Latin-1 with multiLine": (b'1,"a\nb\xe9"\n', ".data", {"multiLine": "true"}, "is not UTF-8"),
     "a column more": (b"id,name,age\n1,a,2\n", ".data", {"header": "true"}, "has a header that differs"),
     "a column less": (b"id\n1\n", ".data", {"header": "true"}, "has a header that differs"),
+    "a header behind lines of spaces": (b"\n \nid", ".data", {"header": "true"}, "has a header that differs"),
+    "the same, in quotes that hold lines": (
+        b"\n \nid", ".data", {"header": "true", "multiLine": "true"}, "has a header that differs",
+    ),
+    "a header behind much else": (
+        b"#" * 80 + b"\n" + b"\n" * CAPS.piece_bytes + b"id\n", ".data", {"header": "true", "comment": "#"},
+        "has a header that differs",
+    ),
     "another order": (b"name,id\na,1\n", ".data", {"header": "true"}, "has a header that differs"),
     "UTF-16 in another order": (
         "name,id\na,1\n".encode("utf-16"), ".data", {"header": "true", "encoding": "UTF-16"},
