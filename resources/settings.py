@@ -31,6 +31,7 @@ SQLITE = "sqlite:///"
 """How the URL of a registry in a file begins."""
 
 _MIB = 1024 * 1024
+_NOT_PLAIN = re.compile(r"%[0-9A-Fa-f]{2}|\?")
 
 
 class Settings(BaseSettings):
@@ -265,6 +266,7 @@ def load_settings(**flags: Any) -> Settings:
         values["home"] = Path(given["home"]).expanduser().resolve()
     else:
         values["home"] = _home(values.get("home"), settings_file, values["project_root"])
+    _require_plain(values["home"])
     values["kafka"] = _with_variables(values.get("kafka", {}))
     values["registry_url"] = _registry_url(values.get("registry_url"), values["home"], values["project_root"])
     try:
@@ -291,6 +293,13 @@ def _home(value: object, settings_file: Path | None, root: Path) -> Path:
         f"no {SETTINGS_FILE} in {Path.cwd()} or above it, and DRAINMARK_HOME is not set",
         remedy="go into the project, run `drainmark init PATH`, or set DRAINMARK_HOME",
     )
+
+
+def _require_plain(home: Path) -> None:
+    """Refuse a path that readers of URLs would take for another one: those of Delta tables, and of the registry's."""
+    if found := _NOT_PLAIN.search(str(home)):
+        msg = f"home {home} has {found.group()!r} in its path, which is read as something else in a URL"
+        raise UsageError(msg, remedy="choose another folder, by DRAINMARK_HOME or home in drainmark.toml", path=home)
 
 
 def _registry_url(value: object, home: Path, root: Path) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,14 @@ def test_relative_sqlite_url_starts_at_the_project(project: Path) -> None:
     assert load_settings(registry_url="sqlite:///r.db").registry_url == f"sqlite:///{project}/r.db"
     assert load_settings(registry_url="sqlite:////r.db").registry_url == "sqlite:////r.db"
     assert load_settings(registry_url="postgresql://u:p@h/d").registry_url == "postgresql://u:p@h/d"
+
+
+@pytest.mark.parametrize("name", ["my%20data", "what?"])
+def test_a_home_that_a_url_would_lead_elsewhere_is_refused(project: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"{project / name} has")):
+        load_settings(home=project / name)
+    for plain in ("my data", "100% sure", "[a] #1"):
+        assert load_settings(home=project / plain).home == project / plain
 
 
 def test_a_password_in_the_registry_url_is_not_in_the_repr(project: Path) -> None:
