@@ -31,6 +31,20 @@ class Grace:
         return time.monotonic() > self._until
 
 
+def in_background(action: Callable[[], Any], name: str) -> Future[Any]:
+    """Do something in a thread of its own, by name; who waits for it says how long."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(action())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name=name).start()
+    return future
+
+
 class Bounded:
     """An action in a thread of its own, for a bounded time: its result is awaited, or it is abandoned.
 

@@ -18,6 +18,7 @@ from jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFaile
 from jobs.failpoints import InjectedFailure
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.handler_errors import ResetWanted
+from jobs.runtime.bounded import in_background
 from jobs.runtime.forgetting import entry_of
 from jobs.runtime.region_context import NO_ID, RegionContext
 from jobs.state.callbacks import StateHandler, note_initial_state
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from jobs.state.data_stores import DataStore
 
 _REMEDY = "look for what holds a permit or the operator's lock, or raise the time-out in @consistent"
-_BUSY_SECONDS = 0.5  # in which whoever works through ids gives the lock back in between
+_SOON_SECONDS = 0.5  # in which who works through ids gives the lock back in between, or who waits says for what
 
 
 @dataclass(slots=True)
@@ -128,7 +129,7 @@ class HandlerHost:
             writer = CheckpointWriter(sequence_id=number, previous=self._header)
             if self.handler.non_blocking:
                 self.handler.prepare_for_non_blocking_checkpoint(number)
-                self._under_way = group.pending = _in_background(lambda: self._written(writer))
+                self._under_way = group.pending = in_background(lambda: self._written(writer), "handler-checkpoint")
             else:
                 group.finished.append(self._written(writer))
                 self._header = writer.finish()
@@ -210,18 +211,17 @@ class HandlerHost:
             chunks: of the state at the last committed id, by index; none where there is none.
 
         Raises:
-            ResetTimeout: a thread kept its permit, or the lock.
+            ResetTimeout: a thread kept its permit, or the lock; or the handler's own reset did not end (V37).
             CheckpointUnreadable: see `Checkpoint.read`.
         """
         seconds, until = self.context.reset_timeout, time.monotonic() + self.context.reset_timeout
         if not self.context.gate.stop(seconds, for_reset=True):
             raise self._late(ResetTimeout, "a permit was not given back", seconds)
         self._give_up(until)
-        with (
-            self._mine(self.handler.lock, until, "the lock was not given back"),
-            self._mine(self._storing, until, "the storing of a checkpoint did not end"),
-        ):
-            self._restore(chunks)
+        restored = in_background(lambda: self._restore_until(until, chunks), "handler-reset")
+        if wait([restored], max(0.0, until - time.monotonic()) + _SOON_SECONDS).not_done:
+            raise self._late(ResetTimeout, "reset() did not return", seconds)
+        restored.result()
         self.context.reset_attempt += 1
         self.context.sequence_id = (self._header.sequence_id if self._header else 0) + 1
         self.context.gate.resume(after_reset=True)
@@ -239,6 +239,13 @@ class HandlerHost:
         self._drained.clear()
         if under_way is not None and wait([under_way], max(0.0, until - time.monotonic())).not_done:
             raise self._late(ResetTimeout, "a checkpoint did not end", self.context.reset_timeout)
+
+    def _restore_until(self, until: float, chunks: Mapping[int, bytes]) -> None:
+        with (
+            self._mine(self.handler.lock, until, "the lock was not given back"),
+            self._mine(self._storing, until, "the storing of a checkpoint did not end"),
+        ):
+            self._restore(chunks)
 
     def _restore(self, chunks: Mapping[int, bytes]) -> None:
         self._sent.clear()
@@ -265,7 +272,7 @@ class HandlerHost:
 
         A handler that is at work is told another time, of all since then: nobody waits for it.
         """
-        with held(self.handler.lock, _BUSY_SECONDS) as is_mine, self._blaming("retire_checkpoint"):
+        with held(self.handler.lock, _SOON_SECONDS) as is_mine, self._blaming("retire_checkpoint"):
             if is_mine:
                 self.handler.retire_checkpoint(through)
         if self.stored is not None:
@@ -385,16 +392,3 @@ def _tables(made: Any) -> Iterator[pa.Table]:
         return
     for table in [made] if isinstance(made, pa.Table | pa.RecordBatch) else made:
         yield pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
-
-
-def _in_background(action: Callable[[], CheckpointWriter]) -> Future[CheckpointWriter]:
-    future: Future[CheckpointWriter] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(action())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, daemon=True, name="handler-checkpoint").start()
-    return future

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,10 +19,12 @@ from jobs.graph.annotations import Trigger
 from jobs.handler_errors import PermitViolation, ResetWanted
 from jobs.operators.sources import SlicedSource
 from jobs.operators.threaded_start import ThreadedStart
+from jobs.runtime.bounded import in_background
 from jobs.runtime.push_buffers import PushBuffer
 from jobs.runtime.region_context import NO_ID, RegionContext
 from jobs.state.callbacks import note_initial_state
 from jobs.state.checkpoints import CheckpointWriter
+from jobs.state.locks import held
 from jobs.state.single_checkpoints import packed, unpacked
 from jobs.state.start_handlers import StartHandler
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 _REMEDY = "look for what holds a permit or the operator's lock, or raise the time-out in @consistent"
 _IDLE_SECONDS = 3600.0
 _END_SECONDS = 5.0
+_SOON_SECONDS = 0.5  # in which who waits for the lock says so itself
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +91,7 @@ class StartHost:
         What is cut and not committed is pending: the region replays it. What is submitted and not cut is gone.
 
         Raises:
-            ResetTimeout: a thread kept its permit, or the lock; or a cut did not end.
+            ResetTimeout: a thread kept its permit, or the lock; a cut, or the handler's own reset, did not end (V37).
             CheckpointUnreadable: see `Checkpoint.read`.
         """
         seconds = self.context.reset_timeout
@@ -198,13 +202,18 @@ class StartHost:
         until = time.monotonic() + seconds
         if not self.context.gate.stop(seconds):
             raise self._late(ResetTimeout, "a permit was not given back", seconds)
-        if not self.handler.lock.acquire(timeout=max(0.0, until - time.monotonic())):
-            raise self._late(ResetTimeout, "the lock was not given back", seconds)
-        try:
-            self._restore()
-        finally:
-            self.handler.lock.release()
+        left = max(0.0, until - time.monotonic())
+        restored = in_background(lambda: self._restore_within(left, seconds), "start-reset")
+        if wait([restored], left + _SOON_SECONDS).not_done:
+            raise self._late(ResetTimeout, "reset() did not return", seconds)
+        restored.result()
         self.context.gate.resume(after_reset=True)
+
+    def _restore_within(self, left: float, seconds: float) -> None:
+        with held(self.handler.lock, left) as is_mine:
+            if not is_mine:
+                raise self._late(ResetTimeout, "the lock was not given back", seconds)
+            self._restore()
 
     def _restore(self) -> None:
         self._taken()

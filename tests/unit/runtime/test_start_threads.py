@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jobs.errors import ResetTimeout
 from jobs.runtime.push_buffers import PUSHED_AT, PushBuffer
 from jobs.runtime.region_context import RegionContext
 from jobs.runtime.start_hosting import StartHost
@@ -98,6 +99,33 @@ def test_a_reset_while_run_is_returning_has_it_called_again(hosted: Hosted) -> N
     host.reset()
     wait_for(lambda: handler.calls == 3 and host._own is None)
     assert len(cut_rows(host)) == 3, "it goes on from its newest cut"
+
+
+@pytest.mark.seed("V37", "V105")
+def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(hosted: Hosted) -> None:
+    class Stuck(Three):
+        may_reset = threading.Event()
+
+        def reset_to_initial_state(self) -> None:
+            assert self.may_reset.wait(SOON)
+            super().reset_to_initial_state()
+
+    host = hosted(Stuck, pa.schema([("n", pa.int64())]))
+    handler = host.handler
+    assert isinstance(handler, Stuck)
+    handler.go.set()
+    host.context.reset_timeout = 0.2
+    host.reset()  # of a fresh one there is nothing to reset
+    wait_for(lambda: host._own is None)
+    host.buffer = PushBuffer(host.buffer.folder.with_name("another"), rows=1000, seconds=600.0)
+    for _ in range(2):
+        with pytest.raises(ResetTimeout, match=r"reset\(\) did not return|the lock was not given back"):
+            host.reset()
+    handler.may_reset.set()
+    wait_for(lambda: handler.n == 0)
+    host.context.reset_timeout = SOON
+    host.reset()
+    wait_for(lambda: len(cut_rows(host)) == 3)
 
 
 @pytest.mark.seed("V105", "H26")

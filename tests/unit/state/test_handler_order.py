@@ -338,6 +338,34 @@ def test_a_permit_that_is_kept_ends_in_a_time_out() -> None:
     assert step(host, {2: table(2)})[0] == [(2, 2)]
 
 
+@pytest.mark.seed("V37")
+@pytest.mark.parametrize("to", [0, 1])
+def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(to: int) -> None:
+    class Stuck(Recorder):
+        go = threading.Event()
+
+        def reset(self, checkpoint: Checkpoint) -> None:
+            assert self.go.wait(SOON)
+            super().reset(checkpoint)
+
+        def reset_to_initial_state(self) -> None:
+            assert self.go.wait(SOON)
+            super().reset_to_initial_state()
+
+    host, handler = hosted(Stuck, timeout=0.2)
+    _, state = step(host, {1: table(1)})
+    step(host, {2: table(2)})
+    for _ in range(2):
+        with pytest.raises(ResetTimeout, match=r"reset\(\) did not return|the lock was not given back") as caught:
+            host.reset(state if to else {})
+        assert caught.value.operator == host.context.operator
+    handler.go.set()
+    wait_for(lambda: ("reset", 1) in handler.calls if to else "initial" in handler.calls)
+    host.reset(state if to else {})
+    assert handler.n == to
+    assert step(host, {to + 1: table(5)})[0] == [(to + 1, 5)]
+
+
 @pytest.mark.seed("V77", "V101")
 def test_an_attempt_that_was_given_up_changes_nothing() -> None:
     """Its thread wakes after the reset, and gets no further than the row it was at."""
