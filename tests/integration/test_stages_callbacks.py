@@ -3,6 +3,7 @@ and a stage that fails is reset alone."""
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
+from jobs.errors import ResetTimeout
 from jobs.graph.application import Application
 from orchestration.assembly import region_run
 from orchestration.testing.processing import drive, scan
@@ -47,10 +49,17 @@ class Journal:
 
     def processing(self, operator: str, number: int) -> None:
         self.note("process", operator, number)
-        gate = self.waits.get((operator, number))
-        assert gate is None or gate.wait(PATIENCE)
+        self._wait(operator, number)
         if error := self.raises.pop((operator, number), None):
             raise error
+
+    def resetting(self, operator: str, number: int) -> None:
+        self.note("reset", operator, number)
+        self._wait(f"reset {operator}", number)
+
+    def _wait(self, at: str, number: int) -> None:
+        gate = self.waits.get((at, number))
+        assert gate is None or gate.wait(PATIENCE)
 
     def await_line(self, *line: Any) -> None:
         with self._changed:
@@ -89,7 +98,7 @@ def recorded(journal: Journal, operator: str, *, is_non_blocking: bool) -> type[
             checkpoint.write(self.frozen if is_non_blocking else self.total)
 
         def reset(self, checkpoint: dm.Checkpoint) -> None:
-            journal.note("reset", operator, checkpoint.sequence_id)
+            journal.resetting(operator, checkpoint.sequence_id)
             self.total = checkpoint.read(int)
 
         def reset_to_initial_state(self) -> None:
@@ -192,3 +201,16 @@ def test_a_stage_that_fails_is_reset_alone(run_app: RunApp, alignment: str) -> N
         ("process", "third", 3), ("reset", "third", 2),
         ("process", "third", 3), ("drain", "third", 3), ("checkpoint", "third", 3),
     ]  # fmt: skip
+
+
+@pytest.mark.seed("V37", "K22")
+def test_an_operator_whose_reset_does_not_end_ends_the_run(run_app: RunApp) -> None:
+    """Whatever waits for its stage, or for its life to end: another attempt, with an operator of its own, goes on."""
+    let = threading.Event()
+    journal = Journal(raises={("third", 3): ValueError("once")}, waits={("reset third", 2): let})
+    result = run_app(called(journal, alignment="unaligned", reset_timeout=dt.timedelta(seconds=2))).add(FILES)
+    with pytest.raises(ResetTimeout, match="third"):
+        work(result)
+    let.set()
+    work(result)
+    assert_whole(result)
