@@ -78,8 +78,13 @@ def test_who_takes_something_in_waits_until_the_flow_goes_on(
         log.append("ending")
         return ends(pipeline)
 
-    freezes, ends = RegionStates.freeze, Pipeline.end
+    def close(states: RegionStates) -> None:
+        late[-1].join(SOON)  # it may go on since the flow does; whoever comes after the end of a run may not
+        closes(states)
+
+    freezes, ends, closes = RegionStates.freeze, Pipeline.end, RegionStates.close
     monkeypatch.setattr(RegionStates, "freeze", freeze)
+    monkeypatch.setattr(RegionStates, "close", close)
     monkeypatch.setattr(Pipeline, "end", end)
     result = run_app(fed(checkpoints), {"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
     late[-1].join(SOON)
