@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainTimeout, UnknownName
+from jobs.errors import UnknownName
 from jobs.protocol.generations import labels_in_force
 from jobs.protocol.history import RegionHistory
 from orchestration import yielding
@@ -350,31 +350,11 @@ def region_run(
 def probe_first_use(workplace: Workplace, run: RegionRun) -> None:
     """Try functions that changed, or are new, on two pending triggers; costs nothing where none did.
 
-    A trial that takes longer than a group may is left behind: of the group that takes the triggers an attempt counts.
-
     Raises:
         NotRowWise: a function mixes the rows of different triggers; nothing was claimed.
-        Interrupted: the grace after a signal is over.
     """
-    from jobs.runtime.bounded import Bounded, Grace
     from jobs.runtime.probing import probe_if_changed
 
-    engine, tag = run.outside.engine, f"drainmark-probe-{uuid.uuid4().hex}"
-
-    def work() -> None:
-        with engine.tagged(tag):
-            probe_if_changed(run, run.outside, workplace.registry, run.region)
-
-    trial = Bounded(
-        work,
-        run.blueprint.region.parameters.drain_timeout.total_seconds(),
-        Grace(run.interrupted.is_set),
-        late=lambda seconds: DrainTimeout(f"the trial of what changed took longer than {seconds:g} s"),
-        cancel=lambda: engine.cancel(tag),
-    )
-    try:
-        trial.result()
-    except DrainTimeout as error:
-        run.report("probe", {"failed": str(error)})
+    probe_if_changed(run, run.outside, workplace.registry, run.region)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +13,7 @@ from harness import run_once, settle
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import Interrupted, NotRowWise, OperatorFailed
+from jobs.errors import NotRowWise, OperatorFailed
 from jobs.graph.params import bind_params
 from jobs.handler_errors import CheckpointUnreadable
 from jobs.regions.plan import compile_application
@@ -23,13 +21,12 @@ from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.ports import Outside
 from jobs.runtime.probing import changed_functions, probe, probe_if_changed
 from jobs.runtime.probing_handlers import SAMPLE_CALLS
-from orchestration.assembly import Opened, Workplace, probe_first_use, region_run
+from orchestration.assembly import Opened, Workplace, region_run
 from orchestration.discovery import scan_region
 
 pytestmark = pytest.mark.spark
 
 Declare = Callable[[Any], Any]
-PATIENCE = 60.0
 FILES = ("ann,1\nbob,2\nann,3\n", "ann,4\ncy,5\n")
 
 
@@ -45,11 +42,11 @@ class Bench:
             (self.inbox / f"{number}.csv").write_text(content)
         settle(self.inbox)
 
-    def opened(self, declare: Declare, read: Declare = lambda scanned: scanned, **region: Any) -> Opened:
+    def opened(self, declare: Declare, read: Declare = lambda scanned: scanned) -> Opened:
         with dm.application("probed") as declared:
             scan = dm.DirectoryScan(path=str(self.inbox), format="csv", schema="user string, n bigint", settle=0)
 
-            @dm.consistent(trigger="operator-driven", **region)
+            @dm.consistent(trigger="operator-driven")
             @dm.source(scan)
             def events(scanned: Any) -> Any:
                 return read(scanned)
@@ -223,27 +220,6 @@ def test_a_function_is_tried_at_first_use_and_again_only_when_it_changed(
     assert bench.probe_if_changed(other)
     run_once(bench.workplace, bench.opened(other))
     assert not bench.probe_if_changed(declare), "nothing is pending any more"
-
-
-@pytest.mark.seed("V36")
-@pytest.mark.parametrize("ends", ["by the time-out", "by a signal"])
-def test_a_trial_that_hangs_holds_up_nobody_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
-    let = threading.Event()
-    monkeypatch.setattr("jobs.runtime.probing.probe", lambda *_: let.wait(PATIENCE) and ())
-    seconds = dt.timedelta(seconds=0.3 if ends == "by the time-out" else PATIENCE)
-    opened = bench.opened(lambda events: dm.functor(upper, inputs=[events]), drain_timeout=seconds)
-    scan_region(bench.workplace, opened.region())
-    steps: list[tuple[str, Any]] = []
-    run = region_run(bench.workplace, opened, opened.region(), report=lambda *step: steps.append(step))
-    if ends == "by a signal":
-        monkeypatch.setattr("jobs.runtime.bounded.INTERRUPT_GRACE_SECONDS", 0.2)
-        run.interrupted.set()
-        with pytest.raises(Interrupted):
-            probe_first_use(bench.workplace, run)
-    else:
-        probe_first_use(bench.workplace, run)
-        assert [step for step, _ in steps] == ["probe"]
-    let.set()
 
 
 class Totals(dm.StateHandler):
