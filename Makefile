@@ -64,7 +64,7 @@ check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(STAMP) ## speed against Structured Streaming and Flink, as ratios; ARGS="--only bulk --quick"
+bench: $(STAMP) ## speed against Structured Streaming and Flink, as ratios, 40 minutes; ARGS="--only bulk --quick", "--all"
 	@[ -x $(FLINK_VENV)/bin/python ] || $(MAKE) bench-flink-setup || echo "Going on without Flink."
 	@[ -d $(STREAMZ) ] || $(MAKE) bench-streamz-setup || echo "Going on without streamz."
 	@$(BIN)/python tests/benchmarks/bench.py $(ARGS)

@@ -124,7 +124,7 @@ def _exit_codes(cli: Any) -> Iterator[tuple[str, str]]:
     listing = re.search(r"Exit codes: (.+?)\.$", inspect.getdoc(cli) or "", re.DOTALL | re.MULTILINE)
     if listing is None:
         sys.exit("the docstring of orchestration/cli/main.py lists no exit codes")
-    for item in listing[1].split(", "):
+    for item in " ".join(listing[1].split()).split(", "):
         code, _, meaning = item.partition(" ")
         yield code, meaning
 
@@ -171,6 +171,8 @@ def _field_docs(path: Path, name: str) -> dict[str, str]:
 def errors() -> str:
     """Return the page of the errors, from their classes."""
     import jobs.channel_errors
+    import jobs.early_errors
+    import jobs.engine_errors
     import jobs.handler_errors  # noqa: F401 - some stand there
     from jobs.errors import DrainmarkError
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from jobs.printable import printable
+
 
 class Retry(StrEnum):
     """What follows a failure (design.md §3.5)."""
@@ -66,7 +68,7 @@ class DrainmarkError(Exception):
 
     def __str__(self) -> str:
         where = f" [{self.operator}{f' at {self.location}' if self.location else ''}]" if self.operator else ""
-        return f"{self.message}{where}{f' → {self.remedy}' if self.remedy else ''}"
+        return printable(f"{self.message}{where}{f' → {self.remedy}' if self.remedy else ''}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the CLI's error object (design.md §6)."""
@@ -314,7 +316,7 @@ class ConstraintViolated(DrainmarkError):
 
 
 class DrainTimeout(DrainmarkError):
-    """Establishing one state took longer than drain_timeout (V36); the jobs were cancelled."""
+    """One group took longer than group_timeout, its checkpoint included (V36); its jobs were cancelled."""
 
     id = "DRAIN_TIMEOUT"
 

@@ -56,6 +56,8 @@ class FailPoint(StrEnum):
     REWIND_TABLE_AFTER = "rewind_table.after_commit"
     NOTE_BEFORE = "note.before_commit"
     NOTE_AFTER = "note.after_commit"
+    REPAIR_BEFORE = "repair.before_commit"
+    REPAIR_AFTER = "repair.after_commit"
     COMPACT_BEFORE = "compact.before_commit"
     COMPACT_AFTER = "compact.after_commit"
     RELEASE_BEFORE = "release.before"

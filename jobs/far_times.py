@@ -7,7 +7,7 @@ files, has to be without them before it is committed: afterwards it could not be
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,16 +22,6 @@ RULE = "the years 1 to 9999, which is all that Python's dates hold"
 def has_times(schema: pa.Schema) -> bool:
     """Say whether any of the columns may hold such a value."""
     return any(_has_time(field.type) for field in schema)
-
-
-def up_to_far(rows: Iterable[pa.Table], far: list[dict[str, Any]]) -> Iterator[pa.Table]:
-    """Yield tables up to the first with such a value, whose row goes to `far`."""
-    for table in rows:
-        row = first_far(table)
-        if row is not None:
-            far.append(row)
-            return
-        yield table
 
 
 def first_far(rows: pa.Table) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 
+from jobs.printable import printable
 from jobs.regions.plan import RegionPlan
 from orchestration.assembly import Workplace
 from orchestration.checks import evaluations
@@ -25,12 +26,12 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def halted_sensor(
-    workplace: Workplace, regions: Mapping[str, RegionPlan], *, name: str = NAME, tell: Tell | None = None
+    workplace: Workplace, regions: Mapping[str, RegionPlan | None], *, name: str = NAME, tell: Tell | None = None
 ) -> dg.SensorDefinition:
     """Return a sensor that reports a region once a run of it has failed and left it HALTED; it runs by default.
 
     Args:
-        regions: by name; failed runs of others are passed.
+        regions: by name, None where the code cannot be loaded, so has no checks; failed runs of others are passed.
         tell: called beside the log line and the check, e.g. to post to a chat. What it raises fails the tick, which
             Dagster shows and does not repeat.
     """
@@ -49,8 +50,10 @@ def halted_sensor(
         if history.halt is None:
             return dg.SkipReason(f"{region} is not halted: a retry follows, or the next file")
         event = {**halt_event(workplace, region, history), "dagster_run_id": context.dagster_run.run_id}
-        context.log.error(f"{region} is HALTED: {event['reason']}; mend the cause, then: {event['remedies'][0]}")
-        for evaluation in evaluations(workplace, regions[region]):
+        halted = f"{region} is HALTED: {event['reason']}; mend the cause, then: {event['remedies'][0]}"
+        context.log.error(printable(halted))
+        plan = regions[region]
+        for evaluation in evaluations(workplace, plan) if plan is not None else ():
             context.instance.report_runless_asset_event(evaluation)
         if tell is not None:
             tell(event)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from jobs.graph.params import Params
     from jobs.regions.plan import ApplicationPlan, RegionPlan
     from jobs.runtime.blueprint import Blueprint
-    from jobs.runtime.owner import RegionOwner, Report
-    from jobs.runtime.ports import Outside
+    from jobs.runtime.owner import RegionOwner
+    from jobs.runtime.ports import Outside, Report
     from jobs.runtime.run import RegionRun
     from jobs.state.data_stores import DataStore
     from resources.inputs import Inputs
@@ -91,7 +91,7 @@ class Workplace:
         if self._registry is None:
             from resources.registry import Registry
 
-            self.settings.home.mkdir(parents=True, exist_ok=True)
+            self.settings.make_home()
             self._registry = Registry(self.settings.registry_url or f"sqlite:///{self.home / 'registry.db'}")
         return self._registry
 
@@ -105,6 +105,7 @@ class Workplace:
         if self._engine is None:
             from orchestration.engines import make_engine
 
+            self.settings.make_home()
             self._engine = make_engine(self.settings, is_service=self.is_service)
         return self._engine
 
@@ -164,16 +165,20 @@ class Workplace:
         url = self.settings.state_store
         return None if url == "delta" else data_store_of(url, self.settings)
 
-    def owner(self, region: str, *, report: Report | None = None, run_id: str | None = None) -> RegionOwner:
-        """Return an owner that needs no application: resets, skips, halts and resumes.
+    def owner(
+        self, region: str, *, report: Report | None = None, run_id: str | None = None, code: str = ""
+    ) -> RegionOwner:
+        """Return an owner that needs no application: resets, skips, halts and resumes, and counts failures.
 
         It starts Spark only where something is to be published to, or withdrawn from, an adopted table.
         """
         from jobs.graph.application import Application
-        from jobs.runtime.owner import Identity, RegionOwner
+        from jobs.runtime.identity import Identity
+        from jobs.runtime.owner import RegionOwner
         from orchestration.metrics import metered
 
-        identity = Identity(region=region, run_id=run_id or uuid.uuid4().hex, drainmark_version=drainmark_version())
+        run_id, installed = run_id or uuid.uuid4().hex, drainmark_version()
+        identity = Identity(region=region, run_id=run_id, drainmark_version=installed, code=code)
         outside = self.outside(region, Application(name=region.partition("/")[0], operators=()))
         return RegionOwner(identity=identity, outside=outside, report=metered(self, outside, report))
 
@@ -310,12 +315,14 @@ def region_run(
 
     Raises:
         OperatorFailed, DeclarationError, SchemaMismatch: the application does not fit; nothing was claimed.
+        ClusterRefused: Spark's executors do not reach this machine's files; nothing was claimed.
     """
     from jobs.runtime.blueprint import analyse
-    from jobs.runtime.owner import Identity
+    from jobs.runtime.identity import Identity
     from jobs.runtime.run import Limits, RegionRun
     from jobs.runtime.runnable import require_runnable
     from jobs.runtime.stages.run import StagedRun
+    from orchestration.code_digest import code_digest
     from orchestration.metrics import metered
 
     require_runnable(opened.plan, region)
@@ -323,6 +330,7 @@ def region_run(
     outside = workplace.outside(region.name, opened.application)
     states = labels_in_force(workplace.history(region.name).generations)
     states |= {name: uuid.uuid4().hex[:8] for name in drop_states}  # never one that a table has had already
+    workplace.engine.require_inputs(_folders_of(region, settings.project_root))
     if blueprint is None or blueprint.code.states != states:
         facts = (region, opened.application.name, opened.params, outside)
         blueprint = analyse(*facts, states=states, dropped=drop_states)
@@ -336,6 +344,7 @@ def region_run(
             drainmark_version=drainmark_version(),
             graph_fingerprint=region.fingerprint,
             params_hash=opened.params.digest(),
+            code=code_digest(opened.application.origin, settings.project_root),
         ),
         limits=Limits(
             triggers=max_group or settings.max_group_triggers,
@@ -345,6 +354,15 @@ def region_run(
         report=metered(workplace, outside, report),
         max_triggers=max_triggers,
     )
+
+
+def _folders_of(region: RegionPlan, root: Path) -> list[Path]:
+    """Return the folders of this machine that a region and its autonomous sources read."""
+    from jobs.operators.directory_scan import DirectorySource
+    from jobs.protocol.addresses import is_object
+
+    sources = (operator for operator in region.run_order if isinstance(operator, DirectorySource))
+    return [root / source.scan.path for source in sources if not is_object(source.scan.path)]
 
 
 def probe_first_use(workplace: Workplace, run: RegionRun) -> None:

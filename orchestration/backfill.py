@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import glob
 import os
-import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -132,6 +131,16 @@ def _matching(wanted: Wanted) -> list[str]:
     return sorted(name for name in names if not Path(name).is_dir() and _is_between(name, wanted))
 
 
+def _linked_folder(path: str, wanted: Wanted) -> str | None:
+    """Return the link to a folder through which a glob found a file; what was named without a star may be links."""
+    parts = Path(os.path.abspath(wanted.pattern)).parts
+    named = len(parts) if Path(wanted.pattern).is_dir() else next(
+        (place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1
+    )  # fmt: skip
+    below = [folder for folder in reversed(Path(path).parents) if len(folder.parts) > named]
+    return next((str(folder) for folder in below if folder.is_symlink()), None)
+
+
 def _is_between(path: str, wanted: Wanted) -> bool:
     try:
         modified = os.stat(path).st_mtime
@@ -163,16 +172,13 @@ def _modified(paths: list[str]) -> Iterator[float]:
 
 def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> NewTrigger | str:
     """Return a file's trigger, or why it cannot be one."""
-    from jobs.runtime.scanning import identity_key, identity_of, uri_of
+    from jobs.runtime.scanning import facts_of, identity_key, identity_of, uri_of
 
-    try:
-        facts = os.stat(path)
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    if not stat.S_ISREG(facts.st_mode):
-        return "is no regular file"
-    if not os.access(path, os.R_OK):
-        return "no permission to read"
+    facts = facts_of(path, follow_links=scan is not None and scan.follow_links)
+    if isinstance(facts, str):
+        return facts
+    if (linked := _linked_folder(path, wanted)) is not None:
+        return f"lies behind a link to a folder, {linked}"
     identity = identity_of(facts)
     relative = os.path.relpath(path, folder) if folder is not None and not is_object(folder) else path
     return NewTrigger(

@@ -12,9 +12,11 @@ from jobs.protocol.history import RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.manifest import RegionTable
 from jobs.protocol.rows import RowKind
+from jobs.protocol.transitions import State
 from jobs.regions.plan import RegionPlan
 from orchestration.assembly import Workplace
 from orchestration.assets import checkpoint_key, dagster_name
+from orchestration.metrics import present_of
 
 HORIZON_HOURS = 24.0
 """A rewind horizon that reaches back less than this is worth a warning."""
@@ -90,7 +92,7 @@ def judgements(workplace: Workplace, region: RegionPlan) -> Iterator[Judgement]:
     """Yield every check's result, from the checkpoint table and the tables' statistics; starts no session."""
     history = workplace.history(region.name)
     yield _same_id(workplace, region, history)
-    yield _not_halted(region, history)
+    yield _not_halted(region, history, present_of(workplace, region.name).state(history))
     yield _quarantine_ratio(region, history)
     yield _rewind_horizon(history, region.parameters.rewind_horizon)
 
@@ -125,16 +127,17 @@ def _newest_id(workplace: Workplace, region: RegionPlan, table: RegionTable) -> 
     return written.newest_id() if written.exists() else INITIAL_ID
 
 
-def _not_halted(region: RegionPlan, history: RegionHistory) -> Judgement:
+def _not_halted(region: RegionPlan, history: RegionHistory, state: State) -> Judgement:
     if history.halt is None:
-        return Judgement(name=NOT_HALTED, passed=True, description="not halted",
-                         metadata={"drainmark/attempts": history.attempts})  # fmt: skip
+        return Judgement(name=NOT_HALTED, passed=True, description=f"not halted: {state}",
+                         metadata={"drainmark/attempts": history.attempts, "drainmark/state": state.value})  # fmt: skip
     detail = history.halt.detail
     return Judgement(
         name=NOT_HALTED,
         passed=False,
         description=f"halted: {detail.get('reason')}; mend the cause, then: drainmark resume {region.name}",
-        metadata={f"drainmark/{name}": str(detail[name]) for name in ("trigger", "operator") if detail.get(name)},
+        metadata={"drainmark/state": state.value}
+        | {f"drainmark/{name}": str(detail[name]) for name in ("trigger", "operator") if detail.get(name)},
     )
 
 

@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError, RegistryLost, UnknownName
 from jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
+from orchestration.application_files import NOTE, note_file
 from orchestration.assembly import Opened, Workplace, open_application
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
     from resources.registry import Registry
     from resources.registry_looks import Looks
-
-NOTE = "@declared"
-"""Name of the cursor that holds the note; no operator can be called so."""
-
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +69,11 @@ def looks(workplace: Workplace) -> Looks | None:
 
 
 def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
-    """Leave the note of a region's declaration in the registry."""
+    """Leave the note of a region's declaration in the registry.
+
+    Raises:
+        UsageError: the region is of another file; see `application_files`.
+    """
     from jobs.graph.application import shipped_applications
     from orchestration.discovery import place_of
 
@@ -87,6 +88,7 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     }
     if region.channels:
         note["alignment"] = region.parameters.alignment
+    note_file(workplace, region)
     text = json.dumps(note, sort_keys=True)
     if workplace.registry.load_cursor(region.name, NOTE) != text:
         workplace.registry.save_cursor(region.name, NOTE, text)
@@ -102,12 +104,35 @@ def declared_of(region: RegionPlan, reference: str | None = None) -> Declared:
     )
 
 
-def declared(workplace: Workplace, region: str) -> Declared:
-    """Return what is known of a region: its last run's note, else its code, else the defaults."""
+def noted(workplace: Workplace, region: str) -> Declared | None:
+    """Return what the last run or scan of a region left in the registry."""
     registry = looks(workplace)
     note = registry.load_cursor(region, NOTE) if registry is not None else None
-    if note is not None:
-        return Declared(**json.loads(note))
+    return Declared(**json.loads(note)) if note is not None else None
+
+
+def known_from(workplace: Workplace, reference: str) -> list[str]:
+    """Return the regions that are known of an application by their tables or notes, without its code, sorted."""
+    from resources.registry_looks import is_cursor
+
+    registry, name = looks(workplace), name_of(reference)
+    recorded = registry.regions() if registry is not None else []
+    seen = {*workplace.known_regions(), *(region for region in recorded if not is_cursor(region))}
+    ours = sorted(region for region in seen if region.partition("/")[0] == name)
+    return [region for region in ours if _is_of(noted(workplace, region), reference)]
+
+
+def _is_of(note: Declared | None, reference: str) -> bool:
+    """Is a region of this application, and not of another one of that name?"""
+    if note is None or note.reference is None or not note.reference.endswith(".py"):
+        return True
+    return not reference.endswith(".py") or Path(note.reference).resolve() == Path(reference).resolve()
+
+
+def declared(workplace: Workplace, region: str) -> Declared:
+    """Return what is known of a region: its last run's note, else its code, else the defaults."""
+    if (note := noted(workplace, region)) is not None:
+        return note
     found = load_region(workplace, region)
     return declared_of(found[1], found[0].reference) if found is not None else Declared()
 
@@ -137,7 +162,7 @@ def _candidates(workplace: Workplace, region: str, reference: str | None) -> lis
         found.append(json.loads(note)["reference"])
     if application in shipped_applications():
         found.append(application)
-    return found + [item for item in configured_applications(workplace) if _name_of(item) == application]
+    return found + [item for item in configured_applications(workplace) if name_of(item) == application]
 
 
 def declared_operators(workplace: Workplace, region: str) -> frozenset[str]:
@@ -161,7 +186,8 @@ def configured_applications(workplace: Workplace) -> list[str]:
     return [str(root / item) if item.endswith(".py") else item for item in workplace.settings.applications]
 
 
-def _name_of(reference: str) -> str:
+def name_of(reference: str) -> str:
+    """Return the name of the application that a reference means."""
     return Path(reference).stem if reference.endswith(".py") else reference.rpartition(".")[2]
 
 

@@ -22,6 +22,7 @@ from jobs.protocol.rows import RowKind
 from jobs.protocol.triggers import PERIOD, NewTrigger, kind_of, slices_of
 from jobs.runtime.scanning import ScanResult
 from jobs.runtime.slicing import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
+from orchestration.application_files import require_own_file
 from orchestration.assembly import Workplace
 
 if TYPE_CHECKING:
@@ -98,13 +99,15 @@ def scan_region(
     all else: an idle tick over a million files is a matter of milliseconds.
 
     Raises:
-        UsageError: the folder does not exist; or the region's triggers were of another kind until now.
+        UsageError: the folder does not exist; the region's triggers were of another kind until now; or it is of another
+            application's file.
         InputChanged: what was committed changed and the policy is to halt.
         RegistryLost: the registry does not know what is committed, so everything would seem new (H27).
     """
     if workplace.registry.is_empty(region.name) and workplace.history(region.name).states:
         msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+    require_own_file(workplace, region)
     newest = workplace.registry.newest(region.name)
     if newest is not None:
         _require_same_kind(region, newest)
@@ -229,7 +232,8 @@ def pace(
     last = history.states.get(history.committed_id)
     if last is None:
         return limit, 0
-    seconds = (last.drain_seconds or 0.0) + (last.checkpoint_seconds or 0.0)
+    parts = (last.detail.get("process_seconds"), last.drain_seconds, last.checkpoint_seconds)
+    seconds = sum(each or 0.0 for each in parts)
     return next_limit(limit, taken=last.bytes_in or 0, seconds=seconds, period=period), dropped_ticks(seconds, period)
 
 

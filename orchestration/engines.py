@@ -11,6 +11,8 @@ from jobs.protocol.history import Outcome
 from resources.settings import Settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jobs.runtime.run import RegionRun
     from orchestration.assembly import Workplace
     from resources.resident.access import ResidentEngine
@@ -37,7 +39,7 @@ def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
         return resident
     from resources.spark import SparkEngine
 
-    return SparkEngine(settings.master, _conf(settings), settings.home / "spark")
+    return SparkEngine(settings.master, _conf(settings), settings.home / "spark", _shared(settings))
 
 
 def resident_engine(settings: Settings, *, is_service: bool) -> ResidentEngine | None:
@@ -81,6 +83,14 @@ def _conf(settings: Settings) -> dict[str, str]:
     from resources.s3a import s3a_settings
 
     return {**s3a_settings(settings), **settings.spark_conf}
+
+
+def _shared(settings: Settings) -> list[Path]:
+    """Return the folders of this machine that Spark writes to, or that hold what it reads."""
+    from resources.locations import LocalFolder, tables_folder
+
+    tables = tables_folder(settings)
+    return list(dict.fromkeys([settings.home, *([tables.path] if isinstance(tables, LocalFolder) else [])]))
 
 
 def _owner() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +15,8 @@ from jobs.operators.directory_scan import DirectorySource
 from jobs.operators.sources import SlicedSource, Source
 from jobs.regions.plan import RegionPlan
 from orchestration.alerts import halted_sensor
-from orchestration.assembly import Opened, Workplace, open_application
+from orchestration.application_files import require_distinct
+from orchestration.assembly import Opened, Workplace
 from orchestration.asset_roles import region_metadata, role_metadata, role_tags
 from orchestration.assets import (
     CLAIM,
@@ -26,14 +28,19 @@ from orchestration.assets import (
     source_keys,
     table_assets,
 )
+from orchestration.broken import broken_definitions
 from orchestration.checks import build_checks
+from orchestration.declared import known_from
 from orchestration.discovery import source_folder
+from orchestration.opening import open_in_time
 from orchestration.part_jobs import part_definitions
 from orchestration.run_retries import run_tags
 from orchestration.run_slot import SLOT, run_slot
 from orchestration.sensors import RegionTicks, build_schedule, build_sensor
 from orchestration.steps import CLAIMED, PROCESSED, RegionSteps
 from resources.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 _SCALARS: Mapping[type, Any] = {bool: dg.Bool, int: dg.Int, float: dg.Float, str: dg.String}
 
@@ -44,17 +51,28 @@ def build_definitions(settings: Settings, workplace: Workplace | None = None) ->
     Args:
         workplace: what the ops and sensors work with; by default a new one, in which nothing is open yet.
 
-    Raises:
-        DeclarationError, UnknownName, UsageError: an application cannot be compiled.
+    An application that cannot be loaded or compiled is stood in for: see `broken`.
     """
     place = workplace or Workplace(settings, is_service=True)
-    applications = [(reference, open_application(reference)) for reference in application_references(settings)]
+    applications: list[tuple[str, Opened]] = []
+    broken: list[tuple[str, Exception]] = []
+    for reference in application_references(settings):
+        try:
+            opened = open_in_time(settings, reference)
+            require_distinct([*(known for _, known in applications), opened])
+            applications.append((reference, opened))
+        except Exception as error:  # whatever an author's file does, the others are there
+            logger.warning("%s", error)
+            broken.append((reference, error))
     found = [(reference, opened, region) for reference, opened in applications for region in opened.plan.regions]
     outside = [part_definitions(place, reference, opened) for reference, opened in applications]
     parts = [region_definitions(place, reference, opened, region) for reference, opened, region in found]
-    alert = halted_sensor(place, {region.name: region for _, _, region in found})
+    taken = {region.name for _, _, region in found}
+    stand_ins = [broken_definitions(place, reference, error, taken=taken) for reference, error in broken]
+    alerted: dict[str, RegionPlan | None] = {name: None for ref, _ in broken for name in known_from(place, ref)}
+    alert = halted_sensor(place, {**alerted, **{region.name: region for _, _, region in found}})
     whole = dg.Definitions(executor=dg.in_process_executor, resources={SLOT: run_slot}, sensors=[alert])
-    return dg.Definitions.merge(whole, *parts, *outside)
+    return dg.Definitions.merge(whole, *parts, *outside, *stand_ins)
 
 
 def application_references(settings: Settings) -> Iterator[str]:
@@ -81,7 +99,7 @@ def region_definitions(workplace: Workplace, reference: str, opened: Opened, reg
         executor_def=dg.in_process_executor,
         description=f"Processes what is pending for region {region.name}: claim, then group by group, then hand over.",
     )
-    ticks = RegionTicks(workplace=workplace, region=region, node=node)
+    ticks = RegionTicks(workplace=workplace, region=region, node=node, origin=opened.application.origin)
     cron = region.parameters.schedule
     has_source = any(isinstance(start, Source) for start in region.starts)
     return dg.Definitions(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.errors import DrainmarkError
+from jobs.graph.own_modules import files_of, own_modules
 from orchestration.assembly import Opened
 from orchestration.watching import LOOK_SECONDS, SourceWatch
 from orchestration.yielding import Requests
@@ -122,7 +123,9 @@ class CodeFiles:
     """The files that a run's code was loaded from, as they were when it began."""
 
     def __init__(self, opened: Opened, project_root: Path) -> None:
-        own = [opened.application.origin] if opened.application.origin else []
+        origin = opened.application.origin
+        places = own_modules(Path(origin)).values() if origin else ()
+        own = [origin, *(str(file) for place in places for file in files_of(place))] if origin else []
         loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
         below = f"{project_root}/"
         own += [path for path in loaded if path and path.startswith(below) and "/site-packages/" not in path]

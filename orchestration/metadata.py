@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 
+from jobs.printable import printable_cell
 from jobs.runtime.run import GroupReport
 
 REGION_TAG = "drainmark/region"
@@ -108,7 +109,7 @@ def groups_table(reports: Sequence[GroupReport]) -> str:
 def step_line(step: str, numbers: Mapping[str, Any], seconds: float) -> str:
     """Return one log line of a protocol step: `state: DRAINING (after 0.24 s)`, counted from the step before."""
     told = ", ".join(str(value) if name == step else f"{_words(name)} {value}" for name, value in numbers.items())
-    return f"{_words(step)}{f': {told}' if told else ''} (after {seconds:.2f} s)"
+    return printable_cell(f"{_words(step)}{f': {told}' if told else ''} (after {seconds:.2f} s)")
 
 
 def _words(name: str) -> str:
@@ -121,4 +122,4 @@ def _type_text(value: Any) -> str:
 
 def _cell(uri: str) -> str:
     """Return a file's name with its folder: names alone repeat in a tree of hosts or days."""
-    return "/".join(uri.split("/")[-2:]).replace("|", "\\|")
+    return printable_cell("/".join(uri.split("/")[-2:])).replace("|", "\\|")

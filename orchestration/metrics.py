@@ -16,16 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.protocol.controller import state_of
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.totals import Totals
 from jobs.protocol.transitions import State
 from orchestration.flows import channels_of, stages_of
 
 if TYPE_CHECKING:
-    from jobs.runtime.owner import Report
-    from jobs.runtime.ports import CheckpointStore, Outside
+    from jobs.runtime.ports import CheckpointStore, Outside, Report
     from orchestration.assembly import Workplace
-    from resources.registry_looks import RegionInfo
 
 EVERY_SECONDS = 15.0
 """Prometheus' usual scrape interval: more often nobody looks."""
@@ -46,7 +45,7 @@ class Metric:
 
 def region_metrics(workplace: Workplace, region: str) -> list[Metric]:
     """Return a region's metrics as they are now."""
-    return _metrics(workplace.history(region), _present(workplace, region))
+    return _metrics(workplace.history(region), present_of(workplace, region))
 
 
 def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
@@ -130,7 +129,7 @@ class MetricsFile:
     def write(self) -> None:
         """Write the file: whole or not at all, so that a collector never reads half of it."""
         self._written = time.monotonic()
-        metrics = _metrics(self.checkpoint.history(), _present(self.workplace, self.region))
+        metrics = _metrics(self.checkpoint.history(), present_of(self.workplace, self.region))
         path = metrics_path(self.workplace, self.region)
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -145,34 +144,37 @@ class MetricsFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Present:
+class Present:
     """What the checkpoint table does not know; nothing of it where the registry is lost."""
 
-    info: RegionInfo | None = None
+    told: str | None = None
     is_owned: bool = False
     pending: int | None = None
 
+    def state(self, history: RegionHistory) -> State:
+        """Return which state the region is in."""
+        return state_of(history, self.told, is_owned=self.is_owned)
 
-def _present(workplace: Workplace, region: str) -> _Present:
+
+def present_of(workplace: Workplace, region: str) -> Present:
+    """Look at the registry for what the checkpoint table does not know."""
     from orchestration.declared import existing_registry
     from resources.lease import describe
 
     registry = existing_registry(workplace)
     if registry is None:
-        return _Present()
+        return Present()
     owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
-    return _Present(
-        info=registry.region_info(region),
+    return Present(
+        told=registry.region_info(region).state,
         is_owned=owner is not None and owner.is_alive,
         pending=registry.pending_count(region),
     )
 
 
-def _metrics(history: RegionHistory, present: _Present) -> list[Metric]:
-    from orchestration.status import state_of
-
+def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
     totals = history.totals
-    state = state_of(history, present.info, is_owned=present.is_owned)
+    state = present.state(history)
     gauges: list[tuple[str, str, float | None]] = [
         ("halted", "1 while the region waits for an operator", int(history.halt is not None)),
         ("committed_sequence_id", "last completed drain: newest committed sequence id in force", history.committed_id),
@@ -183,7 +185,7 @@ def _metrics(history: RegionHistory, present: _Present) -> list[Metric]:
         ("pending_triggers", "files that wait to be processed", present.pending),
         ("last_commit_timestamp_seconds", "when the last state was committed", totals.last_commit),
         ("last_reset_timestamp_seconds", "when the last reset was completed", totals.last_reset),
-        ("drain_average_seconds", "average time from reading a group to having it staged", totals.average("drain")),
+        ("drain_average_seconds", "average time in which a group drained", totals.average("drain")),
         ("reset_average_seconds", "average time of a reset", totals.average("reset")),
     ]
     found = [Metric(name="state", kind="gauge", help="state of the region's controller, 1 for the one that holds",
@@ -232,7 +234,8 @@ _COUNTERS = (
     ("halts", "halt", "halts"),
 )
 _DURATIONS = (
-    ("drain", "reading, computing and staging a group"),
+    ("process", "reading and computing a group"),
+    ("drain", "awaiting the last jobs of a group and comparing its rows; of groups of 0.3.0 and before, all the work"),
     ("checkpoint", "the one commit of a group to the checkpoint table"),
     ("publish", "bringing the tables up to a group"),
     ("reset", "returning to the last committed state, or rewinding to an earlier one"),

@@ -11,17 +11,20 @@ import datetime as dt
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobs.errors import Owned, RewindRefused, UnknownName, UsageError
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.manifest import RegionTable, TableRole
+from jobs.protocol.repairs import TableRepair
 from jobs.protocol.rows import CheckpointRow
+from jobs.protocol.transitions import Event
 from jobs.protocol.triggers import Trigger, TriggerStatus
 from orchestration.assembly import Workplace, owning
 from orchestration.declared import declared, existing_registry
+from orchestration.repairs import claim_to_rewind, repairs_on_the_way
 from orchestration.slice_files import files_behind, lost_slices
 from orchestration.status import commit_times
 
@@ -62,6 +65,7 @@ class ResetPlan:
         gone, changed: uris among them that cannot be read again as they were.
         unpublished: ids of groups that are committed and will be published first.
         horizon: number of ids.
+        repairs: tables that others changed, and how they are put right on the way.
     """
 
     region: str
@@ -75,9 +79,10 @@ class ResetPlan:
     gone: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     unpublished: tuple[int, ...] = ()
+    repairs: tuple[TableRepair, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(replace(self, repairs=())), "repairs": [repair.to_json() for repair in self.repairs]}
 
 
 def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
@@ -107,7 +112,11 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
     history.check_rewind(to, horizon)
     above = history.triggers_above(to)
     lost = _lost_inputs(workplace, above)
-    tables = (*history.tables, *former_in_reach(workplace.store(region), history))
+    store = workplace.store(region)
+    tables = (*history.tables, *former_in_reach(store, history))
+    repairs = repairs_on_the_way(store, region, history, to)
+    harmed = {repair.table for repair in repairs}
+    sound = [table for table in tables if table.name not in harmed and table.history not in harmed]
     return ResetPlan(
         region=region,
         to=to,
@@ -115,11 +124,12 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
         epoch=history.epoch,
         horizon=horizon,
         withdrawn=tuple(history.states.ids.above(to)),
-        rows={table.name: _rows_leaving(workplace, region, history, table, to) for table in tables},
+        rows={table.name: _rows_leaving(workplace, region, history, table, to) for table in sound},
         pending=tuple(row.trigger_uri or "" for row in above),
         gone=lost.gone,
         changed=lost.changed,
         unpublished=plan.unpublished,
+        repairs=repairs,
     )
 
 
@@ -228,7 +238,8 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
         remedy = "restore them, or repeat with --accept-loss"
         raise RewindRefused(msg, remedy=remedy, gone=plan.gone, changed=plan.changed)
     pending = 0
-    with owning(workplace.owner(plan.region)) as owner:
+    owner = workplace.owner(plan.region)
+    with owning(owner, claim_to_rewind(owner, plan.to)):
         if plan.to is not None:
             above = owner.history.triggers_above(plan.to)
             pending = owner.rewind(plan.to, plan.horizon) - _pass_lost(workplace, owner, above)
@@ -293,7 +304,7 @@ def halt(
 def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
     with owning(workplace.owner(region)) as owner:
         if owner.history.halt is None:
-            owner.halt(reason, trigger=None, operator=None, error=None)
+            owner.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
         workplace.registry.clear_halt_request(region, owner.epoch)
     return {"region": region, "state": "HALTED", "reason": reason, "by": "command"}
 
@@ -334,7 +345,7 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str,
         "trigger": trigger.uri,
         "reason": reason,
         "is_resumed": is_resumed,
-        "state": "HALTED" if owner.history.halt is not None else "PROCESSING",
+        "state": owner.state.value,
     }
 
 

@@ -10,8 +10,6 @@ from jobs.protocol.transitions import State
 if TYPE_CHECKING:
     from jobs.protocol.history import RegionHistory
 
-_UNFINISHED = frozenset({State.UNHEALTHY, State.RESETTING})
-
 
 def remedies(
     region: str, history: RegionHistory, state: State, *, is_owned: bool, pending: int | None, reference: str | None
@@ -29,6 +27,6 @@ def remedies(
         from jobs.runtime.descriptions import halt_remedies
 
         return [*found, *halt_remedies(region, history)]
-    if not is_owned and (state in _UNFINISHED or pending or history.flow.channels):
+    if not is_owned and (state is State.UNHEALTHY or pending or history.flow.channels):
         found.append(f"drainmark run {shlex.quote(reference or region.partition('/')[0])}")
     return found

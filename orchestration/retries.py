@@ -10,9 +10,13 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
-from jobs.errors import DrainmarkError, Halted, InputChanged, InputMissing, Interrupted, Retry, SparkLost
+from jobs.errors import Halted, InputChanged, InputMissing, Interrupted, Retry, SparkLost, UsageError
+from jobs.protocol.decisions import is_lifted
 from jobs.protocol.history import UNCLEAN
-from orchestration.assembly import Opened, Workplace, owning, probe_first_use, region_run
+from orchestration.analysing import analysed_run, tried_first_use
+from orchestration.assembly import Opened, Workplace, owning
+from orchestration.attempts import count_failure, count_killed, on_its_way
+from orchestration.code_digest import code_digest
 from orchestration.declared import remember
 from orchestration.discovery import Tick, has_threads, scan_region, settle_of
 from orchestration.engines import end_predecessor
@@ -104,6 +108,7 @@ class RegionLoop:
         refused: (uri, reason) of what the last scan found and cannot read.
         unsettled: files that the last scan left alone, since they may still be written to.
         has_claimed, has_scanned: once at least.
+        code: digest of the code that it runs.
     """
 
     workplace: Workplace
@@ -119,10 +124,14 @@ class RegionLoop:
     unsettled: int = 0
     has_claimed: bool = False
     has_scanned: bool = False
+    code: str = field(init=False)
     _started: float = 0.0
     _scanned_at: float = 0.0
     _active: RegionRun | None = None
     _has_owned: bool = False
+
+    def __post_init__(self) -> None:
+        self.code = code_digest(self.opened.application.origin, self.workplace.settings.project_root)
 
     def run(self) -> dict[str, Any]:
         """Process until idle; return the summary that `run --json` prints.
@@ -161,27 +170,29 @@ class RegionLoop:
         }
 
     def _step(self, step: str, numbers: Any) -> None:
-        from jobs.runtime.reports import trouble_outside
+        from jobs.runtime.reports import trouble_of
 
         self.watch.on_step(step, numbers)
-        if (trouble := trouble_outside(step, numbers)) is not None:
+        if (trouble := trouble_of(step, numbers)) is not None:
             self.watch.on_note(f"{self.region.name}: {trouble}")
 
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     def _process(self) -> None:
-        run = region_run(
-            self.workplace,
-            self.opened,
-            self.region,
-            run_id=self.run_id,
-            report=self._step,
-            max_group=self.options.max_group,
-        )
-        run.interrupted, run.states.hosts_starts = self.interruption.event, self._hosts_starts
-        run.while_waiting = self._look_again
-        self.interruption.arm()
-        probe_first_use(self.workplace, run)
+        with on_its_way(self.workplace, self.region.name, self.run_id):
+            run = analysed_run(
+                self.workplace,
+                self.opened,
+                self.region,
+                interrupted=self.interruption.event,
+                run_id=self.run_id,
+                report=self._step,
+                max_group=self.options.max_group,
+            )
+            run.states.hosts_starts = self._hosts_starts
+            run.while_waiting = self._look_again
+            self.interruption.arm()
+            tried_first_use(self.workplace, run)
         self.interruption.pause(0)
         self._active = run
         self.has_claimed = True
@@ -214,12 +225,15 @@ class RegionLoop:
         """Scan until something is there to do, or the time is over: only then is a claim worth an epoch."""
         from jobs.runtime.descriptions import halted_error
 
+        allowed = self.region.parameters.max_consecutive_reset_attempts
+        count_killed(self.workplace, self.region.name, allowed=allowed, code=self.code)
         history = self.workplace.history(self.region.name)
-        if history.halt is not None and not history.unpublished:
+        has_changed = is_lifted(history, self.code)
+        if history.halt is not None and not history.unpublished and not has_changed:
             make_up(self.workplace, self.region.name, history)
             raise halted_error(self.region.name, history)
         self._scan()
-        if history.unpublished or history.flow.channels or history.last_outcome in UNCLEAN:
+        if has_changed or history.unpublished or history.flow.channels or history.last_outcome in UNCLEAN:
             return True
         return self._pending() > 0 or self._hosts_starts or self._waits_for_more(scanned=True)
 
@@ -295,15 +309,23 @@ class RegionLoop:
         error = classified(error)
         if isinstance(error, SparkLost):
             self.workplace.engine.discard()
-        if not isinstance(error, DrainmarkError) or isinstance(error, Interrupted):
+        if isinstance(error, Interrupted):
             raise error
+        allowed = self.region.parameters.max_consecutive_reset_attempts
+        if not self._has_owned and not isinstance(error, UsageError):  # a wrong request is nobody's failure
+            before = error
+            error = count_failure(
+                self.workplace, self.region.name, error, allowed=allowed, code=self.code, run_id=self.run_id
+            )
+            if error is not before:
+                raise error from before
         # A store that stops answering under a run is waited for, also where not even a scan can be noted (R2).
         is_outage = self.has_claimed and error.retry is Retry.WAIT
-        if not (is_outage or (self._has_owned and error.retry in (Retry.ATTEMPT, Retry.RENEW))):
+        if not (is_outage or error.retry in (Retry.ATTEMPT, Retry.RENEW)):
             raise error
         self.failures += 1
-        # The region halts by itself after its budget; what fails before a claim could be counted ends here.
-        budget = self.region.parameters.max_consecutive_reset_attempts + 2
+        # The region halts by itself after its budget; what could not be counted ends here.
+        budget = allowed + 2
         if self.failures >= min(self.options.attempts or budget, budget):
             raise error
         settings = self.workplace.settings

@@ -10,14 +10,17 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 import dagster as dg
 
+from jobs.early_errors import RunDied
 from jobs.regions.plan import RegionPlan
 from orchestration.assembly import Workplace
 from orchestration.assets import dagster_name, table_assets
+from orchestration.attempts import count_failure
 from orchestration.metadata import PROCESS_TAG, REGION_TAG
 from orchestration.run_endings import MAX_RETRIES_TAG
 from resources.lease import Owner, describe, process_started
@@ -27,11 +30,19 @@ WILL_RETRY_TAG = "dagster/will_retry"
 SENSOR_TAG = "dagster/sensor_name"
 """Dagster's own, on the runs that a sensor requested and on their retries."""
 
+COUNTED_TAG = ".dagster/drainmark_counted"
+"""Id of the run itself once the checkpoint table knows of it: a run that died before that has an attempt to come."""
+
+NOT_COUNTED = "no"
+_CAUSE_CHARACTERS = 500
+
 SILENT_SECONDS = 60.0
 """A run that is STARTED and has not reached its first op after so long has died on its way."""
 
 LOST_SECONDS = 600.0
 """A run on another host that holds no lease for so long is lost: starting Spark and backing off take less."""
+
+_NEWEST = 25
 
 _ACTIVE = (
     dg.DagsterRunStatus.NOT_STARTED,
@@ -46,11 +57,21 @@ _REAPED = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 
 def run_tags(region: RegionPlan) -> dict[str, str]:
     """Return the tags of every run of a region; a run started from the asset page sets them itself."""
+    return tags_of(region.name, region.parameters.max_consecutive_reset_attempts)
+
+
+def tags_of(region: str, allowed: int) -> dict[str, str]:
     return {
-        REGION_TAG: region.name,
-        MAX_RETRIES_TAG: str(region.parameters.max_consecutive_reset_attempts),
+        REGION_TAG: region,
+        MAX_RETRIES_TAG: str(allowed),
         RETRY_STRATEGY_TAG: "ALL_STEPS",
+        COUNTED_TAG: NOT_COUNTED,
     }
+
+
+def counted_tag(run_id: str) -> dict[str, str]:
+    """Return the tag of a run that has claimed, or whose failure before that is counted; a retry copies it in vain."""
+    return {COUNTED_TAG: run_id}
 
 
 def tag_process(run_id: str, pid: int | None = None) -> dict[str, str]:
@@ -61,6 +82,19 @@ def tag_process(run_id: str, pid: int | None = None) -> dict[str, str]:
     """
     pid = pid or os.getpid()
     return {PROCESS_TAG: f"{run_id} {socket.gethostname()} {pid} {process_started(pid)}"}
+
+
+def _is_uncounted(run: dg.DagsterRun) -> bool:
+    is_counted = run.tags.get(COUNTED_TAG, run.run_id) == run.run_id
+    return run.status is dg.DagsterRunStatus.FAILURE and not is_counted
+
+
+def active_runs(instance: dg.DagsterInstance, job: str) -> list[dg.DagsterRun]:
+    """Return what of a job runs, waits in the queue, or failed and waits for its retry."""
+    running = instance.get_runs(dg.RunsFilter(job_name=job, statuses=list(_ACTIVE)))
+    failed = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"})
+    waiting = [run for run in instance.get_runs(failed, limit=_NEWEST) if run.is_complete_and_waiting_to_retry]
+    return [*waiting, *running]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +132,31 @@ class RegionRuns:
                 self.instance.report_run_failed(run, message)
             reasons.append(f"run {run.run_id}: {reason}")
         return reasons
+
+    def count_dead(self, code: Callable[[], str]) -> None:
+        """Count the last runs that failed and that the checkpoint table knows nothing of: they died before their claim.
+
+        Not those of a version that did not tag its runs so, and not while another run is at work, or about to be,
+        that may fare better.
+        """
+        if not self._dead(1) or self.active():
+            return
+        for run in reversed(self._dead(_NEWEST)):
+            said = f"run {run.run_id} ended before its claim: {self._cause_of(run)}"
+            died = RunDied(said, remedy="see the run's page in Dagster")
+            allowed = self.region.parameters.max_consecutive_reset_attempts
+            count_failure(self.workplace, self.region.name, died, allowed=allowed, code=code(), run_id=run.run_id)
+            self.instance.add_run_tags(run.run_id, counted_tag(run.run_id))
+
+    def _dead(self, limit: int) -> list[dg.DagsterRun]:
+        """Return the last runs, newest first, as far as they failed and are not counted."""
+        runs = self.instance.get_runs(dg.RunsFilter(tags={REGION_TAG: self.region.name}), limit=limit)
+        return list(takewhile(_is_uncounted, runs))
+
+    def _cause_of(self, run: dg.DagsterRun) -> str:
+        events = self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
+        message = next((event.message for event in reversed(list(events)) if event.message), "")
+        return message[:_CAUSE_CHARACTERS] or "it left no word"
 
     def is_wanted_place(self) -> bool:
         """Say whether a run waits in the queue that could start if one of this region ended."""

@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 
 from jobs.errors import Interrupted
-from jobs.runtime.reports import trouble_outside
+from jobs.runtime.reports import trouble_of
 from jobs.runtime.run import GroupReport, RegionRun
 from orchestration.event_pacing import LinePace
 from orchestration.lingering import Lingering
@@ -77,7 +77,7 @@ class RunSlot:
             self.log.info(step_line(step, numbers, seconds))
             if step in _OF_STAGES:
                 self.observe(numbers)
-        if (trouble := trouble_outside(step, numbers)) is not None:
+        if (trouble := trouble_of(step, numbers)) is not None:
             self.log.warning(trouble)
 
 

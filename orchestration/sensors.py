@@ -22,10 +22,12 @@ from jobs.errors import DrainmarkError, InputChanged, InputMissing, Owned
 from jobs.graph.annotations import Runs
 from jobs.operators.sources import Source
 from jobs.protocol.addresses import is_object
+from jobs.protocol.decisions import is_lifted
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.descriptions import halt_remedies
 from orchestration.assembly import Workplace, owning
+from orchestration.code_digest import code_digest
 from orchestration.discovery import Tick, has_folder, has_threads, scan_region, source_folder, source_of
 from orchestration.halting import halt_for_input, make_up
 from orchestration.lingering import linger_seconds
@@ -128,11 +130,13 @@ class RegionTicks:
 
     Attributes:
         node: name of the graph in the job, under which run config stands.
+        origin: path of the application's file.
     """
 
     workplace: Workplace
     region: RegionPlan
     node: str
+    origin: str = ""
     _scans: BoxedScan = field(default_factory=BoxedScan)
 
     def tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -156,6 +160,7 @@ class RegionTicks:
         runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=self.region)
         for reason in runs.reap():
             context.log.warning(f"reported as failed: {reason}")
+        runs.count_dead(self.code)
         history = self.workplace.history(self.region.name)
         if not self._scans.run(self.workplace, self.region):
             box = self.workplace.settings.sensor_time_box_seconds
@@ -178,7 +183,7 @@ class RegionTicks:
     def why_not(self, history: RegionHistory) -> str | None:
         """Return why the region must not run now, whatever is pending; None if it may."""
         name = self.region.name
-        if history.halt is not None:
+        if history.halt is not None and not self._is_lifted(history):
             make_up(self.workplace, name, history)
             detail = history.halt.detail
             commands = ", or: ".join(halt_remedies(name, history))
@@ -187,13 +192,21 @@ class RegionTicks:
             return f"the registry knows nothing of {name}: drainmark doctor --repair"
         return None
 
+    def _is_lifted(self, history: RegionHistory) -> bool:
+        """Is the region halted by code that is other code now?"""
+        return "code" in (history.halt.detail if history.halt is not None else ()) and is_lifted(history, self.code())
+
+    def code(self) -> str:
+        return code_digest(self.origin, self.workplace.settings.project_root)
+
     def _one_run(
         self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
     ) -> list[dg.RunRequest] | str:
         if active:
             return _busy(active)
         pending = self.workplace.registry.pending_count(self.region.name)
-        if not (pending or self._hosts_starts() or needs_recovery(history) or self._watch(runs)):
+        is_due = pending or self._hosts_starts() or needs_recovery(history) or self._is_lifted(history)
+        if not (is_due or self._watch(runs)):
             return self._idle(history)
         if (owner := self._owner()) is not None:
             return owner
@@ -327,6 +340,7 @@ def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.Sch
         runs = RegionRuns(instance=context.instance, workplace=ticks.workplace, region=ticks.region)
         try:
             runs.reap()
+            runs.count_dead(ticks.code)
             reason = ticks.why_not(ticks.workplace.history(ticks.region.name))
         except DrainmarkError as error:
             return dg.SkipReason(str(error))

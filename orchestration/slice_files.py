@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import InputChanged, InputMissing
-from jobs.operators.sources import SlicedSource
-from jobs.protocol.triggers import FILE, RebuiltTrigger, TriggerStatus, kind_of, slices_of
+from jobs.operators.sources import FileSlices, Slice, SlicedSource
+from jobs.protocol.triggers import DIGESTS, FILE, RebuiltTrigger, TriggerStatus, kind_of, slices_of
 from jobs.runtime.folder_slices import LIST, files_of, queue_of
+from jobs.runtime.slice_files import digest_of, joined_digest
 from jobs.runtime.slicing import NUMBER, slice_of
 from orchestration.declared import load_region
+
+COMPARED_BYTES = 64 * 1024 * 1024
+"""Of slices, that the plan of a rewind reads to compare them."""
 
 if TYPE_CHECKING:
     from jobs.protocol.history import RegionHistory
@@ -34,13 +40,15 @@ def files_behind(workplace: Workplace, row: CheckpointRow) -> list[tuple[str, Ma
 def lost_slices(workplace: Workplace, rows: Sequence[CheckpointRow]) -> tuple[list[str], list[str]]:
     """Return the uris of states whose slices are gone, and of those that are others now, as far as their sources tell.
 
-    Asked are the sources of the region's code; where that cannot be found, nobody is.
+    Asked are the sources of the region's code; where that cannot be found, nobody is. Of `COMPARED_BYTES` the bytes are
+    compared with those that were read; of what is larger that is found out when it is read again.
     """
     sliced = [row for row in rows if kind_of(row.trigger_identity or {}) != FILE]
     found = load_region(workplace, sliced[0].region) if sliced else None
     starts = found[1].starts if found is not None else ()
     gone: list[str] = []
     changed: list[str] = []
+    left = COMPARED_BYTES
     for row in sliced:
         for start in starts:
             piece = slice_of(row.trigger_identity or {}, start.name)
@@ -48,11 +56,34 @@ def lost_slices(workplace: Workplace, rows: Sequence[CheckpointRow]) -> tuple[li
                 continue
             try:
                 start.reads.check(piece, workplace.reach(row.region), start.name)
+                if piece.size_bytes <= left:
+                    left -= piece.size_bytes
+                    _require_same_bytes(workplace, row, start, piece)
             except InputMissing:
                 gone.append(row.trigger_uri or "")
             except InputChanged:
                 changed.append(row.trigger_uri or "")
     return gone, changed
+
+
+def _require_same_bytes(workplace: Workplace, row: CheckpointRow, start: SlicedSource, piece: Slice) -> None:
+    """Compare what a slice gives with what its state was made of, where its row says that.
+
+    Raises:
+        InputMissing, InputChanged: it gives something else, or nothing.
+    """
+    known = ((row.trigger_identity or {}).get(DIGESTS) or {}).get(start.name)
+    if known is None or not isinstance(start.reads, FileSlices):
+        return
+    with tempfile.TemporaryDirectory(prefix="drainmark-") as folder:
+        found = []
+        for number, part in enumerate(start.reads.parts(piece, workplace.reach(row.region), start.name)):
+            path = Path(folder) / str(number)
+            part.place(path)
+            found.append(digest_of(path))
+            path.unlink()
+    if joined_digest(found) != known:
+        raise InputChanged(f"{row.trigger_uri} gives other bytes than before", remedy="put back what was there")
 
 
 def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) -> int:

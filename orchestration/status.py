@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import UnknownName
-from jobs.protocol.history import UNCLEAN, RegionHistory
+from jobs.protocol.controller import state_of
+from jobs.protocol.decisions import SPLIT
+from jobs.protocol.history import RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import State
@@ -70,7 +72,7 @@ def _status(workplace: Workplace, registry: Looks | None, region: str, known: De
         is_lost = info.epoch == 0 and bool(history.states)
         pending = None if is_lost else registry.pending_count(region) - _committed_unnoted(registry, region, history)
     alive = owner if owner is not None and owner.is_alive else None
-    state = state_of(history, info, is_owned=alive is not None)
+    state = state_of(history, info.state if info else None, is_owned=alive is not None)
     return {
         "region": region,
         "state": state.value,
@@ -82,8 +84,9 @@ def _status(workplace: Workplace, registry: Looks | None, region: str, known: De
         "consecutive_reset_attempts": history.attempts,
         "max_consecutive_reset_attempts": known.max_consecutive_reset_attempts,
         "last_error": dict(history.last_error) if history.last_error else None,
+        "split": _split(info),
         "owner": _owner(alive),
-        "is_idle": alive is not None and state is State.PROCESSING and pending == 0 and not history.flow.channels,
+        "is_idle": alive is not None and state is State.STARTED and pending == 0 and not history.flow.channels,
         "dropped_ticks": _dropped_ticks(history),
         "alignment": known.alignment,
         "stages": stages_of(history),
@@ -98,27 +101,18 @@ def _status(workplace: Workplace, registry: Looks | None, region: str, known: De
     }
 
 
+def _split(info: RegionInfo | None) -> dict[str, Any] | None:
+    """Return why the last owner did a group again in groups of one, and of how many triggers it was; else None."""
+    split = ((info.last_error if info is not None else None) or {}).get(SPLIT)
+    return {key: split.get(key) for key in ("triggers", "id", "message", "operator", "location")} if split else None
+
+
 def _dropped_ticks(history: RegionHistory) -> int | None:
     """Return how many ticks passed during the state before the last one; None in a region without a period (K7)."""
     last = history.states.get(history.committed_id)
     if last is None or last.trigger_kind != PERIOD:
         return None
     return int((last.trigger_identity or {}).get(DROPPED, 0))
-
-
-def state_of(history: RegionHistory, info: RegionInfo | None, *, is_owned: bool) -> State:
-    """Return the controller's state as an outsider sees it; only a living owner's own word counts (E9)."""
-    if history.halt is not None:
-        return State.HALTED
-    if is_owned and info is not None and info.state:
-        return State(info.state)
-    if history.is_rewinding:
-        return State.RESETTING
-    if history.last_claim is None:
-        return State.STARTED
-    if history.last_outcome in UNCLEAN and not is_owned:
-        return State.UNHEALTHY
-    return State.PROCESSING
 
 
 def oldest_target(history: RegionHistory, horizon: int) -> int:
@@ -170,9 +164,10 @@ def history_entries(
     first = history.states.ids.from_end(count) if count and len(history.states) >= count else None
     rows = checkpoint.rows(since=first or 0)  # whatever came after the last so many states has no smaller id
     committed_at = commit_times(rows)
+    commits = {int(last): each for row in rows for last, each in (row.detail.get("commit_seconds") or {}).items()}
     kinds = {RowKind.STATE, RowKind.SKIP, *_EVENTS} if everything else {RowKind.STATE}
     entries = [
-        _entry(row, committed_at.get(row.attempt, row.recorded_at), history, is_withdrawn=is_withdrawn)
+        _entry(row, committed_at.get(row.attempt, row.recorded_at), commits, history, is_withdrawn=is_withdrawn)
         for row in rows
         if row.kind in kinds
         for is_withdrawn in [row.kind not in _EVENTS and row.sequence_id not in history.states]
@@ -187,7 +182,12 @@ def commit_times(rows: Iterable[CheckpointRow]) -> Mapping[str, dt.datetime]:
 
 
 def _entry(
-    row: CheckpointRow, committed_at: dt.datetime, history: RegionHistory, *, is_withdrawn: bool
+    row: CheckpointRow,
+    committed_at: dt.datetime,
+    commits: Mapping[int, float],
+    history: RegionHistory,
+    *,
+    is_withdrawn: bool,
 ) -> dict[str, Any]:
     row = history.states.rows.told(row)
     group: Sequence[int] | None = None
@@ -205,8 +205,9 @@ def _entry(
         "rows_quarantined": (row.detail.get("rows_quarantined") or 0) if row.kind is RowKind.STATE else None,
         "bytes_in": row.bytes_in,
         "committed_at": iso(committed_at),
+        "process_seconds": row.detail.get("process_seconds"),
         "drain_seconds": row.drain_seconds,
-        "checkpoint_seconds": row.checkpoint_seconds,
+        "checkpoint_seconds": commits.get(row.group_last or row.sequence_id),
         "withdrawn": is_withdrawn,
         "replaced_by": history.replaced_by(row.sequence_id) if row.kind is RowKind.STATE else None,
         "to": row.detail.get("to"),

@@ -12,12 +12,13 @@ import dagster as dg
 from jobs.failpoints import arm_from_environment
 from jobs.graph.annotations import Runs
 from jobs.operators.sources import Source
-from jobs.protocol.decisions import attempts_after
+from jobs.protocol.decisions import attempts_after, is_lifted
 from jobs.protocol.history import RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.descriptions import halted_error
 from jobs.runtime.run import GroupReport, RegionRun
-from orchestration.assembly import Opened, Workplace, open_application, probe_first_use, region_run
+from orchestration.analysing import analysed_run, tried_first_use
+from orchestration.assembly import Opened, Workplace
 from orchestration.assets import (
     HAND_OVER,
     PROCESS,
@@ -26,15 +27,19 @@ from orchestration.assets import (
     observations,
     table_assets,
 )
+from orchestration.attempts import count_failure
 from orchestration.checks import evaluations
+from orchestration.code_digest import code_digest
+from orchestration.declared import remember
 from orchestration.discovery import scan_region
 from orchestration.engines import end_predecessor
 from orchestration.event_pacing import EventPace
 from orchestration.interruption import ending_gracefully, watch_parent
 from orchestration.lingering import CodeFiles, Lingering, linger_seconds
 from orchestration.metadata import IDS_TAG, flow_metadata, group_metadata, groups_table
+from orchestration.opening import open_in_time, origin_of
 from orchestration.run_endings import end_with
-from orchestration.run_retries import SENSOR_TAG, RegionRuns, run_tags, tag_process
+from orchestration.run_retries import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
 from orchestration.run_slot import SLOT, RunSlot, slot_of
 from orchestration.watching import watch_of
 from orchestration.yielding import Requests
@@ -138,26 +143,44 @@ class RegionSteps:
         try:
             self.workplace.engine.connect_soon()
             opened, region = self._opened(context.op_config)
+            remember(self.workplace, opened, region)
             history = self.workplace.history(region.name)
-            if history.halt is not None:
+            if history.halt is not None and not is_lifted(history, self._code(opened)):
                 raise halted_error(region.name, history)
             if context.op_config["scan"] and _has_source(region):
                 scanned = scan_region(self.workplace, region)
                 context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
-            self._back_off(context, history)
+            self._back_off(context, history, self._code(opened))
             context.log.info(f"{self.workplace.registry.pending_count(region.name)} files are pending; Spark starts")
             run = slot.open(self._run(context, slot, opened, region))
             slot.lingering = self._lingering(context, slot, opened, region)
             run.states.hosts_starts = slot.lingering is not None
             with ending_gracefully(slot.interrupt):
                 run.claim()
+            context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
             end_predecessor(self.workplace, run)
             if slot.lingering is not None:
                 slot.lingering.requests.announce(context.run_id)
         except BaseException as error:
-            end_with(context, slot, error)
+            has_claimed = slot.run is not None and slot.run.owner.epoch > 0
+            end_with(context, slot, error if has_claimed else self._counted(context, slot, error))
             return False
         return True
+
+    def _counted(self, context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> BaseException:
+        """Count what failed before the claim as an attempt; return what the run is to end with."""
+        if not isinstance(error, Exception):
+            return error
+        slot.finish(error)
+        allowed = self.region.parameters.max_consecutive_reset_attempts
+        code = code_digest(origin_of(self.reference), self.workplace.settings.project_root)
+        counted = count_failure(
+            self.workplace, self.region.name, error, allowed=allowed, code=code, run_id=context.run_id
+        )
+        context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
+        if counted is not error:
+            counted.__cause__ = counted.__cause__ or error
+        return counted
 
     def process(self, context: dg.OpExecutionContext, slot: RunSlot) -> Iterator[AssetEvent]:
         """Process groups, with their events, until nothing is pending or to be expected; hands over if it fails."""
@@ -220,26 +243,32 @@ class RegionSteps:
 
     def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:
         inputs = [f"{name}={path}" if name else path for name, path in config["inputs"].items()]
-        opened = open_application(self.reference, params=config["parameters"], inputs=inputs)
+        settings = self.workplace.settings
+        opened = open_in_time(settings, self.reference, params=config["parameters"], inputs=inputs)
         return opened, opened.region(self.region.name)
 
+    def _code(self, opened: Opened) -> str:
+        return code_digest(opened.application.origin, self.workplace.settings.project_root)
+
     def _run(self, context: dg.OpExecutionContext, slot: RunSlot, opened: Opened, region: RegionPlan) -> RegionRun:
-        run = region_run(
-            self.workplace,
-            opened,
-            region,
-            run_id=context.run_id,
-            report=slot.report,
-            max_group=context.op_config["max_group"],
-            max_triggers=context.op_config["max_triggers"],
-        )
-        probe_first_use(self.workplace, run)
+        with ending_gracefully(slot.interrupt):
+            run = analysed_run(
+                self.workplace,
+                opened,
+                region,
+                interrupted=slot.interrupted,
+                run_id=context.run_id,
+                report=slot.report,
+                max_group=context.op_config["max_group"],
+                max_triggers=context.op_config["max_triggers"],
+            )
+            tried_first_use(self.workplace, run)
         return run
 
-    def _back_off(self, context: dg.OpExecutionContext, history: RegionHistory) -> None:
+    def _back_off(self, context: dg.OpExecutionContext, history: RegionHistory, code: str) -> None:
         """Wait before another attempt; Dagster's retries know no delay (P47)."""
         settings = self.workplace.settings
-        attempt = attempts_after(history, history.last_outcome)
+        attempt = attempts_after(history, history.last_outcome, code)
         if attempt and not self._is_owned():
             seconds = min(settings.retry_backoff_max_seconds, settings.retry_backoff_seconds * 2 ** (attempt - 1))
             if seconds > 0:

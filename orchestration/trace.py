@@ -261,15 +261,35 @@ class Tracer:
         return int(self._of_id(history, number).num_rows)
 
     def _versions(self, row: CheckpointRow) -> Mapping[str, int]:
-        """Return the Delta versions noted after the group of a row; of now, where nobody noted any yet."""
+        """Return the Delta versions noted after the group of a row; of now, where nobody noted any yet.
+
+        A table to which the group wrote nothing has nothing to publish: it is as it was before.
+        """
         last = row.group_last if row.group_last is not None else row.sequence_id
+        noted: dict[str, int] = {}
         for note in self.rows:
+            if note.kind is not RowKind.PUBLISHED:
+                continue
+            noted |= note.detail.get("versions") or {}
             is_later = (note.epoch, note.sequence_id) >= (row.epoch, row.sequence_id)
-            if note.kind is RowKind.PUBLISHED and is_later and note.detail.get("through", 0) >= last:
-                return note.detail.get("versions") or self.history.versions
+            if is_later and note.detail.get("through", 0) >= last:
+                return noted | self._untouched(last, noted)
         store, mine = self.workplace.store(self.region), txn_version(row.epoch, last)
         tables = {table.name: store.open(table) for table in self.history.tables}
-        return {name: table.delta_version() for name, table in tables.items() if (table.txn_version() or 0) >= mine}
+        found = {name: table.delta_version() for name, table in tables.items() if (table.txn_version() or 0) >= mine}
+        return self._untouched(last, noted) | found
+
+    def _untouched(self, last: int, noted: Mapping[str, int]) -> dict[str, int]:
+        """Return the versions of the tables to which a group wrote nothing; as they are now where none was noted."""
+        group = self.history.states.rows.get(last)
+        manifest = manifest_of(group) if group is not None else None
+        touched = {name for name, files in manifest.files.items() if files} if manifest is not None else set()
+        store = self.workplace.store(self.region)
+        return {
+            table.name: noted[table.name] if table.name in noted else store.open(table).delta_version()
+            for table in self.history.tables
+            if not touched & {table.name, table.history}
+        }
 
     def _of_id(self, table: RegionTable, number: int) -> pa.Table:
         import pyarrow.compute as pc

@@ -17,6 +17,7 @@ from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import TableRole
 from jobs.regions.changes import RegionDifference, difference
 from jobs.regions.plan import RegionPlan
+from orchestration.application_files import require_own_file
 from orchestration.assembly import Opened, Workplace, owning, region_run
 
 if TYPE_CHECKING:
@@ -60,11 +61,13 @@ def plan_upgrade(
 
     Raises:
         OperatorFailed, DeclarationError: a run would fail at its start.
+        UsageError: a region is of another application's file.
         UnknownName, UsageError: see `drop_states`.
     """
     _require_stateful(regions, drop)
     found = []
     for region in regions:
+        require_own_file(workplace, region)
         history = workplace.history(region.name)
         mine = _of(region, drop, history)
         run = region_run(workplace, opened, region, drop_states=mine)

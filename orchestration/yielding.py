@@ -70,6 +70,7 @@ def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterat
     """
     try:
         claim_asking(owner, claim)
+        owner.reset_done()
         yield owner
     except Fenced:
         owner.leave()

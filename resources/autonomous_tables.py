@@ -37,6 +37,7 @@ class AutonomousTable(ManagedTable):
 
     def __init__(self, root: Folder, owner: str, *, faults: Faults | None = None) -> None:
         super().__init__(root, owner, faults=faults)
+        self.writer = None  # whose commits have no transaction: they do not tell who made them
         self._is_made: set[str] = set()
 
     def append(self, rows: pa.Table, schema_json: str) -> int:
@@ -99,7 +100,9 @@ class AutonomousTable(ManagedTable):
         return self._sent(prepare, lambda table: bool(done))
 
     def _sent(self, prepare: Callable[[Any], Act | None], landed: Callable[[Any], bool]) -> int:
-        done = delta_commits.commit(self.folder, verb="send", prepare=prepare, landed=landed, faults=self._faults)
+        done = delta_commits.commit(
+            self.folder, verb="send", prepare=prepare, landed=landed, faults=self._faults, writer=None
+        )
         if not done.done_before and done.delta_version % _EVERY_COMMITS == 0:
             self.maintain()
         return done.delta_version

@@ -38,6 +38,7 @@ from resources.checkpoint_rows import (
     placed_rows,
     schema_json,
 )
+from resources.commit_log import SoleWriter
 from resources.delta_commits import Act, Faults
 from resources.locations import Folder, folder_at
 from resources.staging import Staging, verify
@@ -85,6 +86,7 @@ class CheckpointTable:
     def __init__(self, root: Path | Folder, region: str, *, faults: Faults | None = None) -> None:
         self.folder = folder_at(root)
         self.region = region
+        self.writer = SoleWriter(self.folder, region)
         self._faults = faults
         self._view: Any = None
         self._viewing = threading.Lock()
@@ -234,11 +236,12 @@ class CheckpointTable:
             replaced=[StagedFile(path=path, size=sizes[path], rows=0, first_id=None, last_id=None) for path in paths],
             rewritten=files,
             faults=self._faults,
+            writer=self.writer,
         )
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
-        log_keeping.maintain(self.folder, self.region, faults=self._faults)
+        log_keeping.maintain(self.folder, self.region, faults=self._faults, writer=self.writer)
 
     # --- how -------------------------------------------------------------------------------------------------------
 
@@ -268,6 +271,7 @@ class CheckpointTable:
             prepare=prepare,
             landed=lambda table: self._holds(table, rows[0].attempt, *sent[-1]),
             faults=self._faults,
+            writer=self.writer,
         )
 
     def _holds(self, table: Any, attempt: str, position: int, file: StagedFile) -> bool:

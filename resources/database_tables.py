@@ -17,13 +17,13 @@ import sqlalchemy as sa
 
 from jobs.errors import DrainmarkError, ForeignTable, Interrupted, SplitBrain, TableRefused
 from jobs.failpoints import InjectedFailure
-from jobs.far_times import RULE, has_times, up_to_far
 from jobs.graph.operator import SEQUENCE_ID
 from jobs.protocol.ids import INITIAL_ID, split_txn_version
 from jobs.protocol.manifest import RegionTable
 from jobs.runtime.ports import Breach
 from resources import database_writes
 from resources.database_columns import arrow_schema, columns_of, has_terms, require_columns
+from resources.database_values import Unfit, may_be_unfit, up_to_unfit
 from resources.databases import answering, engine_of, url_of
 from resources.delta_commits import Faults, Published
 from resources.keyed_merges import KEEP_COLUMN, require_unique, rows_to_restore
@@ -220,8 +220,9 @@ class DatabaseTable:
         Returns:
             the first row that is refused, None if none is.
         """
-        refused, far = None, list[dict[str, Any]]()
-        given = up_to_far(rows, far)
+        dialect = self._engine.dialect.name
+        refused, unfit = None, list[Unfit]()
+        given = up_to_unfit(rows, dialect, unfit)
         with self._reading() as connection:
             asks = has_terms(sa.inspect(connection), self._table, [index.name or "" for index in self._indexes()])
         if asks:
@@ -229,12 +230,10 @@ class DatabaseTable:
                 database_writes.withdraw(connection, self._table, replaced)
                 refused = database_writes.first_refused(connection, self._table, given, self._described.keys)
                 transaction.rollback()
-        elif self._engine.dialect.name == "postgresql":
-            refused = database_writes.first_with_nul(given)
-        if has_times(arrow_schema(self._described.schema_json, self._names)):
+        if may_be_unfit(arrow_schema(self._described.schema_json, self._names), dialect):
             deque(given, maxlen=0)  # what nobody has looked at so far
-        if refused is None and far:
-            refused = far[0], RULE
+        if refused is None and unfit:
+            refused = unfit[0]
         if refused is None:
             return None
         row, said = refused

@@ -120,22 +120,6 @@ def _first_refused(
     return first or _first_refused(connection, table, rows.slice(half), keys)
 
 
-def first_with_nul(rows: Iterable[pa.Table]) -> tuple[dict[str, Any], str] | None:
-    """Return the first row with a text that PostgreSQL cannot store."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for table in rows:
-        for name in table.column_names:
-            kind = table.schema.field(name).type
-            if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
-                continue
-            bad = pc.match_substring(table.column(name), "\0")
-            if pc.any(bad).as_py():
-                return table.filter(bad).slice(0, 1).to_pylist()[0], f"{name!r} holds a NUL character"
-    return None
-
-
 def batches(rows: Iterable[pa.Table], names: Sequence[str]) -> Iterator[pa.Table]:
     """Yield rows, so many at a time, in these columns."""
     for table in rows:

@@ -7,15 +7,15 @@ load refuses ours (H2). Whatever a commit raises, its outcome is unknown and is 
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import CommitOutcomeUnknown, ForeignTable, Interrupted, SplitBrain, StoreUnavailable
 from jobs.protocol.ids import app_id
 from jobs.protocol.manifest import StagedFile
+from resources.commit_log import LOG, LOG_ENTRY, SoleWriter
 from resources.locations import Folder, LocalFolder
 from resources.staging import SEQUENCE_COLUMN, STAGING_FOLDER, all_nullable, compare_schemas, facts, verify
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMIT_TRIES = 5
-LOG = "_delta_log"
 _FIRST_PAUSE_SECONDS = 0.02
 _READ_BACK_SECONDS = 60.0
 
@@ -64,6 +63,7 @@ def commit(
     prepare: Callable[[Any], Act | None],
     landed: Callable[[Any], bool],
     faults: Faults | None,
+    writer: SoleWriter | None,
 ) -> Published:
     """Check and commit on one table object until the commit is found in the table, at most `COMMIT_TRIES` times.
 
@@ -74,10 +74,11 @@ def commit(
             object, or None when it is done already; raises to refuse (`Fenced`).
         landed: gets another table object, opened after the commit, and says whether this very commit is in it.
         faults: see `Faults`; what it raises before the commit is passed on, after it it counts as a lost reply.
+        writer: of a table that one region alone may change: looks at who committed since. None where others may.
 
     Raises:
         CommitOutcomeUnknown: the commit kept being refused, or could not be read back.
-        SplitBrain: there is no table.
+        SplitBrain: there is no table, or somebody else changed its rows.
         StoreUnavailable: the store does not answer; where a commit was sent, whether it landed is found out later.
     """
     pass_point = faults or (lambda _: None)
@@ -86,6 +87,9 @@ def commit(
         if attempt:
             time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
         table = open_table(folder)
+        version = int(table.version())
+        if writer is not None:
+            writer.require(version)
         act = prepare(table)
         if act is None:
             return Published(delta_version=table.version(), done_before=cause is None)
@@ -93,6 +97,8 @@ def commit(
         cause = _reply(act, lambda: pass_point(f"{verb}.after_commit"))
         found = _read_back(folder, landed)
         if found is not None:
+            if writer is not None and cause is None:
+                writer.through = version + 1  # without retries a commit comes right behind what was checked
             return Published(delta_version=found, done_before=False)
     if cause is not None and folder.is_failure(cause):
         raise folder.failure(f"commit ({verb}) to", cause) from None
@@ -108,6 +114,7 @@ def replace(
     replaced: Sequence[StagedFile],
     rewritten: Sequence[StagedFile],
     faults: Faults | None,
+    writer: SoleWriter | None,
 ) -> bool:
     """Swap live files for staged ones with the same rows, at the version that the table has (H7).
 
@@ -129,7 +136,7 @@ def replace(
         live = live_paths(table)
         return new <= live and not old & live
 
-    commit(folder, verb="compact", prepare=prepare, landed=landed, faults=faults)
+    commit(folder, verb="compact", prepare=prepare, landed=landed, faults=faults, writer=writer)
     return not given_up
 
 
@@ -275,13 +282,12 @@ def _refuse_foreign_files(folder: Folder) -> None:
 
 
 _OURS = {STAGING_FOLDER, LOG}
-LOG_ENTRY = re.compile(r"\d{20}\.(json|checkpoint\..*)")
 
 
 # --- what a commit is made of --------------------------------------------------------------------------------------
 
 
-def properties(region: str, version: int | None) -> dict[str, Any]:
+def properties(region: str, version: int | None, mark: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the keyword arguments of every commit: our transaction if there is a version, no retries, no hooks.
 
     No retries: deltalake would commit behind what landed meanwhile; all checks are to be made again instead (H2).
@@ -293,6 +299,7 @@ def properties(region: str, version: int | None) -> dict[str, Any]:
         "commit_properties": CommitProperties(
             max_commit_retries=0,
             app_transactions=[Transaction(app_id(region), version)] if version is not None else [],
+            custom_metadata=dict(mark) if mark else None,
         ),
         "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
     }
@@ -306,10 +313,14 @@ def transact(
     adds: Iterable[StagedFile] = (),
     removes: Iterable[StagedFile] = (),
     data_change: bool = True,
+    mark: Mapping[str, str] | None = None,
 ) -> None:
     """Commit adds and removes in one transaction; an empty one where there are none (H4).
 
     Without a version nothing tells a second time from the first: only for tables outside of regions.
+
+    Args:
+        mark: goes into the commitInfo.
 
     The caller has checked that every file removed is live in `table` and every file added exists (H7).
     """
@@ -320,7 +331,7 @@ def transact(
         RemoveAction(file.path, data_change, now, file.size, {}) for file in removes
     ]
     actions += [AddAction(file.path, file.size, {}, now, data_change, _statistics(file)) for file in adds]
-    table.create_write_transaction(actions, "append", table.schema(), **properties(region, version))
+    table.create_write_transaction(actions, "append", table.schema(), **properties(region, version, mark))
 
 
 def txn_version(table: Any, region: str) -> int | None:
@@ -340,9 +351,10 @@ def live_sizes(table: Any) -> dict[str, int]:
     return dict(zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True))
 
 
-def live_files(table: Any, folder: Folder) -> tuple[StagedFile, ...]:
-    """Return the files of the table's version with their exact bounds, in the order of their ids."""
-    files = [_live_file(action, folder) for action in _actions(table).to_pylist()]
+def live_files(table: Any, folder: Folder, among: Collection[str] | None = None) -> tuple[StagedFile, ...]:
+    """Return the files of the table's version, or those among some paths, with exact bounds, in the order of ids."""
+    actions = _actions(table).to_pylist()
+    files = [_live_file(action, folder) for action in actions if among is None or action["path"] in among]
     return tuple(sorted(files, key=lambda file: (file.first_id or 0, file.last_id or 0, file.path)))
 
 
@@ -356,10 +368,15 @@ def _actions(table: Any) -> pa.Table:
 def _live_file(action: dict[str, Any], folder: Folder) -> StagedFile:
     first, last = (action.get(f"{bound}.{SEQUENCE_COLUMN}") for bound in ("min", "max"))
     if action["num_records"] is None or first is None or last is None:
-        return facts(folder.source(action["path"]), action["path"], action["size_bytes"])
+        return footer(folder, action["path"], action["size_bytes"])
     return StagedFile(
         path=action["path"], size=action["size_bytes"], rows=action["num_records"], first_id=first, last_id=last
     )
+
+
+def footer(folder: Folder, path: str, size: int) -> StagedFile:
+    """Return the facts of a file of a table, live or not, from its footer."""
+    return facts(folder.source(path), path, size)
 
 
 def _statistics(file: StagedFile) -> str:

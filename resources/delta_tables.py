@@ -14,6 +14,7 @@ from jobs.protocol.ids import INITIAL_ID, txn_version
 from jobs.protocol.manifest import StagedFile
 from jobs.runtime.ports import RowsOf
 from resources import delta_commits, log_keeping
+from resources.commit_log import SoleWriter
 from resources.compaction import runs_to_compact
 from resources.delta_commits import Act, Faults, Published
 from resources.evolution import added_columns, widen
@@ -45,11 +46,15 @@ class ManagedTable:
         region: whose commits these are; part of the mark and of `txnAppId`.
         faults: called around each commit with `publish`, `rewind_table` or `compact` and `.before_commit` or
             `.after_commit`; what it raises after a commit is a lost reply.
+        writer: what is known of the table's commits, where another object of this process looked already.
     """
 
-    def __init__(self, root: Path | Folder, region: str, *, faults: Faults | None = None) -> None:
+    def __init__(
+        self, root: Path | Folder, region: str, *, faults: Faults | None = None, writer: SoleWriter | None = None
+    ) -> None:
         self.folder = folder_at(root)
         self.region = region
+        self.writer: SoleWriter | None = writer or SoleWriter(self.folder, region)
         self._faults = faults
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -139,7 +144,7 @@ class ManagedTable:
 
     def widen(self, schema_json: str) -> None:
         """Add the columns that the table lacks; see `evolution.widen`."""
-        widen(self.folder, self.region, schema_json, faults=self._faults)
+        widen(self.folder, self.region, schema_json, faults=self._faults, writer=self.writer)
 
     def publish(self, version: int, files: Sequence[StagedFile]) -> Published:
         """Make staged files visible in one commit; an empty commit for no files.
@@ -293,6 +298,7 @@ class ManagedTable:
             replaced=[file for run in runs for file in run],
             rewritten=rewritten,
             faults=self._faults,
+            writer=self.writer,
         )
 
     def drop(self, version: int, through: int) -> bool:
@@ -305,7 +311,8 @@ class ManagedTable:
         """
         leaving = self.files_up_to(through)
         return bool(leaving) and delta_commits.replace(
-            self.folder, self.region, version, replaced=leaving, rewritten=(), faults=self._faults
+            self.folder, self.region, version, replaced=leaving, rewritten=(), faults=self._faults,
+            writer=self.writer,
         )
 
     def files_up_to(self, through: int) -> tuple[StagedFile, ...]:
@@ -322,7 +329,7 @@ class ManagedTable:
 
     def maintain(self) -> None:
         """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
-        log_keeping.maintain(self.folder, self.region, faults=self._faults)
+        log_keeping.maintain(self.folder, self.region, faults=self._faults, writer=self.writer)
 
     # --- how -------------------------------------------------------------------------------------------------------
 
@@ -342,6 +349,7 @@ class ManagedTable:
             prepare=lambda table: None if is_done(table) else prepare(table),
             landed=is_done,
             faults=self._faults,
+            writer=self.writer,
         )
 
     def _upsert(self, table: Any, version: int, source: pa.Table, keys: Sequence[str]) -> None:

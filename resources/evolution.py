@@ -11,6 +11,7 @@ from typing import Any
 
 from jobs.errors import SchemaMismatch
 from resources import delta_commits
+from resources.commit_log import SoleWriter
 from resources.delta_commits import Act, Faults
 from resources.locations import Folder
 from resources.staging import all_nullable
@@ -39,7 +40,9 @@ def added_columns(found_json: str, wanted_json: str, *, where: str) -> list[dict
     return [field for name, field in wanted.items() if name not in found]
 
 
-def widen(folder: Folder, region: str, schema_json: str, *, faults: Faults | None) -> None:
+def widen(
+    folder: Folder, region: str, schema_json: str, *, faults: Faults | None, writer: SoleWriter | None
+) -> None:
     """Add the columns that a managed table lacks, in one commit; nothing where it lacks none.
 
     Part of a claim, and of its fail points. The commit carries on the version that the table has: what is committed and
@@ -63,7 +66,8 @@ def widen(folder: Folder, region: str, schema_json: str, *, faults: Faults | Non
         return lambda: opened.alter.add_columns(fields, **delta_commits.properties(region, version))
 
     delta_commits.commit(
-        folder, verb="claim", prepare=prepare, landed=lambda opened: not lacking(opened), faults=faults
+        folder, verb="claim", prepare=prepare, landed=lambda opened: not lacking(opened), faults=faults,
+        writer=writer,
     )
 
 

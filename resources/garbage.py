@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from jobs.protocol.ids import app_id
 from resources import delta_commits
+from resources.commit_log import LOG
 from resources.locations import PART, Entry, Folder
 from resources.log_keeping import KEPT_SECONDS, removed_since
 from resources.staging import STAGING_FOLDER
@@ -91,7 +92,7 @@ def outside_regions(tables: Folder, *, now: float) -> Iterator[Garbage]:
 def _tables_below(tables: Folder, path: str) -> Iterator[str]:
     """Yield the folders at any depth that are tables, or are staged into."""
     names = list(tables.names(path))
-    if STAGING_FOLDER in names or delta_commits.LOG in names:
+    if STAGING_FOLDER in names or LOG in names:
         yield path
         return
     for name in names:

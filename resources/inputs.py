@@ -8,7 +8,9 @@ objects where they are; then their etags are compared before and after, and Spar
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +26,7 @@ from jobs.runtime.folder_watch import FolderWatch
 from jobs.runtime.objects import ObjectFacts, identity_of_object, listing_prefix, literal_prefix, scan_objects, selects
 from jobs.runtime.prefix_watch import PrefixWatch
 from jobs.runtime.scan_memory import ScanLimits, ScanMemory
-from jobs.runtime.scanning import ScanResult, identity_key, identity_of, path_of, scan_folder
+from jobs.runtime.scanning import IS_LINK, ScanResult, identity_key, identity_of, path_of, scan_folder
 from resources.disposal import dispose
 from resources.object_store import PAGE_KEYS, PARALLEL, ObjectStore, object_store
 
@@ -176,9 +178,9 @@ class Inputs:
 
     # --- what a group reads (jobs.runtime.ports.Inputs) --------------------------------------------------------------
 
-    def place(self, wanted: Sequence[tuple[Trigger, Path]]) -> None:
+    def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
         local = [(trigger, path) for trigger, path in wanted if not is_object(trigger.uri)]
-        self.check([trigger for trigger, _ in local])
+        self.check([trigger for trigger, _ in local], follow_links=follow_links)
         for trigger, path in local:
             os.symlink(os.path.abspath(path_of(trigger.uri)), path)
         self._fetch([(trigger, path) for trigger, path in wanted if is_object(trigger.uri)])
@@ -200,24 +202,31 @@ class Inputs:
         others = {*gone, *changed}
         return {index: address for address, index in addresses.items() if triggers[index].uri not in others}
 
-    def check(self, triggers: Sequence[Trigger]) -> None:
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
         objects = [trigger for trigger in triggers if is_object(trigger.uri)]
         gone, changed = self.lost([(trigger.uri, _newest(trigger.identity)) for trigger in objects])
         if gone:
             raise _missing([trigger for trigger in objects if trigger.uri in gone], "the object is gone")
         if changed:
             raise _changed([trigger for trigger in objects if trigger.uri in changed])
-        self._check_local([trigger for trigger in triggers if not is_object(trigger.uri)])
+        local = [trigger for trigger in triggers if not is_object(trigger.uri)]
+        self._check_local(local, follow_links=follow_links)
 
-    def _check_local(self, triggers: Sequence[Trigger]) -> None:
-        """Look at every file before anything is raised, which then names all that are gone."""
+    def _check_local(self, triggers: Sequence[Trigger], *, follow_links: bool) -> None:
+        """Look at every file before anything is raised, which then names all that are gone.
+
+        What came into a file's place leads to another inode, whether it is a file, a link or a folder on its way.
+        """
         gone: list[tuple[Trigger, OSError]] = []
         changed: list[Trigger] = []
         for trigger in triggers:
             try:
-                facts = os.stat(path_of(trigger.uri))
+                facts = os.stat(path_of(trigger.uri), follow_symlinks=follow_links)
             except OSError as error:
                 gone.append((trigger, error))
+                continue
+            if stat.S_ISLNK(facts.st_mode):
+                gone.append((trigger, OSError(errno.ELOOP, f"it {IS_LINK}")))
                 continue
             if identity_key(identity_of(facts)) != file_key(trigger.identity_key):
                 changed.append(trigger)

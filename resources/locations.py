@@ -6,6 +6,7 @@ on a disk or in a bucket is known here and in `resources/s3_folder.py` alone.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import uuid
@@ -28,6 +29,10 @@ S3 = "s3://"
 
 PART = ".part"
 """How the names of files end that are being written; where a crash left one, nobody reads it."""
+
+_MARK_BYTES = 256 * 1024
+"""From a file's end, which its mark is made of: all of a small file; of a larger one the footer, which has the places,
+sizes and bounds of all pages and who wrote it, and what is before it."""
 
 _FEW_ROWS = 10_000
 """A file of no more is decoded sooner by one thread."""
@@ -94,8 +99,8 @@ class Folder(ABC):
     # --- files -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def write(self, path: str, data: pa.Buffer) -> None:
-        """Write a new file, which is there whole or not at all; it is durable when this returns.
+    def write(self, path: str, data: pa.Buffer) -> str:
+        """Write a new file, which is there whole or not at all, and return its mark; it is durable when this returns.
 
         Raises:
             FileExistsError: there is one already.
@@ -104,6 +109,14 @@ class Folder(ABC):
     @abstractmethod
     def size(self, path: str) -> int:
         """Return a file's bytes.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
+    @abstractmethod
+    def stamp(self, path: str) -> tuple[int, str]:
+        """Return a file's bytes and its mark, which another file in its place would not have.
 
         Raises:
             FileNotFoundError: there is none.
@@ -196,7 +209,7 @@ class LocalFolder(Folder):
     def require_put_if_absent(self) -> None:
         """Nothing to ask: `deltalake` commits by link(2)."""
 
-    def write(self, path: str, data: pa.Buffer) -> None:
+    def write(self, path: str, data: pa.Buffer) -> str:
         target = self.path / path
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{uuid.uuid4().hex}{PART}")
@@ -210,9 +223,16 @@ class LocalFolder(Folder):
         finally:
             part.unlink(missing_ok=True)
         sync_folder(target.parent)
+        return _mark(data.slice(max(0, data.size - _MARK_BYTES)))
 
     def size(self, path: str) -> int:
         return (self.path / path).stat().st_size
+
+    def stamp(self, path: str) -> tuple[int, str]:
+        with (self.path / path).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _MARK_BYTES))
+            return size, _mark(file.read(_MARK_BYTES))
 
     def source(self, path: str) -> Any:
         return str(self.path / path)
@@ -303,6 +323,10 @@ def folder_of(url: str, settings: Settings) -> Folder:
 
     bucket, _, prefix = url.removeprefix(S3).partition("/")
     return S3Folder(object_store(settings), bucket, prefix.strip("/"))
+
+
+def _mark(tail: Any) -> str:
+    return hashlib.blake2b(tail, digest_size=16).hexdigest()
 
 
 def nothing(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Table:

@@ -13,11 +13,11 @@ import time
 import urllib.parse
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from resources import delta_commits
-from resources.delta_commits import LOG, LOG_ENTRY, Act, Faults
+from resources.commit_log import COMMIT_ENTRY, LOG, LOG_ENTRY, SoleWriter, lines_of
+from resources.delta_commits import Act, Faults
 from resources.locations import PART, Folder
 
 KEPT_SECONDS = 86_400
@@ -32,16 +32,15 @@ _RETENTION = "delta.deletedFileRetentionDuration"
 FORMER = {_RETENTION: "interval 1 days"}
 """What tables of earlier versions have until their first maintenance."""
 
-_COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
-def maintain(folder: Folder, region: str, *, faults: Faults | None) -> None:
+def maintain(folder: Folder, region: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
     """Write a checkpoint of Delta's log and delete log files older than a day or `LOG_VERSIONS` versions.
 
     What left the table since the last checkpoint is written down first: a crash leaves it twice, never not at all.
     """
-    _renew_retention(folder, region, faults)
+    _renew_retention(folder, region, faults, writer)
     table = delta_commits.open_table(folder)
     _remember(folder, int(table.version()))
     table.create_checkpoint()
@@ -53,7 +52,7 @@ def maintain(folder: Folder, region: str, *, faults: Faults | None) -> None:
     folder.remove([f"{REMOVED}/{name}" for name, modified in folder.modified(REMOVED).items() if modified < over])
 
 
-def _renew_retention(folder: Folder, region: str, faults: Faults | None) -> None:
+def _renew_retention(folder: Folder, region: str, faults: Faults | None, writer: SoleWriter | None) -> None:
     """Give a table of an earlier version the retention of today, under the version that it has; once in its life."""
     wanted = delta_commits.CONFIGURATION[_RETENTION]
 
@@ -69,7 +68,8 @@ def _renew_retention(folder: Folder, region: str, faults: Faults | None) -> None
 
     if is_former(delta_commits.open_table(folder)):
         delta_commits.commit(
-            folder, verb="compact", prepare=prepare, landed=lambda table: not is_former(table), faults=faults
+            folder, verb="compact", prepare=prepare, landed=lambda table: not is_former(table), faults=faults,
+            writer=writer,
         )
 
 
@@ -77,7 +77,7 @@ def _remember(folder: Folder, version: int) -> None:
     import pyarrow as pa
 
     log = folder.modified(LOG)
-    removes = [remove for name in _after_checkpoint(log) for remove in _removes(_lines(folder, f"{LOG}/{name}"))]
+    removes = [remove for name in _after_checkpoint(log) for remove in _removes(lines_of(folder, f"{LOG}/{name}"))]
     if removes:
         with suppress(FileExistsError):  # written before a crash, of the same commits
             folder.write(f"{REMOVED}/{version:020d}.json", pa.py_buffer(json.dumps(removes).encode()))
@@ -97,10 +97,10 @@ def removed_since(folder: Folder, since: float) -> set[str]:
             removes += [value for value in rows.column("remove").to_pylist() if value and value["path"]]
     for name in _after_checkpoint(log):
         if log[name] >= since:
-            removes += _removes(_lines(folder, f"{LOG}/{name}"))
+            removes += _removes(lines_of(folder, f"{LOG}/{name}"))
     for name, modified in folder.modified(REMOVED).items():
         if modified >= since and not name.endswith(PART):
-            removes += json.loads("".join(_lines(folder, f"{REMOVED}/{name}")))
+            removes += json.loads("".join(lines_of(folder, f"{REMOVED}/{name}")))
     return {
         urllib.parse.unquote(remove["path"])
         for remove in removes
@@ -112,7 +112,7 @@ def _after_checkpoint(names: Iterable[str]) -> list[str]:
     """Return the names of the commits after the newest checkpoint of one file; of all where there is none."""
     found = list(names)
     newest = max((int(match.group(1)) for name in found if (match := _CHECKPOINT.fullmatch(name))), default=-1)
-    return sorted(name for name in found if (match := _COMMIT.fullmatch(name)) and int(match.group(1)) > newest)
+    return sorted(name for name in found if (match := COMMIT_ENTRY.fullmatch(name)) and int(match.group(1)) > newest)
 
 
 def _removes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -121,9 +121,3 @@ def _removes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             action = json.loads(line).get("remove")
             if action:
                 yield {"path": action["path"], "deletionTimestamp": action.get("deletionTimestamp")}
-
-
-def _lines(folder: Folder, path: str) -> list[str]:
-    source = folder.source(path)
-    content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
-    return content.decode().splitlines()

@@ -53,7 +53,7 @@ class RegionReach:
     def newest_version(self, name: str) -> tuple[int, str, pa.Schema]:
         import pyarrow as pa
         from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         from resources.delta_commits import open_table
 
@@ -63,6 +63,10 @@ class RegionReach:
         except TableNotFoundError as error:
             remedy = "make it first: its columns are not known before"
             raise UsageError(f"there is no Delta table {folder}", remedy=remedy) from error
+        except DeltaError as error:  # entries of its log are gone or cut off
+            msg = f"the log of the Delta table {folder} cannot be read: {str(error).splitlines()[0]}"
+            remedy = "put its entries back from a backup; or read a copy of the table by another name of the source"
+            raise InputMissing(msg, remedy=remedy, triggers=(), trigger=folder.uri) from error
         protocol = table.protocol()
         unknown = sorted(set(protocol.reader_features or ()) - _READABLE)
         if unknown or protocol.min_reader_version == 2:  # 2 is column mapping

@@ -13,10 +13,15 @@ from jobs.errors import ForeignTable, SchemaMismatch, UsageError
 from jobs.failpoints import reach
 from jobs.protocol.flow import is_part
 from jobs.protocol.manifest import RegionTable, StagedFile
+from jobs.protocol.repairs import TableDamage, TableRepair
 from jobs.runtime.ports import Engine, External
+from resources import delta_commits
 from resources.adopted_tables import AdoptedTable
 from resources.autonomous_tables import AutonomousTable
 from resources.checkpoint_table import CHECKPOINTS, CheckpointTable
+from resources.commit_log import SoleWriter
+from resources.damaged_tables import damage_of, put_right
+from resources.delta_commits import Published
 from resources.delta_tables import ManagedTable
 from resources.external_sinks import Externals
 from resources.garbage import Garbage, garbage_of, is_channels
@@ -70,7 +75,7 @@ class DirectoryStore:
         return AdoptedTable(self.tables / name, self.region, self._engine, faults=reach_step)
 
     def overwritten(self, name: str) -> OverwrittenTable:
-        return OverwrittenTable(self.tables / name, self.region, faults=reach_step)
+        return OverwrittenTable(self.tables / name, self.region, faults=reach_step, writer=self.table(name).writer)
 
     def external(self, table: RegionTable, epoch: int = 0) -> External:
         """Return a sink outside Delta; for an owner, open under its epoch."""
@@ -129,6 +134,47 @@ class DirectoryStore:
         """Add the columns that the code added to a table that evolves; under a claim."""
         if table.evolves:
             self.table(table.name).widen(table.schema_json)
+
+    # --- who else writes -------------------------------------------------------------------------------------------
+
+    def require_sole_writer(self, name: str) -> None:
+        """Check that nobody else changed rows of a managed table since the region's last commit to it.
+
+        Costs one look at one file where nothing was committed since this object looked last.
+
+        Raises:
+            SplitBrain: somebody did, or nobody can tell; see `SoleWriter.require`.
+        """
+        writer = self._writer(name)
+        if writer.has_moved():
+            writer.require(int(delta_commits.open_table(self.tables / name).version()))
+
+    def trust(self, name: str, version: int) -> None:
+        """Take a version of a table as sound: its rows were compared, since its log does not tell any more."""
+        self._writer(name).through = version
+
+    def damage(self, name: str, *, whatever: bool = False) -> TableDamage | None:
+        """Return what others did to a table since its last repair; None where it is sound, unless asked `whatever`."""
+        return damage_of(self.tables / name, self.region, whatever=whatever)
+
+    def put_right(
+        self, repair: TableRepair, *, epoch: int, version: int | None = None, rows: Callable[[], Any] | None = None
+    ) -> Published:
+        """Carry out a repair in one commit; see `damaged_tables.put_right`."""
+        folder = self.tables / repair.table
+        return put_right(
+            folder, self.region, repair, version=version, rows=rows, faults=reach_step,
+            staging=Staging(folder, epoch, uuid.uuid4().hex), writer=self._writer(repair.table),
+        )  # fmt: skip
+
+    def _writer(self, name: str) -> SoleWriter:
+        writer = self.checkpoint.writer if name == self.checkpoint_name else self.table(name).writer
+        return writer or SoleWriter(self.tables / name, self.region)
+
+    @property
+    def checkpoint_name(self) -> str:
+        """Return what the checkpoint table is called among the tables."""
+        return f"{CHECKPOINTS}/{self.region}"
 
     def staging(self, name: str, epoch: int, attempt: str) -> Staging:
         return Staging(self.table(name).folder, epoch, attempt)

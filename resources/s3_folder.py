@@ -105,17 +105,22 @@ class S3Folder(Folder):
 
     # --- files -----------------------------------------------------------------------------------------------------
 
-    def write(self, path: str, data: pa.Buffer) -> None:
+    def write(self, path: str, data: pa.Buffer) -> str:
         try:
-            self.store.put(self.bucket, self._key(path), memoryview(data).tobytes(), if_absent=True)
+            return self.store.put(self.bucket, self._key(path), memoryview(data).tobytes(), if_absent=True)
         except ObjectChanged as error:  # also the answer to a put of ours whose reply was lost: it is a new name then
             raise FileExistsError(path) from error
 
     def size(self, path: str) -> int:
+        return self.stamp(path)[0]
+
+    def stamp(self, path: str) -> tuple[int, str]:
+        """Return the object's bytes and etag."""
         try:
-            return self.store.head(self.bucket, self._key(path)).size
+            found = self.store.head(self.bucket, self._key(path))
         except ObjectMissing as error:
             raise FileNotFoundError(path) from error
+        return found.size, found.etag
 
     def source(self, path: str) -> Any:
         return _reader(self._content(path))

@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from jobs.errors import HomeNotFound, UsageError
+from resources.spark import is_local
 
 SETTINGS_FILE = "drainmark.toml"
 """Name of the file that marks a project's root."""
@@ -111,6 +112,11 @@ class Settings(BaseSettings):
     slice_bytes: int = Field(default=32 * _MIB, ge=1)
     """Bytes of the first slice of a periodic region; later ones follow the rate that was measured, so that with a
     backlog a state takes about a period. Default 32 MiB: a second or two on a laptop."""
+
+    analysis_timeout_seconds: float = Field(default=300.0, gt=0)
+    """Seconds that a run may take before its claim: for Spark's start and the analysis together, and for the first
+    trial of what changed; and, up to 120, for the import of an application. What takes longer is left behind and costs
+    an attempt. Default 300: a cold start of Spark that fetches jars takes one of them."""
 
     retry_backoff_seconds: float = Field(default=1.0, ge=0)
     """Seconds before the second attempt; doubled each time. Default 1: most passing failures are over by then."""
@@ -204,7 +210,12 @@ class Settings(BaseSettings):
 
     def wants_resident(self, *, by_default: bool) -> bool:
         """Say whether a process is to use the resident Spark; `by_default` is what `auto` means for it."""
-        return self.master.startswith("local") and (self.spark == "resident" or (self.spark == "auto" and by_default))
+        return is_local(self.master) and (self.spark == "resident" or (self.spark == "auto" and by_default))
+
+    def make_home(self) -> None:
+        """Make the folder of home, for nobody else to look into; one that is there stays as it is."""
+        self.home.parent.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(mode=0o700, exist_ok=True)
 
     @property
     def dagster_home(self) -> Path:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import pwd
+import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,10 +53,11 @@ SPEED: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.driver.memory": "3g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
-"""Settings that make small groups fast on one machine; the user's own configuration wins over them."""
+"""Settings that make small groups fast; the user's own configuration wins over them."""
+
+_HERE: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""For executors on this machine: others would look for the driver on their own."""
 
 
 class SparkEngine:
@@ -65,17 +67,22 @@ class SparkEngine:
         master: `local[*]`, a master URL, or `sc://host:port` for a Connect server.
         conf: the user's settings, passed through.
         scratch: folder for Spark's own temporary files.
+        shared: folders that executors must reach as this process does.
 
     Raises:
         JavaMissing: at first use, where no Java runtime is found.
+        ClusterRefused: at first use, where executors do not reach the folders.
     """
 
-    def __init__(self, master: str, conf: Mapping[str, str], scratch: Path) -> None:
+    def __init__(self, master: str, conf: Mapping[str, str], scratch: Path, shared: Sequence[Path] = ()) -> None:
         self.master = master
+        self.shared = tuple(shared)
         self.conf = dict(conf)
         self.scratch = scratch
         self._session: SparkSession | None = None
         self._probed: dict[str, str | None] = {}
+        self._reached: set[Path] = set()
+        self._server = ""  # the master of the server, where there is one
         self._lock = threading.Lock()
 
     @property
@@ -83,12 +90,52 @@ class SparkEngine:
         return self.master.startswith("sc://")
 
     @property
+    def is_local(self) -> bool:
+        """Is there one executor, in the JVM of the driver?"""
+        return is_local(self._server or self.master)
+
+    @property
     def session(self) -> SparkSession:
         with self._lock:
             if self._session is None:
-                self._session = self._connect() if self.is_remote else self._start()
+                session = self._connect() if self.is_remote else self._start()
                 _leave_errors_to_us()
+                if self._is_elsewhere:
+                    self._try_executors(session)
+                self._session = session
             return self._session
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Is Spark not in this process, nor started by Drainmark on this machine?"""
+        return bool(self.shared) and not is_local(self.master)
+
+    def _try_executors(self, session: SparkSession) -> None:
+        from resources.executors import require_reach, ship_modules
+
+        try:
+            if self.is_remote:
+                self._server = session.conf.get("spark.master", None) or ""
+            if not self.is_local:
+                ship_modules(session, self.scratch / "modules")
+            require_reach(session, self.master, self.shared, has_executors=not self.is_local)
+        except BaseException:
+            session.stop()
+            raise
+
+    def require_inputs(self, folders: Sequence[Path]) -> None:
+        """Try whether Spark sees the files of some folders; asked once a session and folder.
+
+        Raises:
+            ClusterRefused: they do not.
+        """
+        session = self.session
+        if not self._is_elsewhere or not (new := set(folders) - self._reached):
+            return
+        from resources.executors import require_inputs
+
+        require_inputs(session, self.master, sorted(new), has_executors=not self.is_local)
+        self._reached |= new
 
     @property
     def is_started(self) -> bool:
@@ -102,13 +149,13 @@ class SparkEngine:
 
     def session_settings(self) -> dict[str, str]:
         """Return the settings of an in-process session, for benchmarks and `doctor`."""
-        cores = os.cpu_count() or 2
-        scratch = {
+        warehouse = {"spark.sql.warehouse.dir": str(self.scratch / "warehouse")}
+        here = {
+            **_HERE,
             "spark.local.dir": str(self.scratch / "local"),
-            "spark.sql.warehouse.dir": str(self.scratch / "warehouse"),
-            "spark.sql.shuffle.partitions": str(cores),
-        }
-        return {**SPEED, **scratch, **self.conf, **CORRECTNESS}
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        } if self.master.startswith("local") else {}  # fmt: skip
+        return {**SPEED, **warehouse, **here, **self.conf, **CORRECTNESS}
 
     def start_settings(self) -> dict[str, str]:
         """Return what a JVM is started with: the session's settings and delta-spark."""
@@ -121,7 +168,8 @@ class SparkEngine:
         check_java()
         from pyspark.sql import SparkSession
 
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
+        if self.master.startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
         builder = SparkSession.builder.appName("drainmark").master(self.master)
         for key, value in self.start_settings().items():
             builder = builder.config(key, value)
@@ -148,7 +196,7 @@ class SparkEngine:
                 _ = self.session.read.schema("value string").text(address).columns
                 self._probed[bucket] = None
             except Exception as error:
-                why = _telling_line(str(error))
+                why = telling_line(str(error))
                 if "PATH_NOT_FOUND" in str(error):
                     return why
                 self._probed[bucket] = why
@@ -204,6 +252,7 @@ class SparkEngine:
         with self._lock:
             session, self._session = self._session, None
             self._probed.clear()
+            self._reached.clear()
             if session is not None and self.is_remote:
                 session.release_session_on_close = False  # type: ignore[attr-defined]
                 session.stop()
@@ -214,9 +263,15 @@ class SparkEngine:
                 self._session.stop()
                 self._session = None
                 self._probed.clear()
+                self._reached.clear()
 
 
-def _telling_line(text: str) -> str:
+def is_local(master: str) -> bool:
+    """Say whether a master means one JVM on this machine: `local`, `local[4]`, and not `local-cluster[…]`."""
+    return re.match(r"local(\[|$)", master) is not None
+
+
+def telling_line(text: str) -> str:
     """Return the line of an error of the JVM's that says what is wrong."""
     lines = [line.strip() for line in text.splitlines()]
     named = (line for line in lines if "Exception" in line and not line.startswith("at "))

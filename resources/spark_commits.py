@@ -107,7 +107,9 @@ def commit(
             return None
         return attempt.noted(prepare(opened, spark))
 
-    return delta_commits.commit(spark.folder, verb=verb, prepare=checked, landed=attempt.landed, faults=faults)
+    return delta_commits.commit(
+        spark.folder, verb=verb, prepare=checked, landed=attempt.landed, faults=faults, writer=None
+    )
 
 
 def is_done(opened: Any, region: str, version: int) -> bool:

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from jobs.counted_frames import has_mark, write_counted
+from jobs.engine_errors import SHARE_FOLDERS
 from jobs.errors import AccountingError, SchemaMismatch
 from jobs.protocol.manifest import StagedFile
 from resources.locations import Folder, folder_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 STAGING_FOLDER = "_staged"
 SEQUENCE_COLUMN = "_sequence_id"
 
 _ROW_GROUP_BYTES = 8 * 2**20
 _REFUSED_TYPES = ("void", "interval", "string collate")
+_HANDS_OFF = "nobody may touch _staged folders but Drainmark"
 
 
 class Staging:
@@ -69,43 +74,63 @@ class Staging:
         if table.num_rows == 0:
             return ()
         data = _as_parquet(table, rows_per_group, footer or {})
-        path = self._write_new(stem, data)
-        return (facts(pa.BufferReader(data), path, data.size),)
+        path, mark = self._write_new(stem, data)
+        written = replace(facts(pa.BufferReader(data), path, data.size), mark=mark)
+        _require_rows(table.num_rows, (written,), f"{path} of {self.folder}", remedy=_HANDS_OFF)
+        return (written,)
 
-    def describe(self, subdirectory: str) -> tuple[StagedFile, ...]:
+    def write_frame(self, frame: DataFrame, subdirectory: str, *, compression: str = "") -> tuple[StagedFile, ...]:
+        """Have Spark write a frame below `subdirectory`, and return the facts of the files with rows, by path.
+
+        Args:
+            compression: Spark's own by default.
+
+        Raises:
+            AccountingError: the files that are here have other rows than Spark's tasks wrote, or cannot be read: a
+                file was lost, or executors wrote to another disk; a file's `_sequence_id` has nulls.
+            StoreUnavailable: the object store does not take them.
+        """
+        rows = write_counted(frame, self.path(subdirectory), mark=self._prefix, compression=compression)
+        files = self.describe(subdirectory, mark=self._prefix)
+        _require_rows(rows, files, f"{self._prefix}/{subdirectory} of {self.folder}", remedy=SHARE_FOLDERS)
+        return files
+
+    def describe(self, subdirectory: str, *, mark: str = "") -> tuple[StagedFile, ...]:
         """Return the files with rows that a Spark job left below `subdirectory`, by path; () if there is none.
 
         Hidden files (`_SUCCESS`, `.crc`, what a task left in `_temporary`) are no output.
 
+        Args:
+            mark: that the job put into their footers; see `write_counted`.
+
         Raises:
-            AccountingError: a file's `_sequence_id` has nulls.
+            AccountingError: a file's `_sequence_id` has nulls, or it is not one that the job wrote.
             StoreUnavailable: the object store does not take them.
         """
         written = self.path(subdirectory)
         names = (path.relative_to(written) for path in sorted(written.rglob("*.parquet")))
         described = tuple(
-            facts(written / name, str(PurePosixPath(self._prefix, subdirectory, name)), (written / name).stat().st_size)
+            _facts_of(written / name, str(PurePosixPath(self._prefix, subdirectory, name)), mark)
             for name in names
             if not _is_hidden(name)
         )
-        files = tuple(file for file in described if file.rows)
+        files = [file for file in described if file.rows]
         self.folder.push([file.path for file in files])
-        return files
+        return tuple(replace(file, mark=self.folder.stamp(file.path)[1]) for file in files)
 
     def discard(self) -> None:
         """Delete what this attempt staged; only for an attempt that no commit names."""
         self.folder.delete(self._prefix)
 
-    def _write_new(self, stem: str, data: pa.Buffer) -> str:
+    def _write_new(self, stem: str, data: pa.Buffer) -> tuple[str, str]:
+        """Return the file's path and its mark."""
         path, taken = f"{self._prefix}/{stem}.parquet", 0
         while True:
             try:
-                self.folder.write(path, data)
+                return path, self.folder.write(path, data)
             except FileExistsError:
                 taken += 1
                 path = f"{self._prefix}/{stem}-{taken}.parquet"
-            else:
-                return path
 
 
 def facts(source: Any, path: str, size: int) -> StagedFile:
@@ -126,8 +151,35 @@ def facts(source: Any, path: str, size: int) -> StagedFile:
         return StagedFile(path=path, size=size, rows=file.metadata.num_rows, first_id=first, last_id=last)
 
 
+def _facts_of(place: Path, path: str, mark: str) -> StagedFile:
+    """Return the facts of a file that Spark wrote.
+
+    Raises:
+        AccountingError: it is gone, no Parquet file that is whole, or has another mark.
+    """
+    import pyarrow as pa
+
+    try:
+        if not has_mark(place, mark):
+            msg = f"staged file {path} is not the file that was written"
+            raise AccountingError(msg, remedy=_HANDS_OFF, path=path)
+        return facts(place, path, place.stat().st_size)
+    except (pa.ArrowInvalid, FileNotFoundError) as error:
+        msg = f"staged file {path} cannot be read after it was written: {error}"
+        raise AccountingError(msg, remedy=_HANDS_OFF, path=path) from error
+
+
+def _require_rows(counted: int, files: Iterable[StagedFile], where: str, *, remedy: str) -> None:
+    found = sum(file.rows for file in files)
+    if found != counted:
+        msg = f"{counted} rows were written, and the files of {where} have {found}"
+        raise AccountingError(msg, remedy=remedy, rows=found, expected=counted)
+
+
 def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: str | None = None) -> None:
-    """Check, before a commit names them, that staged files exist with their size and have the table's columns.
+    """Check, before a commit names them, that staged files are what was written, and have the table's columns.
+
+    A file of this process is compared with what it wrote by its mark; one that a row names by its size.
 
     Args:
         table: folder of the table, which the files' paths are relative to.
@@ -135,22 +187,23 @@ def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: st
         schema_json: the table's schema; without it columns are not looked at.
 
     Raises:
-        AccountingError: a file is missing or has another size.
+        AccountingError: a file is missing, has another size, or is another file.
         SchemaMismatch: a file's columns differ in names, types or order (H17: Delta would not notice).
         StoreUnavailable: the object store does not answer.
     """
     folder = folder_at(table)
     for file in files:
         try:
-            size = folder.size(file.path)
+            size, mark = folder.stamp(file.path) if file.mark else (folder.size(file.path), "")
         except FileNotFoundError as error:
             msg = f"staged file {file.path} of {folder} is gone"
-            raise AccountingError(
-                msg, remedy="nobody may clean _staged folders but Drainmark", path=file.path
-            ) from error
+            raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path) from error
         if size != file.size:
             msg = f"staged file {file.path} of {folder} has {size} bytes, expected {file.size}"
-            raise AccountingError(msg, path=file.path, size=size, expected=file.size)
+            raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path, size=size, expected=file.size)
+        if mark != file.mark:
+            msg = f"staged file {file.path} of {folder} is not the file that was written"
+            raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path)
         if schema_json is not None:
             compare_schemas(schema_of_file(folder.source(file.path)), schema_json, where=f"{file.path} of {folder}")
 

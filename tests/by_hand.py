@@ -82,8 +82,9 @@ class HandFed:
     def owning(self) -> Iterator[RegionOwner]:
         """Claim, and hand over; what is raised in between is a crash: nothing is noted, the lease is free."""
         self.owner = self.workplace.owner(self.region)
-        self.owner.claim(self.tables)
         try:
+            self.owner.claim(self.tables)
+            self.owner.reset_done()
             yield self.owner
         except BaseException:
             self.owner.leave()
@@ -102,7 +103,8 @@ class HandFed:
         staged = {}
         for table in (table for table in self.tables if not table.is_derived):
             area = self.workplace.store(self.region).staging(table.name, group.epoch, group.attempt)
-            staged[table.name] = StagedTable(files=area.write(rows, "rows"), rows=rows, frame=None)  # type: ignore[arg-type]
+            files = area.write(rows, "rows") if rows.num_rows else ()
+            staged[table.name] = StagedTable(files=files, rows=rows, frame=None)  # type: ignore[arg-type]
         counts = {m.sequence_id: sum(n == m.sequence_id for _, n in found) for m in members}
         return StagedGroup(
             group=group, rows_in=counts, tables=staged, lookups={}, process_seconds=0.25, drain_seconds=0.25,

@@ -71,7 +71,7 @@ class Writer(End):
                 if not self._wait(lambda: channel.has_room(kept.bytes), wait):
                     raise ChannelFull(
                         f"channel {channel.name!r} had no room for {batch.first_id}..{batch.last_id} in time",
-                        remedy="give it wider bounds in dm.buffered, or raise drain_timeout",
+                        remedy="give it wider bounds in dm.buffered, or raise group_timeout",
                     )
                 channel.enter(kept)
         finally:

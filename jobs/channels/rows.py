@@ -6,7 +6,6 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from jobs.arrow_frames import frame_of
@@ -25,8 +24,7 @@ class StagingFolder(Protocol):
     """Where the files of one attempt go; `resources.staging.Staging` is one."""
 
     def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
-    def describe(self, subdirectory: str) -> tuple[StagedFile, ...]: ...
-    def path(self, subdirectory: str) -> Path: ...
+    def write_frame(self, frame: DataFrame, subdirectory: str) -> tuple[StagedFile, ...]: ...
 
 
 class StagedReader(Protocol):

@@ -153,7 +153,7 @@ class StageEnds:
                 if not self._wait(lambda: all(channels[name].has_room(kept[name].bytes) for name in kept), wait):
                     raise ChannelFull(
                         f"the channels of stage {self.plan.name!r} had no room for {first}..{last} in time",
-                        remedy="give them wider bounds in dm.buffered, or raise drain_timeout",
+                        remedy="give them wider bounds in dm.buffered, or raise group_timeout",
                     )
                 self._settle(made, first, last, kept, taken)
         finally:

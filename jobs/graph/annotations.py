@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs.graph.sizes import size_of
 
-DRAIN_TIMEOUT = dt.timedelta(seconds=180)
+GROUP_TIMEOUT = dt.timedelta(seconds=180)
 RESET_TIMEOUT = dt.timedelta(seconds=180)
 MAX_CONSECUTIVE_RESET_ATTEMPTS = 5
 MAX_INFLIGHT_BYTES = 256_000_000
@@ -75,7 +75,8 @@ class Consistent:
             E2). A tick while a state is under way asks for nothing, and is counted (E15). With a backlog the input of
             a state is bounded so that it takes about a period. 0 switches checkpoints off but for one at the end of
             what is there (K8).
-        drain_timeout: bound on establishing one state (V36, E1: 180 s).
+        group_timeout: bound on one group, from the reading of its files to the end of its checkpoint (V36, V97, E1:
+            180 s). `drain_timeout`, its name until 0.3, means the same: all of a group is the drain of its inputs.
         reset_timeout: bound on one reset (V37, E1: 180 s).
         max_consecutive_reset_attempts: resets in a row before the region halts (V38, E1: 5).
         runs: `backlog` or `per_trigger`.
@@ -96,7 +97,7 @@ class Consistent:
 
     trigger: str
     period: dt.timedelta | None = None
-    drain_timeout: dt.timedelta = DRAIN_TIMEOUT
+    group_timeout: dt.timedelta = GROUP_TIMEOUT
     reset_timeout: dt.timedelta = RESET_TIMEOUT
     max_consecutive_reset_attempts: int = MAX_CONSECUTIVE_RESET_ATTEMPTS
     runs: str = Runs.BACKLOG.value

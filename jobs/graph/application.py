@@ -8,17 +8,22 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from jobs.errors import UnknownName, UsageError
+from jobs.early_errors import ApplicationBroken
+from jobs.errors import DrainmarkError, Location, UnknownName, UsageError
+from jobs.graph.authored import authors_line
 from jobs.graph.composites import CompositeInstance, expanded
 from jobs.graph.declarations import MODULE_ATTRIBUTE, Declarations, declaring
 from jobs.graph.operator import Operator
+from jobs.graph.own_modules import own_modules_importable
 from jobs.graph.params import Params
+from jobs.sessionless import module_loading
 
 _FILE_MODULE = "drainmark_application_"
 
@@ -97,7 +102,9 @@ def load_application(reference: str) -> Application:
 
     Raises:
         UnknownName: there is no such module or file.
-        UsageError: the module declares no operator.
+        UsageError: the module declares no operator, or a module beside it has the name of an installed one.
+        DeclarationError: it needs a Spark session to be loaded.
+        ApplicationBroken: importing it fails, in whatever other way; names the author's line.
     """
     return application_of(_module_of(reference))
 
@@ -123,6 +130,34 @@ def shipped_applications() -> tuple[str, ...]:
 
 
 def _module_of(reference: str) -> ModuleType:
+    try:
+        return _imported(reference)
+    except (DrainmarkError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # also SystemExit: with its code nothing would seem to be wrong
+        raise _broken(reference, error) from error
+
+
+def _broken(reference: str, error: BaseException) -> ApplicationBroken:
+    location = _location_of(error)
+    where = f" ({location})" if location is not None else ""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return ApplicationBroken(
+        f"application {reference!r} cannot be loaded: {type(error).__name__}: {text}{where}",
+        location=location,
+        remedy=f"fix it, or install what is missing; drainmark graph {reference} tries it",
+    )
+
+
+def _location_of(error: BaseException) -> Location | None:
+    """Return the author's line at which an import failed."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return Location(file=error.filename, line=error.lineno or 0)
+    stack = traceback.extract_tb(error.__traceback__)
+    return authors_line((frame.filename, frame.lineno) for frame in reversed(stack))
+
+
+def _imported(reference: str) -> ModuleType:
     if reference.endswith(".py") or "/" in reference:
         return _module_of_file(Path(reference))
     if reference in shipped_applications():
@@ -136,7 +171,19 @@ def _module_of(reference: str) -> ModuleType:
             f"there is no application {reference!r}: not in jobs/apps, no dotted module, no Python file",
             remedy=nearest(reference, list(shipped_applications())),
         )
-    return importlib.import_module(reference)
+    with module_loading(reference):
+        return importlib.import_module(reference)
+
+
+def file_of(reference: str) -> Path | None:
+    """Return the file of an application by its reference, which need not exist; None where nobody knows."""
+    if reference.endswith(".py") or "/" in reference:
+        return Path(reference)
+    module = f"jobs.apps.{reference}" if reference in shipped_applications() else reference
+    with suppress(ImportError, ValueError):
+        found = importlib.util.find_spec(module) if "." in module else None
+        return Path(found.origin) if found is not None and found.origin is not None else None
+    return None
 
 
 def _module_of_file(path: Path) -> ModuleType:
@@ -148,5 +195,6 @@ def _module_of_file(path: Path) -> ModuleType:
         raise UnknownName(f"{str(path)!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    with module_loading(path.stem), own_modules_importable(path):
+        spec.loader.exec_module(module)
     return module

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MODULE_ATTRIBUTE = "__drainmark__"
 _LIBRARY = ("jobs.graph.", "jobs.operators.")
-_DURATIONS = ("period", "drain_timeout", "reset_timeout", "linger", "alignment_timeout", "checkpoint_interval")
+_DURATIONS = ("period", "group_timeout", "reset_timeout", "linger", "alignment_timeout", "checkpoint_interval")
 _FACADE = ("drainmark", "contextlib", "functools")
 
 
@@ -350,8 +350,13 @@ def consistent(
 ) -> Callable[[Annotated], Annotated]:
     """Mark an operator as start of a consistent region (V24), or the start operators of a composite (V26).
 
-    See `Consistent` for the parameters. Durations are seconds (a float) or a `datetime.timedelta`.
+    See `Consistent` for the parameters. Durations are seconds (a float) or a `datetime.timedelta`. `drain_timeout` is
+    the former name of `group_timeout`, and still works.
     """
+    if "drain_timeout" in parameters:
+        if "group_timeout" in parameters:
+            raise UsageError("group_timeout and drain_timeout are given: they are one", remedy="drop drain_timeout=")
+        parameters["group_timeout"] = parameters.pop("drain_timeout")
     for name in _DURATIONS:
         if name in parameters:
             parameters[name] = duration_of(parameters[name])

@@ -6,19 +6,15 @@ file under `jobs/operators`, behind the two methods of `Operator` that the runti
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import inspect
-import textwrap
 from abc import ABC
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Location, Violation
 from jobs.graph.annotations import Buffered, Consistent
+from jobs.graph.code_digests import source_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,8 +24,10 @@ if TYPE_CHECKING:
 SEQUENCE_ID = "_sequence_id"
 POSITION = "_position"
 SOURCE_FILE = "source_file"
-TAGS = (SEQUENCE_ID, POSITION)
-"""Columns that every tuple of a consistent stream carries: its trigger, and its place in the trigger's file."""
+ORDINAL = "_position_ordinal"
+TAGS = (SEQUENCE_ID, POSITION, ORDINAL)
+"""Columns that tuples of a consistent stream carry: the trigger, the place in the trigger's file, and where a function
+makes several rows of one, which all have its place, what orders these (array<bigint>)."""
 
 RESERVED = (*TAGS, SOURCE_FILE)
 """Columns that a source adds to its rows, and so cannot read."""
@@ -92,6 +90,28 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What a merged value of a state is. Code that means another value by the same name cannot go on from it: new rows
+    would be merged into something else.
+
+    Attributes:
+        of: in words: "sum(amount)".
+        code: digest of the author's functions that make it; "" where they are the library's.
+        python: the version that compiled them; digests of different ones cannot be compared.
+        identity: given by the author; while it stays the same, the code may change.
+    """
+
+    of: str
+    code: str = ""
+    python: str = ""
+    identity: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        facts = {"of": self.of, "code": self.code, "python": self.python, "identity": self.identity}
+        return {name: fact for name, fact in facts.items() if fact}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """What of the past a state is kept for. Code that asks for more, or for something else, cannot go on from it: what
     it needs was never kept, or is already gone.
@@ -100,13 +120,16 @@ class Retention:
         of: what is kept, as an error names it: "rows of a key", "`at` in windows of 0:10:00".
         reach: how much of it, in a unit that follows from `of`; it may shrink and not grow. None where it has no
             measure.
+        values: by name, those whose parts are merged with older ones.
     """
 
     of: str
     reach: float | None = None
+    values: Mapping[str, Meaning] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> dict[str, Any]:
-        return {"of": self.of, "reach": self.reach}
+        values = {name: value.to_json() for name, value in self.values.items()}
+        return {"of": self.of, "reach": self.reach, **({"values": values} if values else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +273,14 @@ class Operator(ABC):
         """Yield what is wrong with this operator's own configuration (V55, V56)."""
         yield from ()
 
+    def notes(self, read: Collection[str]) -> Iterator[str]:
+        """Yield what is legal in this operator's configuration and yet may not be meant, a sentence each.
+
+        Args:
+            read: names of those of its outputs that something reads.
+        """
+        yield from ()
+
     def wrong(self, rule: str, message: str, remedy: str) -> Violation:
         """Return a violation of this operator's."""
         return Violation(
@@ -311,70 +342,4 @@ class UserFunction:
     def source_digest(self) -> str:
         """Return a hash of what the function computes: its source without decorators and comments, and the constants
         and functions of the same module that it names."""
-        return hashlib.sha256(repr(_meaning(self.function, set())).encode()).hexdigest()[:16]
-
-
-def _meaning(function: Any, seen: set[str]) -> Any:
-    """Return the function's syntax tree and, recursively, what it names in its module and in the function around it."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return repr(type(function))
-    seen.add(function.__qualname__)
-    named = []
-    around = _around(function, code)
-    for name in sorted({*_names_in(code), *around}):
-        value = around[name] if name in around else function.__globals__.get(name)
-        constant = _constant(value) if value is not None else None
-        if constant is not None:
-            named.append((name, constant))
-        elif inspect.isfunction(value) and value.__module__ == function.__module__ and value.__qualname__ not in seen:
-            named.append((name, _meaning(value, seen)))
-    return _tree(function, code), named
-
-
-def _names_in(code: Any) -> set[str]:
-    """Return what a function calls by name, and the functions defined inside it do."""
-    return {*code.co_names}.union(*(_names_in(const) for const in code.co_consts if inspect.iscode(const)))
-
-
-def _constant(value: Any) -> str | None:
-    """Return a text of a value that is the same in every process, None where it has none: a set has no order, and an
-    object may be known by its address alone."""
-    if value is None or isinstance(value, str | int | float | complex | bytes) or value is ...:
-        return repr(value)
-    if isinstance(value, tuple | list | set | frozenset):
-        items = [_constant(item) for item in value]
-    elif isinstance(value, dict):
-        items = [_constant(item) for item in value.items()]
-    else:
-        return None
-    told = [item for item in items if item is not None]
-    if len(told) < len(items):
-        return None
-    return f"{type(value).__name__}({', '.join(sorted(told) if isinstance(value, set | frozenset) else told)})"
-
-
-def _around(function: Any, code: Any) -> dict[str, Any]:
-    """Return what a function finds in the function around it, as far as it is set: the values that a composite has."""
-    found = {}
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # the cell is empty: what it names is declared further down
-            found[name] = cell.cell_contents
-    return found
-
-
-def _tree(function: Any, code: Any) -> str:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return repr(_bytecode(code))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            node.decorator_list = []
-    return ast.dump(tree)
-
-
-def _bytecode(code: Any) -> Any:
-    """Return what a function does whose source is no statement, as that of a lambda in the middle of a call."""
-    consts = [_bytecode(const) if inspect.iscode(const) else _constant(const) for const in code.co_consts]
-    return code.co_code, code.co_names, consts
+        return source_digest(self.function)

@@ -38,7 +38,6 @@ from jobs.state.aggregations import (
     max,  # noqa: A004 - the field's words, exported to authors as dm.max and so on
     mean,
     min,  # noqa: A004
-    partial_columns,
     running_columns,
     state_columns,
     sum,  # noqa: A004
@@ -100,8 +99,8 @@ class Aggregate(KeyedValues):
         Partials are merged in id order, a key's older state being the first of them. New rows are told by a flag and
         not by their ids: ids in a plan make Spark compile it anew for every group.
         """
-        made = frames.once_a_run(self.name, lambda: _Columns.of(self))
         rows = self.placed_where_order_counts(frames, frames.input(self.inputs[0]))
+        made = frames.once_a_run(self.name, lambda: _Columns.of(self, self.partials(frames, rows)))
         partials = self._with_window(rows).groupBy(*made.by).agg(*made.partials)
         partials, before = frames.state(self, partials)
         history = partials.withColumn(_IS_NEW, made.new)
@@ -143,14 +142,14 @@ class _Columns:
     is_new: Column
 
     @classmethod
-    def of(cls, operator: Aggregate) -> _Columns:
+    def of(cls, operator: Aggregate, partials: list[Column]) -> _Columns:
         keys, states = [F.col(f"`{key}`") for key in operator.all_keys], state_columns(operator.values)
         start = [F.col(STARTS).alias(WINDOW_START)] if isinstance(operator.window, EventTime) else []
         hidden = [F.col(f"`{column}`") for column in states if column not in operator.values]
         return cls(
             grouping=[*keys, F.col(SEQUENCE_ID)],
             by=[*operator.key_columns(), *start, F.col(SEQUENCE_ID)],
-            partials=partial_columns(operator.values),
+            partials=partials,
             finished=[*keys, *map(operator.finished, operator.values), *hidden, F.col(SEQUENCE_ID)],
             new=F.lit(True),
             old=F.lit(False),
@@ -166,6 +165,7 @@ def aggregate(
     window: Window | None = None,
     emit: str = "change",
     lateness: dt.timedelta | float | None = None,
+    max_ahead: dt.timedelta | float | None = None,
     columns: Sequence[str] = (),
     name: str | None = None,
 ) -> Stream:
@@ -185,11 +185,16 @@ def aggregate(
             which it is closed; `"row"`: of sliding windows, a row for every row of the input, over the window that
             ends with it.
         lateness: seconds, or a `datetime.timedelta`.
+        max_ahead: with `lateness`, the most by which one id takes the watermark on (seconds, or a
+            `datetime.timedelta`), so that one event time that is years ahead does not make all rows after it late. The
+            first id with event times sets the watermark, wherever that is. After a pause of event time that is longer,
+            the watermark catches up by so much an id. No bound by default.
         columns: of the input, handed on by `emit="row"`.
         name: identity of the state; `<stream>_by_<keys>` by default.
     """
     frame, key_names = caller(), names_of(keys)
-    emission = Emission(emit=emit, lateness=duration_of(lateness), columns=names_of(columns))
+    late, ahead = duration_of(lateness), duration_of(max_ahead)
+    emission = Emission(emit=emit, lateness=late, columns=names_of(columns), max_ahead=ahead)
     made = _class_for(window, emission)
     operator = made(
         name=name or "_by_".join([stream_name(stream), "_".join([*key_names, *(["window"] if window else [])])]),

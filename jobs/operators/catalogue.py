@@ -25,6 +25,8 @@ _WRITTEN = {
     "event-time windows": "dm.aggregate(…, window=dm.tumbling(…)), dm.sliding(…, every=…)",
     "file-sink": "dm.sink(…, dm.FileSink(…))",
     "handler": "dm.operator",
+    "interval join": "dm.join(…, within=…)",
+    "join": 'dm.join(…, left_window=…, right_window=…), dm.join(…, kind="latest")',
     "numbered windows": "dm.aggregate(…, window=dm.tumbling(…)) by rows, a difference, a mark",
     "session windows": "dm.aggregate(…, window=dm.session(…))",
     "slices": "dm.source(…) of Beacon, FileSource, TableSource, DatabaseSource, KafkaSource, ReplayableStart, "

@@ -37,8 +37,11 @@ class DatabaseAppend:
 
     The table is created if it is absent. One that others made must have a column `_sequence_id` (a 64-bit integer,
     nullable); its constraints are tried on the rows of each group before these are committed, and a row that breaks one
-    halts the region, named. The rows are kept in the sink's history as well, as far as the rewind horizon reaches:
-    `dm.read(at=N)` reads that, and older rows in the database. `backfill --again` replaces the rows of a file.
+    halts the region, named. So does a value that the database cannot hold: in SQLite NaN, which it would make null, in
+    PostgreSQL a text with a NUL, in both a year after 9999.
+
+    The rows are kept in the sink's history as well, as far as the rewind horizon reaches: `dm.read(at=N)` reads
+    that, and older rows in the database. `backfill --again` replaces the rows of a file.
 
     Attributes:
         database: name of the database among the setting `databases`, which has its SQLAlchemy URL, credentials

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, names_of
+from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, names_of
 from jobs.lazy import F
 from jobs.state import clock
-from jobs.state.placed import FROM, IS_NEW, PLACE, payload_of, placed, quoted, same
+from jobs.state.placed import FROM, IS_NEW, PLACE, payload_of, placed, quoted, same, tags_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,9 +78,9 @@ class Deduplicate(Operator):
         ).where("__nth = 1")  # fmt: skip
         known = frames.kept(self, "", first.selectExpr(*quoted(self.keys)).schema, changed=first)
         new = first.alias("new").join(known.alias("known"), on=self._same("new", "known"), how="left_anti")
-        tags = [SEQUENCE_ID, *([POSITION] if POSITION in rows.columns else [])]
         return Result(
-            new.selectExpr(*tags, *quoted(payload_of(rows))), {"": new.selectExpr(*quoted(self.keys), SEQUENCE_ID)}
+            new.selectExpr(*tags_in(rows.columns), *quoted(payload_of(rows))),
+            {"": new.selectExpr(*quoted(self.keys), SEQUENCE_ID)},
         )
 
     def _same(self, left: str, right: str) -> Any:
@@ -106,7 +106,7 @@ class Deduplicate(Operator):
         if self.event_time is not None:
             returned = returned.unionByName(rows.where(f"{_TIME} is null"))
         return Result(
-            returned.selectExpr(SEQUENCE_ID, POSITION, *quoted(payload)),
+            returned.selectExpr(*tags_in(rows.columns), *quoted(payload)),
             {"": self._changes(known, passed, ticks), "clock": ticked},
         )
 

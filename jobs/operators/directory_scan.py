@@ -60,6 +60,9 @@ class DirectoryScan:
             is inferred anew from each group of files would make the result depend on the grouping.
         options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
         recursive: also look into folders below.
+        follow_links: also take symbolic links to files, wherever they lead. By default a link is refused and listed
+            with the reason: whoever may put one into the folder could have any file read that this process may read.
+            `path` itself may be a link, and links to folders below it are never followed.
         outputs: several outputs from one start: `{"orders": "orders/*.csv", "payments": "payments/*.csv"}` maps an
             output to the glob of its files below `path`; then `schema` may be a mapping by output, too (V41).
         start_from: `"beginning"`, or an ISO time: older files (by modification time) are left to `backfill`.
@@ -71,8 +74,11 @@ class DirectoryScan:
             `lake/<app>_quarantine` and goes on; `"halt"` stops the region before anything of the file is taken (I11).
         on_schema: likewise for a file whose columns are others than declared: a CSV header with other names or another
             order, a Parquet column that is missing or of another type. Further columns of Parquet and further fields
-            of JSON are not read; a field that a JSON record lacks is null, and its name counts letter by letter (I19).
+            of JSON are not read; a field that a JSON record lacks is null. Names count letter by letter: a record that
+            lacks a field and has one whose name differs in upper and lower case is bad (I19).
         max_bad_ratio: a file of which a larger share of rows is bad is quarantined whole, its good rows included.
+        rounding: what becomes of a decimal with more digits behind the point than its column has: by default its row is
+            bad; `"half_up"` rounds it, as Spark does.
         strict: refuse JSON that Spark takes in part: text behind the value, a name twice in an object, several values
             on a line, an array, NaN, half a surrogate pair (I12).
         after: what becomes of a file once its state is established (V153): `"keep"`, `"move"` to the folder or prefix
@@ -84,10 +90,12 @@ class DirectoryScan:
     found them. With `on_missing="skip"` a slice is read without the files that are gone, and the history names them
     under its id. A file that is another one before it was read halts the region: it is in no other slice.
 
-    Whatever these say: lines that are not UTF-8 (or not `options["encoding"]`) or hold a NUL byte, and quotes that
-    are not closed, are bad rows; files that are damaged, or too large in one of the sizes of
-    `jobs.runtime.verdicts.CAPS`, are bad files. Of objects that Spark reads where they are (`s3_reader`) nobody but
-    Spark's parser judges the rows: then `strict`, these rules for bytes, and I19 for Parquet do not hold.
+    Whatever these say: a time without a date, as `12:34`, is bad where a `timestamp` is declared, since it would be a
+    time of the day on which it is read; with `options["timestampFormat"]` the format decides. Lines that are not UTF-8
+    (or not `options["encoding"]`) or hold a NUL byte, and quotes that are not closed, are bad rows; files that are
+    damaged, or too large in one of the sizes of `jobs.runtime.verdicts.CAPS`, are bad files. Of objects that Spark
+    reads where they are (`s3_reader`) nobody but Spark's parser judges the rows: then `strict`, these rules for bytes
+    and values, and I19 for Parquet do not hold.
     """
 
     path: str
@@ -96,6 +104,7 @@ class DirectoryScan:
     schema: str | Mapping[str, str] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     recursive: bool = False
+    follow_links: bool = False
     outputs: Mapping[str, str] | None = None
     start_from: str = "beginning"
     order: Literal["name", "mtime", "arrival"] = "name"
@@ -106,6 +115,7 @@ class DirectoryScan:
     on_schema: Literal["quarantine", "halt"] = "quarantine"
     max_bad_ratio: float = 0.5
     strict: bool = True
+    rounding: Literal["half_up"] | None = None
     after: Literal["keep", "move", "delete"] = "keep"
     move_to: str | None = None
     after_when: Literal["retired", "checkpointed"] = "retired"
@@ -172,6 +182,8 @@ class DirectoryScan:
             yield "START_FROM", f"start_from={self.start_from!r} is no time", '"beginning" or an ISO time'
 
     def _reading_problems(self) -> Iterator[tuple[str, str, str]]:
+        if self.rounding not in (None, "half_up"):
+            yield "UNKNOWN_POLICY", f"rounding={self.rounding!r} is not known", '"half_up", or leave it out'
         if not 0 <= self.max_bad_ratio <= 1:
             yield "BAD_RATIO", f"max_bad_ratio={self.max_bad_ratio} is no share", "give a number from 0 to 1"
         for option in self.options:
@@ -221,7 +233,8 @@ class DirectorySource(Source):
     def fingerprint(self) -> Any:
         scan = self.scan
         schemas = {output: scan.schema_of(output) for output in self.outputs}
-        read = {"format": scan.format, "schema": schemas, "options": dict(scan.options)}
+        rounding = {"rounding": scan.rounding} if scan.rounding is not None else {}
+        read = {"format": scan.format, "schema": schemas, "options": dict(scan.options), **rounding}
         return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
 
     def read(self, session: SparkSession, paths: Sequence[str], output: str) -> DataFrame:

@@ -15,7 +15,7 @@ from jobs.lazy import F
 from jobs.operators.watermarks import BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
 from jobs.operators.windowed import types_of
 from jobs.operators.windows import LATE, STARTS, WINDOW_START, Emit, EventTime
-from jobs.state.aggregations import partial_columns, running_columns
+from jobs.state.aggregations import running_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -51,8 +51,8 @@ class EventWindows(WatermarkedValues):
         rows = frames.input(self.inputs[0])
         if frames.reads(self, LATE):  # then it is read twice
             rows = frames.once(self, rows)
-        partials = frames.once(self, self._partials(self.placed_where_order_counts(frames, rows)))
-        watermark = Watermark.of(self, frames, partials, F.col(_NEWEST), self.lateness)
+        partials = frames.once(self, self._partials(frames, self.placed_where_order_counts(frames, rows)))
+        watermark = self.watermark(frames, partials, F.col(_NEWEST))
         columns = [*self.key_columns(), WINDOW_START, ROWS, *self.state_names()]
         like = partials.select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID)
         before = frames.kept(self, "", like.schema).drop(GONE).withColumn(_IS_NEW, F.lit(False))
@@ -69,13 +69,13 @@ class EventWindows(WatermarkedValues):
             outputs={"": self._emitted(made), LATE: too_late},
         )
 
-    def _partials(self, rows: DataFrame) -> DataFrame:
+    def _partials(self, frames: GroupFrames, rows: DataFrame) -> DataFrame:
         """Return the parts of each window, key and id; a row is at home in the last of its windows."""
         # by a name of its own: the event time, or a value, may be a column `window_start`, as other windows left it
         timed = rows.withColumn(STARTS, self.bounds.start())
         is_home = F.unix_micros(STARTS).eqNullSafe(self.bounds.last_start())
         return timed.groupBy(*self.key_columns(), F.col(STARTS).alias(WINDOW_START), SEQUENCE_ID).agg(
-            *partial_columns(self.values),
+            *self.partials(frames, rows),
             F.count(F.lit(1)).alias(ROWS),
             F.max(self.bounds.moment()).alias(_NEWEST),
             F.count_if(is_home).alias(_HOME_ROWS),

@@ -48,6 +48,8 @@ class FileSource(FileSlices):
         on_lost: what to do where what was read, or what comes next, is gone: `"halt"`, or `"restart"` with the oldest
             file that was written to since, or the beginning of the file if it was truncated. What was not read until
             then is lost.
+        follow_links: the file may be a symbolic link. By default it may not, and a rotated name that is one is passed
+            over: whoever may write to the folder could have any file read. The folder may be a link.
         on_bad, max_bad_ratio, strict: as of `DirectoryScan`; of the rows of a slice.
     """
 
@@ -61,6 +63,7 @@ class FileSource(FileSlices):
     rotated: str | None = None
     rotate_wait: float = 5.0
     on_lost: Literal["halt", "restart"] = "halt"
+    follow_links: bool = False
     on_bad: Literal["quarantine", "halt"] = "quarantine"
     max_bad_ratio: float = 0.5
     strict: bool = True
@@ -143,8 +146,9 @@ class FileSource(FileSlices):
 
     def _files(self, reach: Reach) -> LineFiles:
         return LineFiles(
-            path=reach.path(self.path), rotated=self.rotated, wait=self.rotate_wait, restarts=self.on_lost == "restart"
-        )
+            path=reach.path(self.path), rotated=self.rotated, wait=self.rotate_wait,
+            restarts=self.on_lost == "restart", follow_links=self.follow_links,
+        )  # fmt: skip
 
 
 def _begun(piece: Slice) -> int:

@@ -1,16 +1,21 @@
-"""`join`: rows of two streams with equal keys, each new row with the window of the other side (E8)."""
+"""`join`: rows of two streams with equal keys; here, each new row with the window of the other side (E8).
+
+Joins by event time, which do not depend on the order of arrival, are in `interval_join`.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import OperatorFailed, Violation
+from jobs.errors import OperatorFailed, UsageError, Violation
+from jobs.graph.annotations import duration_of
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, Retention, names_of
 from jobs.lazy import F
+from jobs.operators.interval_join import LEFT, RIGHT, IntervalJoin
 from jobs.state import clock
 from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted, same
 
@@ -28,7 +33,6 @@ _TIME = "_time"
 _ROW = "_row"
 _OWN = "__own"
 _OTHER = "__other"
-_LEFT, _RIGHT = "left", "right"
 _OUTER = {"left": "left", "right": "right", "full": "full"}
 
 
@@ -55,21 +59,25 @@ class Join(Operator):
 
     @property
     def windows(self) -> Mapping[str, Window]:
-        return {_LEFT: self.left_window, _RIGHT: self.right_window}
+        return {LEFT: self.left_window, RIGHT: self.right_window}
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
         states = []
         for side, window in self.windows.items():
             if isinstance(window, dt.timedelta):
-                time = {_LEFT: self.left_time, _RIGHT: self.right_time}[side]
+                time, other = self._times(side)
                 reach = Retention(of=f"seconds of `{time}`", reach=window.total_seconds())
                 states.append(KeptState(part=side, keys=(*self.keys, *HELD), retention=reach))
-                states.append(clock.clock_state(f"{side}-clock"))
+                states.append(clock.clock_state(f"{side}-clock", of=f"the newest `{other}`"))
             elif isinstance(window, int):
                 reach = Retention(of="rows of a key", reach=window)
                 states.append(KeptState(part=side, keys=self.keys, depth=window, retention=reach))
         return tuple(states)
+
+    def _times(self, side: str) -> tuple[str | None, str | None]:
+        """Return the column of a side's event time, and that of the other's, by which its window goes."""
+        return (self.left_time, self.right_time) if side == LEFT else (self.right_time, self.left_time)
 
     def fingerprint(self) -> Any:
         windows = [str(window) for window in self.windows.values()]
@@ -81,6 +89,18 @@ class Join(Operator):
             "windows": windows,
             "by": times,
         }
+
+    def notes(self, read: Collection[str]) -> Iterator[str]:
+        windows = {*self.windows.values()}
+        if "id" in windows:
+            return
+        missed = "is read when it is not, or not any more, in its window"
+        if any(isinstance(window, dt.timedelta) for window in windows):
+            missed = "is read after it and has an earlier time"
+        yield (
+            f"{self.name} goes by the order in which rows are read: a row never meets one that {missed}, and nothing"
+            " counts that; within= joins by event time, whatever the order"
+        )
 
     def violations(self, in_region: bool) -> Iterator[Violation]:
         if not self.keys:
@@ -97,8 +117,9 @@ class Join(Operator):
     def _combination(self) -> Iterator[Violation]:
         windows = [*self.windows.values()]
         if windows == [None, None]:
-            message = "neither side has a window, so no row ever meets another"
-            yield self.wrong("JOIN_WINDOW", message, 'give right_window=1, or left_window="id", right_window="id"')
+            message = "it has neither within= nor a window, so no row ever meets another"
+            remedy = "give within=(low, high), left_time=, right_time= and lateness=, or right_window=1"
+            yield self.wrong("JOIN_WINDOW", message, remedy)
         if ("id" in windows) and windows != ["id", "id"]:
             message = "the window of one id is that of both sides"
             yield self.wrong("JOIN_WINDOW", message, 'give left_window="id" and right_window="id"')
@@ -135,7 +156,7 @@ class Join(Operator):
     def _side(self, frames: GroupFrames, side: str, port: Input) -> DataFrame:
         """Return the new rows of a side: keys, `HELD`, `_at`, `_time` in microseconds, `_row` with the payload."""
         rows = placed(frames, self, port, self.keys)
-        column = {_LEFT: self.left_time, _RIGHT: self.right_time}[side]
+        column = self._times(side)[0]
         time = f"unix_micros(cast(`{column}` as timestamp))" if column else "cast(null as bigint)"
         free = ", ".join(quoted([name for name in payload_of(rows) if name not in (*self.keys, PLACE)]))
         row = f"struct({free})" if free else "cast(null as boolean)"
@@ -146,7 +167,7 @@ class Join(Operator):
 
     def _clock(self, frames: GroupFrames, side: str, sides: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
         """Return the clock by which a side's window goes: the event time of the other side."""
-        other = sides[_RIGHT if side == _LEFT else _LEFT].withColumnRenamed(FROM, SEQUENCE_ID)
+        other = sides[RIGHT if side == LEFT else LEFT].withColumnRenamed(FROM, SEQUENCE_ID)
         return clock.of_events(frames, self, other, _TIME, f"{side}-clock")
 
     def _seen(
@@ -169,8 +190,8 @@ class Join(Operator):
 
     def _numbered(self, frames: GroupFrames, seen: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         """Add to each row how many of its key came up to it: `_OWN` of its side, `_OTHER` of the other one."""
-        merged = seen[_LEFT].selectExpr("*", "0 as __side").withColumnRenamed(_ROW, f"{_ROW}_{_LEFT}").unionByName(
-            seen[_RIGHT].selectExpr("*", "1 as __side").withColumnRenamed(_ROW, f"{_ROW}_{_RIGHT}"),
+        merged = seen[LEFT].selectExpr("*", "0 as __side").withColumnRenamed(_ROW, f"{_ROW}_{LEFT}").unionByName(
+            seen[RIGHT].selectExpr("*", "1 as __side").withColumnRenamed(_ROW, f"{_ROW}_{RIGHT}"),
             allowMissingColumns=True,
         )  # fmt: skip
         order = f"order by {FROM}, {_AT}, __side, {PLACE} rows unbounded preceding"
@@ -180,21 +201,21 @@ class Join(Operator):
         )
         plain = [*quoted(self.keys), *HELD, _AT, _TIME, IS_NEW, LEAVES]
         return {
-            _LEFT: counted.where("__side = 0").selectExpr(
-                *plain, f"{_ROW}_{_LEFT} as {_ROW}", f"__left_rows as {_OWN}", f"__right_rows as {_OTHER}"
+            LEFT: counted.where("__side = 0").selectExpr(
+                *plain, f"{_ROW}_{LEFT} as {_ROW}", f"__left_rows as {_OWN}", f"__right_rows as {_OTHER}"
             ),
-            _RIGHT: counted.where("__side = 1").selectExpr(
-                *plain, f"{_ROW}_{_RIGHT} as {_ROW}", f"__right_rows as {_OWN}", f"__left_rows as {_OTHER}"
+            RIGHT: counted.where("__side = 1").selectExpr(
+                *plain, f"{_ROW}_{RIGHT} as {_ROW}", f"__right_rows as {_OWN}", f"__left_rows as {_OTHER}"
             ),
         }
 
     def _pairs(self, seen: Mapping[str, DataFrame], sides: Mapping[str, DataFrame]) -> DataFrame:
-        left, right = seen[_LEFT].alias("l"), seen[_RIGHT].alias("r")
+        left, right = seen[LEFT].alias("l"), seen[RIGHT].alias("r")
         left_first = f"struct(l.{FROM}, l.{_AT}) <= struct(r.{FROM}, r.{_AT})"
         if self.left_window == "id":
             meets = f"l.{FROM} = r.{FROM}"
         else:
-            in_left, in_right = self._within(_LEFT, "l", "r"), self._within(_RIGHT, "r", "l")
+            in_left, in_right = self._within(LEFT, "l", "r"), self._within(RIGHT, "r", "l")
             meets = f"(l.{IS_NEW} or r.{IS_NEW}) and if({left_first}, {in_left}, {in_right})"
         on = F.expr(f"{same(self.keys, 'l', 'r')} and {meets}")
         if self.how == "left":
@@ -210,7 +231,7 @@ class Join(Operator):
         )
         columns = [
             f"{alias}.{_ROW}.`{name}` as `{name}`"
-            for alias, side in (("l", _LEFT), ("r", _RIGHT))
+            for alias, side in (("l", LEFT), ("r", RIGHT))
             for name in _fields(sides[side])
         ]
         return met.selectExpr(*tags, *keys, *columns)
@@ -275,51 +296,84 @@ def join(
     left: StreamLike,
     right: StreamLike,
     *,
-    on: Sequence[str],
+    on: str | Sequence[str],
+    within: tuple[dt.timedelta, dt.timedelta] | None = None,
+    left_time: str | None = None,
+    right_time: str | None = None,
+    lateness: dt.timedelta | float | None = None,
+    max_ahead: dt.timedelta | float | None = None,
+    how: Literal["inner", "left", "right", "full"] = "inner",
+    suffixes: tuple[str, str] = ("", "_right"),
     kind: Literal["inner", "left", "right", "full", "latest"] = "inner",
     left_window: Window = None,
     right_window: Window = None,
-    left_time: str | None = None,
-    right_time: str | None = None,
     name: str | None = None,
 ) -> Stream:
-    """Declare a windowed join: each new row meets the rows of its key in the other side's window.
+    """Declare a join of two streams on equal keys: by event time with `within=`, by order of arrival with windows.
 
+        matched = dm.join(orders, payments, on=["order"], within=(dt.timedelta(0), dt.timedelta(hours=1)),
+                          left_time="ordered_at", right_time="paid_at", lateness=600, how="left")
         priced = dm.join(quotes, trades, on=["symbol"], kind="latest")
-        matched = dm.join(orders, payments, on=["order"], left_window=dt.timedelta(hours=1),
-                          right_window=dt.timedelta(hours=1), left_time="ordered_at", right_time="paid_at")
 
-    Rows come in the order of (sequence id, position), a left one before a right one in the same place. Null is a key
-    like any other: filter such rows out where they shall meet nothing, as in SQL. A joined row has the keys, then the
-    columns of left and right, and the id and position of the later of both.
+    **With `within=(low, high)`** the output has each pair with low ≤ right time - left time ≤ high, as SQL over the
+    whole input has it, whichever row is read first; a pair comes at the id of the later one. Null keys meet nothing.
+    Each side has a watermark: the newest event time of its rows until then, less the lateness; rows of an id are judged
+    by ids before it. A row below its side's watermark, or without event time, meets nothing and goes to
+    `matched["late_left"]` or `matched["late_right"]`, as it came; the states `<name>-left-watermark` and
+    `<name>-right-watermark` count them. A row is kept until the other side's watermark has passed the end of its
+    interval: with `how=` it is then put out alone if it never met one. A side that stalls lets the state grow.
+
+    **With windows** each new row meets the rows of its key in the other side's window, in the order of (sequence id,
+    position), a left one before a right one in the same place. What is read in another order is not paired, and nothing
+    counts it. Null is a key like any other. The id and position are those of the later of both.
+
+    A joined row has the keys, then the columns of left and right.
 
     Args:
-        kind: `inner`; `left`, `right`, `full`: rows that meet none, too, with nulls. A row's loneliness must be certain
-            when it is put out: that of `left` is where left rows only meet what came before them (no `left_window`),
-            and that of all kinds is within one id. `latest` is `left` with `right_window=1`: each left row with the
-            newest right row of its key before it.
+        on: key columns, of one name on both sides.
+        within: the least and the most that a right row is later than its left row; the first may be negative.
+        left_time, right_time: timestamp columns of `within`, and of windows that are durations.
+        lateness: with `within`, how far the rows of a side may be out of order; seconds, or a `datetime.timedelta`.
+        max_ahead: with `within`, the most by which one id takes a side's watermark on, as in `dm.aggregate`.
+        how: with `within`: `inner`; `left`, `right`, `full`: rows of that side, or of both, that meet none, too.
+        suffixes: with `within`, for columns that both sides have and that are no keys: those of left, those of right.
+        kind: with windows: `inner`; `left`, `right`, `full`: rows that meet none, too, with nulls. A row's loneliness
+            must be certain when it is put out: that of `left` is where left rows only meet what came before them (no
+            `left_window`), and that of all kinds is within one id. `latest` is `left` with `right_window=1`: each left
+            row with the newest right row of its key before it.
         left_window, right_window: what a side's rows can be met in later: the last so many rows of each key; a
             `datetime.timedelta`, for rows of the other side whose event time is no earlier and at most that much
             later; `"id"`, for both sides, rows of one trigger; None, nothing. Rows leave a window of time once the
             other side's event time, of whole triggers, is past it: rows that come later than that miss them.
-        left_time, right_time: timestamp columns of durations; rows without event time meet nothing there.
         name: identity of the state; `<left>_with_<right>` by default.
 
     Raises:
-        OperatorFailed: both streams have a column of one name that is no key.
+        UsageError: arguments of both forms are given.
+        OperatorFailed: a column is not there, or its type does not fit; with windows, both streams have a column of one
+            name that is no key.
     """
     frame = caller()
+    common: dict[str, Any] = {
+        "name": name or f"{stream_name(left)}_with_{stream_name(right)}",
+        "inputs": (port_to(left, LEFT), port_to(right, RIGHT)),
+        "location": location_of(frame),
+        "keys": names_of(on),
+        "left_time": left_time,
+        "right_time": right_time,
+    }
+    of_windows = kind != "inner" or left_window is not None or right_window is not None
+    of_interval = within is not None or lateness is not None or max_ahead is not None or how != "inner"
+    if of_windows and of_interval:
+        said = "within=, lateness=, max_ahead= and how= join by event time; kind= and windows by the order of arrival"
+        raise UsageError(said, location=location_of(frame), remedy="give those of one form")
+    if of_interval:
+        interval: Any = tuple(within) if isinstance(within, list) else within
+        made = IntervalJoin(
+            **common, within=interval, lateness=duration_of(lateness), how=how, suffixes=suffixes,
+            max_ahead=duration_of(max_ahead),
+        )  # fmt: skip
+        return declare(made, frame)
     if kind == "latest":
         right_window = 1 if right_window is None else right_window
-    operator = Join(
-        name=name or f"{stream_name(left)}_with_{stream_name(right)}",
-        inputs=(port_to(left, _LEFT), port_to(right, _RIGHT)),
-        location=location_of(frame),
-        keys=names_of(on),
-        how="left" if kind == "latest" else kind,
-        left_window=left_window,
-        right_window=right_window,
-        left_time=left_time,
-        right_time=right_time,
-    )
-    return declare(operator, frame)
+    how = "left" if kind == "latest" else kind
+    return declare(Join(**common, how=how, left_window=left_window, right_window=right_window), frame)

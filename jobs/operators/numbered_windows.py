@@ -14,7 +14,7 @@ from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Result
 from jobs.lazy import F
 from jobs.operators.windowed import KeyedValues, types_of
 from jobs.operators.windows import WINDOW_NUMBER, Delta, Emit, Marked, Rows
-from jobs.state.aggregations import argument_columns, partial_columns, place, running_columns
+from jobs.state.aggregations import argument_columns, place, running_columns
 from jobs.state.placed import without_points
 from jobs.state.tagged_rows import place_ranks
 
@@ -56,9 +56,9 @@ class NumberedWindows(KeyedValues):
         rows = frames.once(self, self._measured(self.placed(frames)))
         empty = rows.where("false").withColumn(_NUMBER, F.lit(0).cast("bigint"))
         columns = [*keys, WINDOW_NUMBER, ROWS, BEGAN, ENDED, *states, SEQUENCE_ID]
-        like = self._partials(empty).select(*columns)
+        like = self._partials(frames, empty).select(*columns)
         before = frames.kept(self, "", like.schema, changed=rows)
-        partials = self._partials(self._numbered(rows, before)).select(*columns)
+        partials = self._partials(frames, self._numbered(rows, before)).select(*columns)
         history = frames.gathered(
             self,
             before.withColumn(_IS_NEW, F.lit(False)).unionByName(partials.withColumn(_IS_NEW, F.lit(True)))
@@ -116,10 +116,10 @@ class NumberedWindows(KeyedValues):
         walked = given.groupBy(*by).applyInArrow(lambda rows: walk(rows), given.schema)  # noqa: PLW0108
         return walked if given is found else walked.toDF(*found.columns)
 
-    def _partials(self, rows: DataFrame) -> DataFrame:
+    def _partials(self, frames: GroupFrames, rows: DataFrame) -> DataFrame:
         began = F.min_by(BEGAN, F.when(F.col(BEGAN).isNotNull(), place()))
         return rows.groupBy(*self.key_columns(), F.col(_NUMBER).alias(WINDOW_NUMBER), SEQUENCE_ID).agg(
-            *partial_columns(self.values),
+            *self.partials(frames, rows),
             F.count(F.lit(1)).alias(ROWS), began.alias(BEGAN), F.max(ENDED).alias(ENDED),
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Places, Result
-from jobs.operators.text_columns import BAD, literal, sql_of, struct_of, without_line_end
+from jobs.operators.text_columns import BAD, is_changed, literal, no_value, sql_of, struct_of, without_line_end
 from jobs.state.placed import PLACE, payload_of, placed, quoted, require_columns
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ class Parse(Operator):
         if self.form == "line":
             return Result(self._lines(frames))
         schema: StructType = frames.once_a_run((self.name, "schema"), lambda: self._schema(rows))
-        parsed = [f"{self._struct(schema)} as {_PARSED}"]
+        struct = self._struct(schema)
+        if self.on_bad == "null" and self.form != "key_value":
+            struct = f"if({self._is_changed(schema)}, null, {struct})"
+        parsed = [f"{struct} as {_PARSED}"]
         if self.on_bad == "null":
             return Result(self._picked(rows.selectExpr("*", *parsed), rows, schema))
         every = placed(frames, self, port, extra=parsed).selectExpr("*", f"{self._is_bad(schema)} as {BAD}")
@@ -98,12 +101,19 @@ class Parse(Operator):
                 for field in schema.fields
             )
             return f"struct({', '.join(values)})"
-        options = {"sep": self.separator} if self.form == "csv" else {}
-        return struct_of(f"`{self.column}`", self.form, schema, options)
+        return struct_of(f"`{self.column}`", self.form, schema, self._options)
+
+    @property
+    def _options(self) -> dict[str, str]:
+        return {"sep": self.separator} if self.form == "csv" else {}
+
+    def _is_changed(self, schema: StructType) -> str:
+        return is_changed(f"`{self.column}`", self.form, schema, self._options)
 
     def _is_bad(self, schema: StructType) -> str:
         if self.form != "key_value":
-            return f"`{self.column}` is null or {_PARSED} is null or {_PARSED}.{BAD} is not null"
+            is_misfit = f"`{self.column}` is null or {_PARSED} is null or {_PARSED}.{BAD} is not null"
+            return f"{is_misfit} or {self._is_changed(schema)}"
         misfits = [
             f"({_PARSED}.`{field.name}` is not null and {self._typed(field)} is null)" for field in schema.fields
         ]
@@ -112,7 +122,10 @@ class Parse(Operator):
 
     def _typed(self, field: Any) -> str:
         value = f"{_PARSED}.`{field.name}`"
-        return f"try_cast({value} as {sql_of(field.dataType)})" if self.form == "key_value" else value
+        if self.form != "key_value":
+            return value
+        cast = f"try_cast({value} as {sql_of(field.dataType)})"
+        return f"if({no_value(value, field.dataType)}, null, {cast})"
 
     def _picked(self, parsed: DataFrame, rows: DataFrame, schema: StructType) -> DataFrame:
         tags = [tag for tag in TAGS if tag in rows.columns]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import Operator, UserFunction, Vectorises
+from jobs.graph.operator import Operator, Places, UserFunction, Vectorises
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,6 +24,7 @@ class PerTrigger(Operator):
     kind: ClassVar[str] = "per-trigger"
     summary: ClassVar[str] = "function of all rows of one trigger"
     vectorises: ClassVar[Vectorises] = Vectorises.NO
+    places: ClassVar[Places] = Places.CHECKED
 
     function: UserFunction
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, names_of
-from jobs.state.placed import IS_NEW, PLACE, payload_of, placed, quoted
+from jobs.graph.operator import SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, names_of
+from jobs.state.placed import IS_NEW, PLACE, payload_of, placed, quoted, tags_in
 
 if TYPE_CHECKING:
     from jobs.runtime.frames import GroupFrames
@@ -39,7 +39,8 @@ class Punctor(Operator):
 
     @property
     def kept(self) -> tuple[KeptState, ...]:
-        return (KeptState(keys=self.keys),) if self.at == "rise" else ()
+        kept_for = Retention(of=f"the condition {' '.join(self.condition_sql.split())}")
+        return (KeptState(keys=self.keys, retention=kept_for),) if self.at == "rise" else ()
 
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "when": self.condition_sql, "keys": list(self.keys), "at": self.at}
@@ -68,7 +69,7 @@ class Punctor(Operator):
             f"coalesce(lead({SEQUENCE_ID}) {of_key} != {SEQUENCE_ID}, true) as __is_last",
         )  # fmt: skip
         new = every.where(IS_NEW)
-        output = new.selectExpr(SEQUENCE_ID, POSITION, *quoted(payload), f"{_HOLDS} and not __held as {PUNCTUATION}")
+        output = new.selectExpr(*tags_in(rows.columns), *quoted(payload), f"{_HOLDS} and not __held as {PUNCTUATION}")
         return Result(output, {"": new.where("__is_last").selectExpr(*keys, _HOLDS, SEQUENCE_ID)})
 
     def _require_first(self, frames: GroupFrames) -> None:

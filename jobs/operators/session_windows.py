@@ -17,7 +17,7 @@ from jobs.operators.session_merging import BORN, DIED, END, ID, IS_FIRST, IS_NEW
 from jobs.operators.watermarks import AFTER, BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
 from jobs.operators.windowed import types_of
 from jobs.operators.windows import LATE, WINDOW_END, WINDOW_START, Session, micros
-from jobs.state.aggregations import argument_columns, partial_columns, running_columns
+from jobs.state.aggregations import argument_columns, running_columns
 from jobs.state.placed import without_points
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ class SessionWindows(WatermarkedValues):
     def step(self, frames: GroupFrames) -> Result:
         rows = frames.once(self, frames.input(self.inputs[0]))
         moment = self.bounds.moment()
-        watermark = Watermark.of(self, frames, rows, moment, self.lateness)
+        watermark = self.watermark(frames, rows, moment)
         judged = watermark.judge(rows)
         is_late = moment.isNull() | F.coalesce(moment + micros(self.bounds.gap) <= F.col(BEFORE), F.lit(False))
         late = judged.where(is_late).drop(BEFORE)
-        new = self._put_together(self.placed(frames, judged.where(~is_late)))
+        new = self._put_together(frames, self.placed(frames, judged.where(~is_late)))
         columns = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.state_names()]
         like = new.select(
             *self.key_columns(),
@@ -71,7 +71,7 @@ class SessionWindows(WatermarkedValues):
             outputs={"": made.where(_IS_CLOSED).select(*emitted), LATE: late},
         )
 
-    def _put_together(self, rows: DataFrame) -> DataFrame:
+    def _put_together(self, frames: GroupFrames, rows: DataFrame) -> DataFrame:
         """Return the parts of rows of a key and id that are of one session whatever else comes: bounds, `BEFORE`."""
         from pyspark.sql import Window as Over
 
@@ -89,7 +89,7 @@ class SessionWindows(WatermarkedValues):
         until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
         numbered = numbered.withColumn(_NUMBER, F.sum(_NUMBER).over(until_here))
         return numbered.groupBy(*self.key_columns(), ID, _NUMBER).agg(
-            *partial_columns(self.values),
+            *self.partials(frames, rows),
             F.min(START).alias(START), F.max(END).alias(END), F.max(BEFORE).alias(BEFORE), F.lit(True).alias(IS_NEW),
         ).drop(_NUMBER)  # fmt: skip
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from jobs.errors import Location, UsageError, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Guarantee, Input, Operator
+from jobs.graph.operator import SEQUENCE_ID, TAGS, Guarantee, Input, Operator
 from jobs.lazy import F
 from jobs.protocol.manifest import RegionTable
+from jobs.state.placed import places_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,9 +83,8 @@ class Sink(Operator):
         names = [name for name in visible_columns(rows.columns) if name.strip("`") not in self.keys]
         if not self.keys:
             return rows.selectExpr(SEQUENCE_ID, *names)
-        order = [POSITION] if POSITION in rows.columns else []
         payload = F.struct(*names) if names else F.struct(F.lit(True).alias("present"))
-        by = F.struct(*order, F.to_json(payload))
+        by = F.struct(*places_in(rows.columns), F.to_json(payload))
         keys = [f"`{key}`" for key in self.keys]
         last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, by).alias("_last"))
         return last.select(*keys, *(f"_last.{name}" for name in names), SEQUENCE_ID)
@@ -131,7 +131,7 @@ def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stre
 
 def visible_columns(columns: Sequence[str]) -> list[str]:
     """Return the columns of a stream that a table shows, without the tags and the parts of aggregates."""
-    return [f"`{name}`" for name in columns if name not in (SEQUENCE_ID, POSITION)]
+    return [f"`{name}`" for name in columns if name not in TAGS]
 
 
 def is_table_name(text: str) -> bool:

@@ -36,6 +36,7 @@ class SlidingAggregate(Aggregate):
     kind: ClassVar[str] = "sliding aggregate"
     summary: ClassVar[str] = "keyed aggregate over the last rows of a key"
     is_history: ClassVar[bool] = False
+    merges: ClassVar[bool] = False
     single_because: ClassVar[str] = f"its window is longer than {MANY_ROWS} rows"
 
     @property

@@ -32,6 +32,7 @@ class SlidingRows(KeyedValues):
     kind: ClassVar[str] = "sliding aggregate of every row"
     summary: ClassVar[str] = "for every row the values over the last rows of its key"
     places: ClassVar[Places] = Places.KEPT
+    merges: ClassVar[bool] = False
     configurations: ClassVar[tuple[str, ...]] = ("row",)
 
     @property

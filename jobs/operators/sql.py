@@ -37,7 +37,7 @@ class SqlOperator(Operator):
         return {**super().fingerprint(), "statement": self.statement, "arguments": dict(self.arguments)}
 
     def apply(self, frames: GroupFrames) -> DataFrame:
-        streams = {port.parameter: frames.input(port) for port in self.inputs}
+        streams = {port.parameter: rows for port, rows in zip(self.inputs, frames.inputs(self), strict=True)}
         text = frames.statement(self)
         return frames.guard(self, lambda: frames.session.sql(text, **streams, **self.arguments))
 

@@ -72,6 +72,9 @@ class TableSource(RowSlices):
             raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
         folder = reach.table(self.table)
         first = int(after["version"]) + 1 if after is not None else self.starting_version
+        if after is not None and newest < int(after["version"]):
+            msg = f"{self.table} was read up to version {after['version']}, and its newest is {newest} now"
+            raise InputChanged(msg, remedy="restore its log; or read the table by another name of the source")
         size, last, oldest = 0, first - 1, time.time()
         for version in range(first, newest + 1):
             actions = _actions(folder, version, self.table)
@@ -145,17 +148,27 @@ def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
 
     Raises:
         InputMissing: the log does not go back so far.
+        InputChanged: the entry is none.
     """
     source = folder.source(f"{_LOG}/{version:020d}.json")
     try:
         if isinstance(source, str):
-            with open(source, encoding="utf-8") as file:
+            with open(source, encoding="utf-8", errors="replace") as file:
                 text = file.read()
         else:
-            text = source.read().decode() if hasattr(source, "read") else source.readall().to_pybytes().decode()
+            content = source.read() if hasattr(source, "read") else source.readall().to_pybytes()
+            text = content.decode(errors="replace")
     except FileNotFoundError as error:
         raise _vacuumed(table, version, "its log entry is gone") from error
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    try:
+        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError:
+        actions = []
+    if not actions:  # a commit says at least who made it
+        msg = f"the log entry of version {version} of {table} is cut off, or no log entry"
+        remedy = "put it back from a backup; or read a copy of the table by another name of the source"
+        raise InputChanged(msg, remedy=remedy, trigger=f"delta:{table}#{version}")
+    return actions
 
 
 def _written(actions: list[dict[str, Any]]) -> float:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
+
+WITHOUT_DATE = r"^[\s\x00-\x20]*(?:T|\d+:)"
+"""A time that begins so has no date: a parser would take that of today."""
 
 BAD = "__bad"
 """Field of a parsed struct: the text, where it does not fit the columns."""
@@ -40,6 +44,83 @@ def struct_of(text: str, form: str, schema: StructType, options: Mapping[str, st
     given = {**(options or {}), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
     listed = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in given.items())
     return f"from_{form}({text}, {literal(f'{columns}, {BAD} string')}, map({listed}))"
+
+
+def is_changed(text: str, form: str, schema: StructType, options: Mapping[str, str] | None = None) -> str:
+    """Return the SQL condition that Spark's parser would change a value of a text without a word, or leave it out.
+
+    As `jobs.runtime.lossy_values` judges records of files, but for the names of fields inside of others.
+    """
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    texts = StructType([StructField(field.name, _as_text(field.dataType) or StringType()) for field in schema.fields])
+    read = struct_of(text, form, texts, options)
+    changed = [
+        found
+        for field in schema.fields
+        if _as_text(field.dataType) and (found := _changed(f"read.{_quoted(field.name)}", field.dataType))
+    ]
+    # `exists` gives the parsed text a name: it would be parsed once a column else
+    conditions = [f"exists(array({read}), read -> {' or '.join(changed)})"] if changed else []
+    if form == "json":
+        conditions.append(_is_misspelt(text, schema.names))
+    return f"coalesce({' or '.join(conditions) or 'false'}, false)"
+
+
+def no_value(text: str, kind: DataType) -> str:
+    """Return the SQL condition that a cast of a text would change it."""
+    return f"coalesce({_changed(text, kind) or 'false'}, false)"
+
+
+def _as_text(kind: Any) -> DataType | None:
+    """Return a type with texts in the place of what may be changed; None where nothing may."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+
+    if kind.typeName() in ("decimal", "timestamp"):
+        return StringType()
+    if isinstance(kind, ArrayType):
+        item = _as_text(kind.elementType)
+        return ArrayType(item) if item else None
+    if isinstance(kind, MapType):
+        item = _as_text(kind.valueType)
+        return MapType(kind.keyType, item) if item else None
+    if isinstance(kind, StructType):
+        fields = [StructField(field.name, found) for field in kind.fields if (found := _as_text(field.dataType))]
+        return StructType(fields) if fields else None
+    return None
+
+
+def _changed(text: str, kind: Any, depth: int = 0) -> str | None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if kind.typeName() == "timestamp":
+        return f"{text} rlike {literal(WITHOUT_DATE)}"
+    if kind.typeName() == "decimal":
+        widest = 38 - (kind.precision - kind.scale)
+        plain = literal(rf"^[^eE]*\.\d{{{kind.scale}}}\d*[1-9]")
+        exact = f"try_cast({text} as decimal(38, {widest})) <=> try_cast({text} as {kind.simpleString()})"
+        return f"({text} rlike {plain} or ({text} rlike '[eE]' and not ({exact})))"
+    if isinstance(kind, StructType):
+        parts = (_changed(f"{text}.{_quoted(each.name)}", each.dataType, depth) for each in kind.fields)
+        return " or ".join(found for found in parts if found) or None
+    if isinstance(kind, ArrayType | MapType):
+        is_array = isinstance(kind, ArrayType)
+        items = text if is_array else f"map_values({text})"
+        found = _changed(f"item_{depth}", kind.elementType if is_array else kind.valueType, depth + 1)
+        return f"exists({items}, item_{depth} -> {found})" if found else None
+    return None
+
+
+def _is_misspelt(text: str, names: Sequence[str]) -> str:
+    """Return the condition that a field is there under another name in upper and lower case alone."""
+    listed = "|".join(map(re.escape, names))
+    keys = f"json_object_keys({text})"
+    near = " or ".join(
+        f"(not array_contains(keys, {literal(name)}) and exists(keys, key -> lower(key) = {literal(name.lower())}))"
+        for name in names
+    )
+    looks = literal(rf'"(?!(?:{listed})")(?i:{listed})"\s*:')
+    return f"({text} rlike {looks} and exists(array({keys}), keys -> {near}))"
 
 
 def without_line_end(text: str) -> str:

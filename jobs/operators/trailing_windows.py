@@ -38,6 +38,7 @@ class TrailingWindows(KeyedValues):
 
     kind: ClassVar[str] = "trailing windows"
     summary: ClassVar[str] = "sliding windows by the difference of a column, or by event time"
+    merges: ClassVar[bool] = False
     configurations: ClassVar[tuple[str, ...]] = ("delta, change", "delta, row", "time, change", "time, row")
 
     @property
@@ -65,7 +66,7 @@ class TrailingWindows(KeyedValues):
         new = rows.withColumn(_IS_NEW, F.lit(True))
         history = frames.gathered(self, before.unionByName(new, allowMissingColumns=True))
         history = frames.once(self, self._placed_in_order(history))
-        return Result(self._values(history, arguments), {"": self._changes(history, columns)})
+        return Result(self._values(frames, history, arguments), {"": self._changes(history, columns)})
 
     def _placed_in_order(self, history: DataFrame) -> DataFrame:
         """Return the rows, numbered and measured, and the id at the end of which each is in no further window."""
@@ -94,9 +95,9 @@ class TrailingWindows(KeyedValues):
         """Is a row too far behind another? One without a value is behind all that have one."""
         return measure.isNull() | (other - measure >= self.bounds.width)
 
-    def _values(self, history: DataFrame, arguments: list[str]) -> DataFrame:
+    def _values(self, frames: GroupFrames, history: DataFrame, arguments: list[str]) -> DataFrame:
         """Return the values of the rows that are emitted: each meets the rows of its window."""
-        asked = [f"`{name}`" for name in self.emission.columns]
+        asked, floats = [f"`{name}`" for name in self.emission.columns], self.float_sums(frames, history)
         every_row = self.emission.emit == Emit.ROW
         wanted = history.where(_IS_NEW) if every_row else history.where(F.col(_IS_NEW) & F.col(_IS_LAST))
         bin_of = F.coalesce(F.floor(F.col(MEASURE) / F.lit(self.bounds.width)).cast("bigint"), F.lit(_NOWHERE))
@@ -117,7 +118,7 @@ class TrailingWindows(KeyedValues):
         found = rows.join(heads, on=same & in_window, how="inner")
         values = found.groupBy(*self.key_columns(), f"{_AT}{ROW}").agg(
             F.first(_AT).alias(_AT),
-            *(value_of(aggregation).alias(name) for name, aggregation in self.values.items()),
+            *(value_of(name, aggregation, floats).alias(name) for name, aggregation in self.values.items()),
         )
         picked = (*asked, f"`{POSITION}`") if every_row else ()
         return values.select(

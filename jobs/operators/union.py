@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from jobs.errors import OperatorFailed, Violation
 from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import SEQUENCE_ID, TAGS, Operator
-from jobs.state.placed import positioned
+from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator
+from jobs.state.placed import in_port_order, positioned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ __all__ = ["union"]
 
 @dataclass(frozen=True, kw_only=True)
 class Union(Operator):
-    """Columns are matched by name; a row keeps its id and its position."""
+    """Columns are matched by name; a row keeps its id and its position, where those of the first stream come first."""
 
     kind: ClassVar[str] = "union"
     summary: ClassVar[str] = "the rows of several streams as one"
@@ -34,8 +34,8 @@ class Union(Operator):
 
     def apply(self, frames: GroupFrames) -> DataFrame:
         streams = [frames.input(port) for port in self.inputs]
-        if len({frozenset(stream.columns) & set(TAGS) for stream in streams}) > 1:
-            streams = [positioned(stream) for stream in streams]
+        if any(POSITION in stream.columns for stream in streams):
+            streams = [in_port_order(positioned(stream), port) for port, stream in enumerate(streams)]
         frames.once_a_run(self.name, lambda: self._require_equal(streams))
         return reduce(lambda some, more: some.unionByName(more), streams)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.errors import Violation
@@ -26,7 +26,14 @@ from jobs.operators.windows import (
     refusals,
     retention_of,
 )
-from jobs.state.aggregations import Aggregation, Part, finished_column, state_columns
+from jobs.state.aggregations import (
+    Aggregation,
+    Part,
+    finished_column,
+    float_sums,
+    partial_columns,
+    state_columns,
+)
 from jobs.state.placed import ranked
 
 if TYPE_CHECKING:
@@ -41,6 +48,8 @@ class KeyedValues(Operator):
     """Values of each key, or of each window of each key; subclasses say how they are kept and when they are emitted."""
 
     keeps_tags: ClassVar[bool] = True
+    merges: ClassVar[bool] = True
+    """Does the state hold the values' parts, and not rows from which they are computed anew?"""
 
     keys: tuple[str, ...]
     values: Mapping[str, Aggregation]
@@ -66,10 +75,14 @@ class KeyedValues(Operator):
     @property
     def retention(self) -> Retention | None:
         """Return what of the past the state of the values is kept for."""
-        return retention_of(self.window)
+        kept_for = retention_of(self.window)
+        if not self.merges:
+            return kept_for
+        values = {name: value.meaning for name, value in self.values.items() if isinstance(value, Aggregation)}
+        return replace(kept_for or Retention(of="every row of a key"), values=values)
 
     def fingerprint(self) -> Any:
-        labels = {name: aggregation.label for name, aggregation in self.values.items()}
+        labels = {name: aggregation.fingerprint() for name, aggregation in self.values.items()}
         window = None if self.window is None else self.window.fingerprint()
         facts = {"keys": list(self.keys), "values": labels, "window": window}
         emission = {} if self.emission == EVERY_CHANGE else {"emission": self.emission.fingerprint()}
@@ -135,6 +148,13 @@ class KeyedValues(Operator):
 
     def finished_values(self) -> list[Column]:
         return [self.finished(value).alias(value) for value in self.values]
+
+    def partials(self, frames: GroupFrames, rows: DataFrame) -> list[Column]:
+        """Return the parts of the values over rows in any order: aggregate expressions."""
+        return partial_columns(self.values, self.float_sums(frames, rows))
+
+    def float_sums(self, frames: GroupFrames, rows: DataFrame) -> frozenset[str]:
+        return frames.once_a_run((self.name, "float sums"), lambda: float_sums(self.values, rows))
 
     def placed(self, frames: GroupFrames, rows: DataFrame | None = None) -> DataFrame:
         """Return the input's rows, or what was made of them one by one, in one order within each id and key."""

@@ -30,6 +30,8 @@ STARTS = "__window_start"
 """Of a row, until rows are grouped: a value may read a column `window_start` of the input, as other windows left it."""
 LATE = "late"
 MICROSECONDS = 1_000_000
+LONGEST = dt.timedelta(days=100_000)
+"""Of what is added to event times: the sums stay within 64 bits of microseconds."""
 
 
 class Emit(StrEnum):
@@ -284,15 +286,18 @@ class Emission:
         emit: one of `Emit`.
         lateness: how far the watermark stays behind the newest event time; None where there is no watermark.
         columns: of the input that `emit="row"` hands on.
+        max_ahead: the most by which one id takes the watermark on; None for any.
     """
 
     emit: str = Emit.CHANGE
     lateness: dt.timedelta | None = None
     columns: tuple[str, ...] = ()
+    max_ahead: dt.timedelta | None = None
 
     def fingerprint(self) -> list[Any]:
         lateness = None if self.lateness is None else self.lateness.total_seconds()
-        return [str(self.emit), lateness, list(self.columns)]
+        bound = [] if self.max_ahead is None else [self.max_ahead.total_seconds()]
+        return [str(self.emit), lateness, list(self.columns), *bound]
 
 
 EVERY_CHANGE = Emission()
@@ -348,11 +353,8 @@ def _wrong_sizes(window: Window | None) -> Iterator[Refusal]:
         if window.size <= zero:
             yield rule, f"a window of {window.size} is none", "give a positive size"
         if window.every <= zero or window.every > window.size:
-            yield (
-                rule,
-                f"windows of {window.size} every {window.every} would leave rows out",
-                "give an every= from above 0 up to the size",
-            )
+            message = f"windows of {window.size} every {window.every} would leave rows out"
+            yield rule, message, "give an every= from above 0 up to the size"
         if window.count_trigger is not None and not _is_count(window.count_trigger):
             yield rule, f"count_trigger={window.count_trigger!r} is none", "give a number from 1 up"
     if isinstance(window, Session) and window.gap <= zero:
@@ -385,12 +387,12 @@ def _wrong_lateness(window: Window | None, emission: Emission) -> Iterator[Refus
     rule, has_watermark = "WINDOW_LATENESS", isinstance(window, EventTime | Session)
     if emission.lateness is None:
         if isinstance(window, Session) or (has_watermark and emission.emit == Emit.CLOSED):
-            yield (
-                rule,
-                "nothing says how late rows may be, so no window is ever closed",
-                "lateness=0 (seconds), or more",
-            )
+            message = "nothing says how late rows may be, so no window is ever closed"
+            yield rule, message, "lateness=0 (seconds), or more"
     elif not has_watermark:
         yield rule, "lateness= is for windows of event time with bounds of their own", "leave it out"
     elif emission.lateness < dt.timedelta(0):
         yield rule, f"a lateness of {emission.lateness} is none", "lateness=0 (seconds), or more"
+    bound = emission.max_ahead
+    if bound is not None and (emission.lateness is None or not dt.timedelta(0) < bound <= LONGEST):
+        yield rule, f"max_ahead={bound} bounds no watermark", "give lateness=, and seconds above 0; or leave it out"

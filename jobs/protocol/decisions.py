@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from jobs.errors import Retry
 from jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 
+ENVIRONMENT_FAILED = "ENVIRONMENT_FAILED"
+"""Id of the error that blames no input."""
+
+SPLIT = "split"
+"""What a group is called in steps and in `status` that failed and is done again in groups of one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Proceed:
@@ -46,9 +52,21 @@ AfterClaim = Proceed | Halt
 AfterFailure = Split | EndRun | Halt | Stop | Leave
 
 
-def attempts_after(history: RegionHistory, outcome: Outcome) -> int:
-    """Return the consecutive reset attempts once an owner with this outcome is followed by a claim."""
+def attempts_after(history: RegionHistory, outcome: Outcome, code: str | None = None) -> int:
+    """Return the consecutive reset attempts once an owner with this outcome is followed by a claim.
+
+    Args:
+        code: digest of the code that claims; other code than failed begins to count anew.
+    """
+    if code is not None and history.code not in (None, code):
+        return 0
     return history.attempts + (1 if outcome in UNCLEAN else 0)
+
+
+def is_lifted(history: RegionHistory, code: str | None) -> bool:
+    """Say whether a halt is that of code which failed before it could claim, and which is other code now."""
+    failed = history.halt.detail.get("code") if history.halt is not None else None
+    return failed is not None and bool(code) and failed != code
 
 
 def after_claim(history: RegionHistory, *, max_attempts: int, max_group: int) -> AfterClaim:
@@ -58,7 +76,9 @@ def after_claim(history: RegionHistory, *, max_attempts: int, max_group: int) ->
     """
     if history.attempts > max_attempts:
         return Halt(f"{history.attempts} consecutive resets, {max_attempts} allowed")
-    return Proceed(1 if history.attempts else max_group)
+    # A whole group again after the first failure of the environment; then one by one, should an input cause it.
+    is_innocent = history.attempts == 1 and (history.last_error or {}).get("id") == ENVIRONMENT_FAILED
+    return Proceed(1 if history.attempts and not is_innocent else max_group)
 
 
 def after_failure(retry: Retry, *, group_size: int, attempts: int, max_attempts: int) -> AfterFailure:
@@ -79,6 +99,23 @@ def after_failure(retry: Retry, *, group_size: int, attempts: int, max_attempts:
         return Halt("the same input gives the same error again")
     if attempts + 1 > max_attempts:
         return Halt(f"{attempts + 1} consecutive resets wanted, {max_attempts} allowed")
+    return EndRun()
+
+
+def before_claim(retry: Retry, *, attempts: int, max_attempts: int) -> EndRun | Halt | Stop | Leave:
+    """Decide what follows a failure of a run that has not claimed: import, analysis, Spark's start, first trial.
+
+    Errors that would halt a group at once, or refuse a request, are attempts here: no input is to blame.
+
+    Args:
+        attempts: consecutive reset attempts before this failure.
+    """
+    if retry is Retry.QUIET:
+        return Leave()
+    if retry is Retry.WAIT:
+        return Stop()
+    if attempts + 1 > max_attempts:
+        return Halt(f"{attempts + 1} runs in a row failed before they could begin, {max_attempts} resets allowed")
     return EndRun()
 
 

@@ -44,6 +44,7 @@ def digest_of(history: RegionHistory) -> str:
         "tables": [table.to_json() for table in history.tables],
         "former": [table.to_json() for table in history.former],
         "operators": history.operators,
+        "code": history.code,
         "generations": history.generations,
         "versions": dict(history.versions),
         "last_claim": _row_to_json(history.last_claim),
@@ -89,7 +90,8 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         unpublished=tuple(CheckpointRow.from_json(row) for row in value["unpublished"]),
         tables=tuple(RegionTable.from_json(table) for table in value["tables"]),
         former=tuple(RegionTable.from_json(table) for table in value["former"]),
-        operators=value.get("operators"),  # digests of before 0.4 have neither
+        operators=value.get("operators"),  # digests of before 0.4 have none of these
+        code=value.get("code"),
         generations=generations.from_json(value.get("generations", {})),
         versions=value["versions"],
         last_claim=_row_from_json(value["last_claim"]),

@@ -9,31 +9,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from jobs.protocol.flow import Flow
 from jobs.protocol.generations import Generations, begun, rewound
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, late_of
+from jobs.protocol.outcomes import UNCLEAN, Outcome
 from jobs.protocol.rewind_targets import refusal_of
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.states import States
 from jobs.protocol.totals import Totals
 from jobs.protocol.withdrawn import Withdrawn
-
-
-class Outcome(StrEnum):
-    """How an owner ended; CRASHED is what the next owner concludes when there is no word."""
-
-    NONE = "none"  # there was no owner yet
-    CLEAN = "clean"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-    CRASHED = "crashed"
-
-
-UNCLEAN = frozenset({Outcome.FAILED, Outcome.CRASHED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +45,14 @@ class RegionHistory:
         dropped: by name of a CHANGES table, the id up to which its changes were dropped: an image has them (H29).
         trimmed: by name of a history of rows, the id up to which rows may be gone; nothing stands in for them.
         gone: what rewinds withdrew; see `withdrawn`.
-        attempts: unclean claims since the last state, resume or rewind (E14, E18).
+        attempts: unclean claims since the last state, resume, rewind or change of the code (E14, E18).
         halt: the halt row in force.
         unpublished: state, progress, skip and rewind rows (the last of each group) that are committed and not yet noted
             as published.
         tables: the region's tables as the last claim or rewind knew them.
         former: tables that earlier claims knew and the last one does not: a group of then may still be unpublished.
         operators: fingerprint by operator of the code that last claimed the region; None where no claim says.
+        code: digest of the files of that code; None where no claim says.
         generations: the tables of states that were dropped and begun anew; see `generations`.
         versions: Delta version by table of the last published note.
         replaced: states in force whose append rows a later state in force withdrew, by id.
@@ -90,6 +78,7 @@ class RegionHistory:
     tables: tuple[RegionTable, ...] = ()
     former: tuple[RegionTable, ...] = ()
     operators: Mapping[str, str] | None = None
+    code: str | None = None
     generations: Generations = dataclasses.field(default_factory=dict)
     versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     last_claim: CheckpointRow | None = None
@@ -268,12 +257,17 @@ class _Fold:
         previous = Outcome(row.detail.get("previous", Outcome.NONE))
         if previous in UNCLEAN:
             self.facts["attempts"] += 1
+        code, before = row.detail.get("code"), self.facts["code"]
+        if code is not None:
+            if before not in (None, code):
+                self.facts["attempts"] = 0  # what failed was other code
+            self.facts["code"] = code
         if row.detail.get("error"):
             self.facts["last_error"] = row.detail["error"]
         self._tables(row)
         if row.detail.get("dropped_states"):
-            before: Generations = self.facts["generations"]
-            self.facts["generations"] = begun(before, row.detail["dropped_states"], row.sequence_id)
+            known: Generations = self.facts["generations"]
+            self.facts["generations"] = begun(known, row.detail["dropped_states"], row.sequence_id)
         self.facts["flow"] = self.facts["flow"].claimed(row.detail, self._committed())
         operators = row.detail.get("operators", self.facts["operators"])
         self.facts.update(last_claim=row, last_outcome=Outcome.CRASHED, operators=operators)

@@ -33,6 +33,7 @@ class StagedFile:
         rows: number of rows.
         first_id: smallest `_sequence_id`, None without rows.
         last_id: largest `_sequence_id`, None without rows.
+        mark: what another file in its place would not have, as the process that wrote it knows it; kept in no row.
     """
 
     path: str
@@ -40,13 +41,16 @@ class StagedFile:
     rows: int
     first_id: int | None
     last_id: int | None
+    mark: str = field(default="", compare=False, repr=False)
 
     def may_hold(self, ids: Collection[int]) -> bool:
         """Say whether some ids are within the file's bounds."""
         return any((self.first_id or 0) <= each <= (self.last_id or 0) for each in ids)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        value = asdict(self)
+        del value["mark"]
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StagedFile:

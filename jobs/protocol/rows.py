@@ -5,7 +5,8 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | kind | sequence_id | detail |
 |---|---|---|
 | claim | next free id | `owner`, `previous` (clean, failed, interrupted, crashed, none), `error`, `tables`, and of a |
-| | | run: `operators` (fingerprint by name), `dropped_states` (label of the state that begins, by operator), |
+| | | run: `code` (digest of its files), `operators` (fingerprint by name), |
+| | | `dropped_states` (label of the state that begins, by operator), |
 | | | `stages`: by name of a stage, where there are several, its operators but for the starts; `channels`: by |
 | | | name of a channel between them its ends, and the columns that it carries (`Link`) |
 | state | the state's id | on the last id of a group: `manifest`; where there are some: `rows_quarantined`, `reason` |
@@ -13,7 +14,8 @@ The table is the truth: claims, states, rewinds, halts. What only some kinds hav
 | published | last committed id | `versions`, `through`, `outcome`, `error`, and durations (below) |
 | rewind | the rewind's own id r | `to`, `tables`, `former`: names of those that the code has no more, `restored`: |
 | | | rows that come back (`Replaced`), `images` |
-| halt | last committed id | `reason`, `trigger`, `operator`, `error` |
+| halt | last committed id | `reason`, `trigger`, `operator`, `error`; `code`: digest of the files of code that |
+| | | failed before it could claim: other code takes the halt back |
 | resume | last committed id | `reason` |
 | skip | the id given to the skipped trigger | `reason` |
 | refused | last committed id | `reason` |
@@ -63,7 +65,8 @@ class CheckpointRow:
         attempt: uuid of the attempt that wrote the row: how a commit is read back (H1).
         trigger_order: place of the trigger in the region's input order; kept across rewinds.
         rows_in, bytes_in: of this trigger (state rows).
-        drain_seconds: of the group, the same on each of its ids (H39).
+        drain_seconds: how long the group was DRAINING, the same on each of its ids (H39); `process_seconds` in the
+            detail is what came before. Rows without that are of 0.3.0 or older, and have both in `drain_seconds`.
         checkpoint_seconds: likewise; null in the table, since a commit cannot hold its own duration: the next
             `published` row brings it in `commit_seconds`, and the history puts it here.
     """

@@ -211,10 +211,10 @@ class StateRows:
 
     def _archived(self, archive: Archive, first: int, last: int) -> dict[int, CheckpointRow]:
         rows = {row.sequence_id: row for row in archive.states(first, last)}
-        for group, seconds in list(self.late.items()):  # which the thread that commits may add to
-            for number in range(rows[group].group_first or group, group + 1) if group in rows else ():
-                if number in rows and rows[number].checkpoint_seconds is None:
-                    rows[number] = replace(rows[number], checkpoint_seconds=seconds)
+        for number, row in rows.items() if self.late else ():
+            seconds = self.late.get(row.group_last or number)
+            if seconds is not None and row.checkpoint_seconds is None:
+                rows[number] = replace(row, checkpoint_seconds=seconds)
         return rows
 
     def among(self, ids: Ids) -> Iterator[tuple[int, CheckpointRow]]:

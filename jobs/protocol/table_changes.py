@@ -34,12 +34,15 @@ def misfit(before: RegionTable, after: RegionTable) -> str:
     """Say why rows of the new description cannot go on from those of the old one, "" where they can.
 
     Columns may be added where the table evolves, and that is all. An adopted table's columns are its maker's business.
-    A state must reach as far back as the new code asks; how far older claims kept theirs is unknown, and passes.
+    A state must reach as far back as the new code asks, and its values must be what the new code merges into them; what
+    older claims did not write down of either is unknown, and passes.
     """
     if before.keys != after.keys:
         return f"keys are {_listed(after.keys)}, were {_listed(before.keys)}"
     if short := _too_short(before.retention, after.retention):
         return short
+    if others := _other_values(before.retention.get("values", {}), after.retention.get("values", {})):
+        return others
     if after.adopted or before.schema_json == after.schema_json:
         return ""
     found, wanted = _types(before), _types(after)
@@ -72,6 +75,22 @@ def _too_short(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     if had is None or asked is None or asked <= had:
         return ""
     return f"it keeps {had:.12g} {before['of']}, and {asked:.12g} are asked for: what is older is gone"
+
+
+def _other_values(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]) -> str:
+    """Say which values of a state are something else now, "" where none is."""
+    return ", ".join(filter(None, (_other_value(name, before[name], after[name]) for name in before if name in after)))
+
+
+def _other_value(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    if before.get("identity") and before.get("identity") == after.get("identity"):
+        return ""
+    is_comparable = bool(before.get("code") and after.get("code")) and before["python"] == after["python"]
+    if is_comparable and before["code"] == after["code"]:
+        return ""
+    if before["of"] != after["of"]:
+        return f"{name} is {after['of']}, was {before['of']}"
+    return f"the code of {name} ({after['of']}) is another" if is_comparable else ""
 
 
 def _types(table: RegionTable) -> Mapping[str, str]:

@@ -69,6 +69,7 @@ class Totals:
             self._count("accepted_losses")
         if row.sequence_id == row.group_last:
             self._count("groups")
+            self._timed("process", row.detail.get("process_seconds") or 0.0)
             self._timed("drain", row.drain_seconds or 0.0)
             self.last_commit = row.recorded_at.timestamp()
             self._late(row)

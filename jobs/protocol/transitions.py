@@ -1,7 +1,15 @@
 """The controller's seven states and every legal move between them, as data (E9–E16, N21).
 
-An unlisted move is a bug and raises. Late answers and period ticks outside PROCESSING are listed as ignored (E13, E15),
-so that "nothing happens" is a decision, too.
+A region has one controller, whoever owns it: each owner goes on from the state that the last one left, and an unlisted
+move is a bug and raises. Every row is raised by the product (`tests/integration/test_controller.py` shows where), so
+three kinds of events of IBM Streams have none:
+
+- health that comes back (E11): nothing brings it back but the next claim, CLAIMED_UNCLEAN. An owner that merely stood
+  still has lost nothing, since the fence is in the checkpoint table: it goes on where it was, and readers, who called
+  the region UNHEALTHY while it did not beat, read its own word again.
+- a tick or a trigger while a checkpoint is under way (E15): it waits in the registry, and nothing of the controller
+  asks for it; the ticks of a period that pass meanwhile are counted (`dropped_ticks`).
+- late answers of operators (E13): who was given up works on things that no later attempt sees.
 """
 
 from __future__ import annotations
@@ -12,78 +20,84 @@ from types import MappingProxyType
 
 
 class State(StrEnum):
-    """What a region is doing (E9); HALTED is Streams' MAXIMUM_RESET_ATTEMPTS_REACHED."""
+    """What a region is doing (E9)."""
 
-    STARTED = "STARTED"
-    PROCESSING = "PROCESSING"
-    DRAINING = "DRAINING"
-    CHECKPOINT_PENDING = "CHECKPOINT_PENDING"
-    RESETTING = "RESETTING"
-    UNHEALTHY = "UNHEALTHY"
-    HALTED = "HALTED"
+    STARTED = "STARTED"  # nothing is in hand: it waits for triggers, or for a run
+    PROCESSING = "PROCESSING"  # a group is read and computed
+    DRAINING = "DRAINING"  # all its work is begun: its jobs and channels come to their end, its rows are compared
+    CHECKPOINT_PENDING = "CHECKPOINT_PENDING"  # it is written, committed and published, and the flow has resumed
+    RESETTING = "RESETTING"  # going back to the last committed state, or to an earlier one
+    UNHEALTHY = "UNHEALTHY"  # its owner failed or died, or Spark is gone: the next claim resets
+    HALTED = "HALTED"  # Streams' MAXIMUM_RESET_ATTEMPTS_REACHED: it waits for an operator
 
 
 class Event(StrEnum):
     """What happened to a region; past participles."""
 
     CLAIMED_CLEAN = "claimed after a clean end, or for the first time"
-    CLAIMED_UNCLEAN = "claimed after a failure or a crash"
-    TRIGGERED = "a trigger or a period asked for a state"
+    CLAIMED_UNCLEAN = "claimed after a failure, a crash, or a rewind that did not end"
+    TRIGGERED = "triggers were taken in hand as a group"
+    DRAIN_BEGUN = "all work of the groups in hand is begun"
     DRAINED_BLOCKING = "drained, blocking checkpoints done, background ones under way"
-    CHECKPOINTED = "the region's checkpoint is committed"
-    FAILED = "an operator failed"
-    DRAIN_TIMED_OUT = "drain_timeout passed"
+    CHECKPOINTED = "the group is committed and published"
+    FAILED = "an operator failed, or what is in hand is given up"
+    DRAIN_TIMED_OUT = "group_timeout passed"
     RESET_TIMED_OUT = "reset_timeout passed"
-    HEALTH_LOST = "the owner or the engine is gone"
-    HEALTH_RESTORED = "an owner is there again"
+    HEALTH_LOST = "Spark is gone; or the owner is: it left after a failure, or without a word"
     RESET_DONE = "rolled forward, state is that of the committed id"
     REWIND_ASKED = "an operator asked for an earlier state"
     ATTEMPTS_EXHAUSTED = "more resets in a row than allowed, or trying again cannot help"
     HALT_ASKED = "an operator asked to halt"
     RESUMED = "an operator granted a fresh budget"
+    RELEASED = "the owner left in order: it was interrupted, or the store did not answer"
 
 
 _S, _E = State, Event
 
 TABLE: Mapping[tuple[State, Event], State] = MappingProxyType(
     {
-        (_S.STARTED, _E.CLAIMED_CLEAN): _S.PROCESSING,
-        (_S.STARTED, _E.CLAIMED_UNCLEAN): _S.RESETTING,
-        (_S.PROCESSING, _E.CLAIMED_CLEAN): _S.PROCESSING,
-        (_S.PROCESSING, _E.TRIGGERED): _S.DRAINING,
+        (_S.STARTED, _E.CLAIMED_CLEAN): _S.STARTED,
+        (_S.STARTED, _E.TRIGGERED): _S.PROCESSING,
+        (_S.STARTED, _E.FAILED): _S.RESETTING,
+        (_S.STARTED, _E.RESET_TIMED_OUT): _S.RESETTING,
+        (_S.STARTED, _E.HEALTH_LOST): _S.UNHEALTHY,
+        (_S.STARTED, _E.REWIND_ASKED): _S.RESETTING,
+        (_S.STARTED, _E.ATTEMPTS_EXHAUSTED): _S.HALTED,
+        (_S.STARTED, _E.HALT_ASKED): _S.HALTED,
+        (_S.STARTED, _E.RESUMED): _S.STARTED,
+        (_S.PROCESSING, _E.DRAIN_BEGUN): _S.DRAINING,
         (_S.PROCESSING, _E.FAILED): _S.RESETTING,
+        (_S.PROCESSING, _E.DRAIN_TIMED_OUT): _S.RESETTING,
         (_S.PROCESSING, _E.HEALTH_LOST): _S.UNHEALTHY,
-        (_S.PROCESSING, _E.REWIND_ASKED): _S.RESETTING,
-        (_S.PROCESSING, _E.HALT_ASKED): _S.HALTED,
+        (_S.PROCESSING, _E.RELEASED): _S.STARTED,
+        (_S.DRAINING, _E.TRIGGERED): _S.PROCESSING,  # of several stages: a group begins behind those that drain
         (_S.DRAINING, _E.DRAINED_BLOCKING): _S.CHECKPOINT_PENDING,
-        (_S.DRAINING, _E.CHECKPOINTED): _S.PROCESSING,
+        (_S.DRAINING, _E.CHECKPOINTED): _S.STARTED,
         (_S.DRAINING, _E.FAILED): _S.RESETTING,
         (_S.DRAINING, _E.DRAIN_TIMED_OUT): _S.RESETTING,
         (_S.DRAINING, _E.HEALTH_LOST): _S.UNHEALTHY,
-        (_S.DRAINING, _E.TRIGGERED): _S.DRAINING,
-        (_S.CHECKPOINT_PENDING, _E.CHECKPOINTED): _S.PROCESSING,
+        (_S.DRAINING, _E.RELEASED): _S.STARTED,
+        (_S.CHECKPOINT_PENDING, _E.CHECKPOINTED): _S.STARTED,
         (_S.CHECKPOINT_PENDING, _E.FAILED): _S.RESETTING,
         (_S.CHECKPOINT_PENDING, _E.DRAIN_TIMED_OUT): _S.RESETTING,
         (_S.CHECKPOINT_PENDING, _E.HEALTH_LOST): _S.UNHEALTHY,
-        (_S.CHECKPOINT_PENDING, _E.TRIGGERED): _S.CHECKPOINT_PENDING,
-        (_S.RESETTING, _E.RESET_DONE): _S.PROCESSING,
+        (_S.CHECKPOINT_PENDING, _E.RELEASED): _S.STARTED,
+        (_S.RESETTING, _E.RESET_DONE): _S.STARTED,
         (_S.RESETTING, _E.RESET_TIMED_OUT): _S.RESETTING,
-        (_S.RESETTING, _E.FAILED): _S.RESETTING,
         (_S.RESETTING, _E.HEALTH_LOST): _S.UNHEALTHY,
-        (_S.RESETTING, _E.TRIGGERED): _S.RESETTING,
         (_S.RESETTING, _E.ATTEMPTS_EXHAUSTED): _S.HALTED,
-        (_S.RESETTING, _E.HALT_ASKED): _S.HALTED,
-        (_S.RESETTING, _E.REWIND_ASKED): _S.RESETTING,
-        (_S.UNHEALTHY, _E.HEALTH_RESTORED): _S.RESETTING,
+        (_S.RESETTING, _E.RELEASED): _S.STARTED,
         (_S.UNHEALTHY, _E.CLAIMED_UNCLEAN): _S.RESETTING,
-        (_S.UNHEALTHY, _E.TRIGGERED): _S.UNHEALTHY,
-        (_S.HALTED, _E.RESUMED): _S.RESETTING,
+        (_S.UNHEALTHY, _E.ATTEMPTS_EXHAUSTED): _S.HALTED,
+        (_S.HALTED, _E.CLAIMED_CLEAN): _S.HALTED,
+        (_S.HALTED, _E.CLAIMED_UNCLEAN): _S.HALTED,
+        (_S.HALTED, _E.RESUMED): _S.STARTED,
         (_S.HALTED, _E.REWIND_ASKED): _S.RESETTING,
-        (_S.HALTED, _E.TRIGGERED): _S.HALTED,
-        (_S.HALTED, _E.HEALTH_LOST): _S.HALTED,
-        (_S.HALTED, _E.HEALTH_RESTORED): _S.HALTED,
     }
 )
+
+IN_HAND = frozenset({State.PROCESSING, State.DRAINING, State.CHECKPOINT_PENDING})
+"""A group is in hand."""
 
 
 class IllegalTransition(RuntimeError):

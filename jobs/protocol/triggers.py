@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -30,6 +30,9 @@ SLICES = "slices"
 
 PERIOD = "period"
 """The kind of a slice over all starts of a periodic region (V40)."""
+
+DIGESTS = "digests"
+"""In a committed row's identity: by name of a start, the digest of the bytes that its slice gave; no part of a key."""
 
 DROPPED = "dropped_ticks"
 """In a period's identity: ticks of a free-running clock that passed while the state before it was under way (K7)."""
@@ -97,8 +100,12 @@ class RebuiltTrigger(NewTrigger):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger(RebuiltTrigger):
-    """An input as the registry holds it; `order_index` is its place in the region's order, kept across rewinds."""
+    """An input as the registry holds it; `order_index` is its place in the region's order, kept across rewinds.
+
+    `digests`: see `DIGESTS`; of a slice that was committed before a rewind those of then, else noted when it is read.
+    """
 
     id: int
     region: str
     discovered_at: dt.datetime
+    digests: dict[str, str] = field(default_factory=dict, compare=False)

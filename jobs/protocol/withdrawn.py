@@ -8,6 +8,7 @@ from typing import Any
 
 from jobs.protocol.rows import CheckpointRow
 from jobs.protocol.states import Ids, StateRows
+from jobs.protocol.triggers import DIGESTS
 
 
 class Withdrawn:
@@ -82,7 +83,7 @@ class Withdrawn:
 def identity_of(row: CheckpointRow) -> tuple[Any, ...]:
     """Return what makes the file of a row this file, or the slice this slice: its uri and its identity at the scan."""
     identity: Sequence[tuple[str, Any]] = sorted((row.trigger_identity or {}).items())
-    return (row.trigger_uri, *((name, _hashable(value)) for name, value in identity))
+    return (row.trigger_uri, *((name, _hashable(value)) for name, value in identity if name != DIGESTS))
 
 
 def _hashable(value: Any) -> Any:

@@ -50,10 +50,11 @@ def as_json(plan: ApplicationPlan, statement: Statement | None = None) -> dict[s
     - `regions`: list of
         - `region`, `fingerprint`, `starts`, `ends`, `feeds`: names; `forced_single`: names of the operators because of
           which a group holds one trigger
-        - `parameters`: `trigger`, `period_seconds` (null unless periodic), `drain_timeout_seconds`,
-          `reset_timeout_seconds`, `max_consecutive_reset_attempts`, `runs`, `rewind_horizon`, `schedule` (or null),
-          `linger_seconds` (null: as the setting says), `checkpoints`, `alignment`, `alignment_timeout_seconds` (or
-          null), `channels` (`memory`, `durable`), `max_inflight_bytes`, `checkpoint_interval_seconds` (or null)
+        - `parameters`: `trigger`, `period_seconds` (null unless periodic), `group_timeout_seconds` (and by its
+          former name, `drain_timeout_seconds`), `reset_timeout_seconds`, `max_consecutive_reset_attempts`, `runs`,
+          `rewind_horizon`, `schedule` (or null), `linger_seconds` (null: as the setting says), `checkpoints`,
+          `alignment`, `alignment_timeout_seconds` (or null), `channels` (`memory`, `durable`), `max_inflight_bytes`,
+          `checkpoint_interval_seconds` (or null)
         - `stages`: one, where no edge is buffered; upstream first, each with `stage` (its first operator), `starts`,
           `operators`, `followers` (of the autonomous parts that read it), `inputs` and `outputs` (names of channels),
           `checkpoint_interval_seconds` (null: with each commit)
@@ -184,7 +185,7 @@ def _region_text(region: RegionPlan) -> list[str]:
     parameters = region.parameters
     lines += [
         "  parameters",
-        f"    drain within {duration(parameters.drain_timeout)}, reset within {duration(parameters.reset_timeout)},"
+        f"    a group within {duration(parameters.group_timeout)}, reset within {duration(parameters.reset_timeout)},"
         f" halt after {counted(parameters.max_consecutive_reset_attempts, 'reset')} in a row,"
         f" rewind by {counted(parameters.rewind_horizon, 'id')}",
     ]
@@ -294,7 +295,8 @@ def _parameters_json(parameters: Consistent) -> dict[str, Any]:
     return {
         "trigger": str(parameters.trigger),
         "period_seconds": parameters.period.total_seconds() if parameters.period else None,
-        "drain_timeout_seconds": parameters.drain_timeout.total_seconds(),
+        "drain_timeout_seconds": parameters.group_timeout.total_seconds(),
+        "group_timeout_seconds": parameters.group_timeout.total_seconds(),
         "reset_timeout_seconds": parameters.reset_timeout.total_seconds(),
         "max_consecutive_reset_attempts": parameters.max_consecutive_reset_attempts,
         "runs": str(parameters.runs),

@@ -64,7 +64,7 @@ def merged_parameters(annotations: Sequence[Consistent]) -> Consistent:
     return replace(
         annotations[0],
         period=max(periods, default=None),
-        drain_timeout=max(annotation.drain_timeout for annotation in annotations),
+        group_timeout=max(annotation.group_timeout for annotation in annotations),
         reset_timeout=max(annotation.reset_timeout for annotation in annotations),
         max_consecutive_reset_attempts=max(annotation.max_consecutive_reset_attempts for annotation in annotations),
         rewind_horizon=max(annotation.rewind_horizon for annotation in annotations),

@@ -20,6 +20,7 @@ def notes(plan: ApplicationPlan, statement: Statement | None = None) -> tuple[st
         found += [*_undeclared_autonomous_ports(region), *_ends_without_sink(region), *_without_effect(region)]
     for outside in plan.autonomous:
         found += [*_sources_without_region(outside), *_rows_twice(outside)]
+    found += _of_operators(plan)
     found += _clocks(plan, statement)
     return tuple(found)
 
@@ -47,6 +48,13 @@ def _without_effect(region: RegionPlan) -> Iterator[str]:
     parameters = region.parameters
     if len(region.stages) == 1 and (parameters.alignment != Alignment.ALIGNED or parameters.alignment_timeout):
         yield f"{region.name} has one stage, so alignment changes nothing: cut it with dm.buffered, or leave that out"
+
+
+def _of_operators(plan: ApplicationPlan) -> Iterator[str]:
+    """NU1: what an operator's configuration loses is said before it is lost."""
+    ports = [port for operator in plan.application.operators for port in operator.inputs]
+    for operator in plan.application.operators:
+        yield from operator.notes({port.output for port in ports if port.upstream == operator.name})
 
 
 def _clocks(plan: ApplicationPlan, statement: Statement | None) -> Iterator[str]:

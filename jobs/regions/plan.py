@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobs.errors import DeclarationError, UnknownName
 from jobs.graph.annotations import Consistent
@@ -53,6 +53,7 @@ class RegionPlan:
         quarantine: the table below the lake for rows that cannot be read.
         fingerprints: by name of operator or feed, of each alone.
         fingerprint: changes when what the region computes does, not when code is moved around.
+        origin: path of the file that declares the application, "" when it was built by hand.
     """
 
     name: str
@@ -71,6 +72,7 @@ class RegionPlan:
     quarantine: str
     fingerprints: Mapping[str, str]
     fingerprint: str
+    origin: str = ""
 
     @property
     def stateful(self) -> tuple[Operator, ...]:
@@ -231,7 +233,9 @@ def compile_application(application: Application) -> ApplicationPlan:
     if violations:
         raise DeclarationError(application.name, violations)
     graph, drafts = draft.graph, draft.regions
-    regions = tuple(_region_plan(application.name, graph, draft, drafts) for draft in drafts)
+    regions = tuple(
+        replace(_region_plan(application.name, graph, draft, drafts), origin=application.origin) for draft in drafts
+    )
     return ApplicationPlan(
         application=application,
         regions=regions,

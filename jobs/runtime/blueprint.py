@@ -13,7 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import SchemaMismatch
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, Vectorises
+from jobs.graph.operator import (
+    ORDINAL,
+    POSITION,
+    SEQUENCE_ID,
+    KeptState,
+    Operator,
+    Places,
+    Result,
+    Retention,
+    Vectorises,
+)
 from jobs.graph.params import Params
 from jobs.operators.aggregate import Aggregate
 from jobs.operators.handled import Handled
@@ -26,15 +36,16 @@ from jobs.protocol.generations import state_table
 from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.claiming import NO_CODE, Code
-from jobs.runtime.frames import GroupFrames, empty_like
+from jobs.runtime.frames import GroupFrames, blaming, empty_like
 from jobs.runtime.ports import Outside
 from jobs.runtime.quarantining import quarantine_table
 from jobs.runtime.row_types import empty_rows
-from jobs.runtime.shipping import ship_by_value
+from jobs.runtime.shipping import ship
 from jobs.runtime.storable import check_keys, check_types
 from jobs.runtime.walking import Verdict, verdict_of
 from jobs.state.handler_state import HandlerState
 from jobs.state.keyed import KeyedState
+from jobs.state.placed import in_given_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +64,7 @@ class Blueprint:
         kept: (operator name, part) -> name of the table of a state that it keeps beside its output.
         code: what the claim keeps of the code.
         own_places: see `GroupFrames`.
+        multiplied: streams in which a function may have made several rows of one, to be told apart by ordinals.
         made: see `GroupFrames.once_a_run`.
         carried: the types of the streams that channels carry, by name of the stream.
     """
@@ -66,6 +78,7 @@ class Blueprint:
     kept: Mapping[tuple[str, str], str] = field(default_factory=dict)
     code: Code = NO_CODE
     own_places: frozenset[str] = frozenset()
+    multiplied: frozenset[str] = frozenset()
     made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     carried: Mapping[str, StructType] = field(default_factory=dict, compare=False)
 
@@ -116,29 +129,36 @@ def analyse(
         DeclarationError: a result cannot be stored.
     """
     session = outside.engine.session
-    ship_by_value((*region.run_order, *region.followers))
+    ship((*region.run_order, *region.followers), session)
     frames = _empty_frames(region, params, session, outside)
-    verdicts: dict[str, Verdict] = {}
+    walked: dict[str, Verdict] = {}
+    multiplied: set[str] = set()
     tables: list[RegionTable] = []
     written_by: dict[str, str] = {}
     changes: dict[str, dict[str, DataFrame]] = {}
     for operator in region.run_order:
         results, changes[operator.name] = _apply(operator, frames)
-        for output in operator.outputs or ("",):
-            result = results[output]
-            if operator.vectorisation() is Vectorises.CHECKED:
-                known, found = verdicts.get(operator.name), verdict_of(result)
-                verdicts[operator.name] = found if known is None else known.with_other(found)
-            tagged = frames.tagged(operator, result)
-            check_types(application, operator, tagged)
-            stream = f"{operator.name}[{output}]" if output else operator.name
-            frames.streams[stream] = empty_like(session, seen_downstream(operator, tagged))
+        with blaming(operator):  # a Connect session analyses a plan when it is asked for its columns, and not before
+            for output in operator.outputs or ("",):
+                result = results[output]
+                if operator.places is Places.CHECKED:
+                    known, found = walked.get(operator.name), verdict_of(result)
+                    walked[operator.name] = found if known is None else known.with_other(found)
+                tagged = frames.tagged(operator, result)
+                check_types(application, operator, tagged)
+                stream = f"{operator.name}[{output}]" if output else operator.name
+                frames.streams[stream] = empty_like(session, seen_downstream(operator, tagged))
+            multiplied |= _multiplied(operator, walked, frames)
         if isinstance(operator, Aggregate | Sink):
             for table in _tables_of(operator, region, application, frames, tagged, states=states or {}):
                 if all(table.name != other.name for other in tables):
                     tables.append(table)
                 if not table.is_derived:
                     written_by[operator.name] = table.name
+    verdicts = {
+        name: verdict for name, verdict in walked.items()
+        if region.operator(name).vectorisation() is Vectorises.CHECKED
+    }  # fmt: skip
     kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
     if any(isinstance(operator, Source | QuarantineSink) for operator in region.operators):
         tables.append(quarantine_table(region))
@@ -154,7 +174,8 @@ def analyse(
         written_by=written_by,
         kept=kept,
         code=_code_of(region, states or {}, dropped, carried),
-        own_places=_own_places(region, verdicts),
+        own_places=_own_places(region, walked),
+        multiplied=frozenset(multiplied),
         carried=carried,
     )
 
@@ -176,7 +197,10 @@ def _code_of(
             channel.name: Link(
                 stage_from=channel.stage_from,
                 stage_to=channel.stage_to,
-                columns={column.name: column.dataType.simpleString() for column in carried[channel.stream].fields},
+                columns={
+                    column.name: column.dataType.simpleString()
+                    for column in carried[channel.stream].fields if column.name != ORDINAL
+                },
             )
             for channel in region.channels
         },
@@ -188,6 +212,17 @@ def _nullable_type(frame: DataFrame) -> StructType:
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(nullable_schema(frame.schema.json())))
+
+
+def _multiplied(operator: Operator, walked: Mapping[str, Verdict], frames: GroupFrames) -> set[str]:
+    """Return the streams of an operator to which ordinals are added, and have their frames show them."""
+    found = walked.get(operator.name)
+    if found is None or found.keeps_places or not found.keeps_order:
+        return set()
+    names = {f"{operator.name}[{output}]" if output else operator.name for output in operator.outputs}
+    for name in names:
+        frames.streams[name] = empty_like(frames.session, in_given_order(frames.streams[name]))
+    return names
 
 
 def _own_places(region: RegionPlan, verdicts: Mapping[str, Verdict]) -> frozenset[str]:

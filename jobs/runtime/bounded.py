@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from jobs.errors import DrainmarkError, Interrupted, OperatorFailed
@@ -54,6 +56,7 @@ class Bounded:
         seconds: after which `cancel` is called and `late(seconds)` raised.
         grace: once a signal came, the time that is left to end by itself.
         cancel: stops what the action started elsewhere (Spark jobs).
+        name: of the thread.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Bounded:
         *,
         late: Callable[[float], DrainmarkError],
         cancel: Callable[[], None] = lambda: None,
+        name: str = "bounded",
     ) -> None:
         self.cancel = cancel
         self._seconds, self._grace, self._late = seconds, grace, late
@@ -78,10 +82,26 @@ class Bounded:
             except BaseException as error:  # no signal comes to this thread: whoever waits is not to end as it would
                 self._future.set_exception(OperatorFailed(f"{type(error).__name__}: {error}"))
 
-        threading.Thread(target=work, daemon=True, name="bounded").start()
+        self._thread = threading.Thread(target=work, daemon=True, name=name)
+        self._thread.start()
 
-    def result(self) -> Any:
+    def frames(self) -> Iterator[FrameType]:
+        """Yield what the thread is doing, the innermost frame first; nothing where it has ended."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+    @property
+    def is_over(self) -> bool:
+        """Has the action returned or raised?"""
+        return self._future.done()
+
+    def result(self, look: Callable[[], None] = lambda: None) -> Any:
         """Return what the action returns, or raise what it raises.
+
+        Args:
+            look: called every so often while the action is under way.
 
         Raises:
             Interrupted: the grace after a signal is over; costs no attempt.
@@ -92,6 +112,7 @@ class Bounded:
             except FutureTimeout:
                 if self._future.done():  # just now, or it raised a time-out of its own
                     return self._future.result()
+            look()
             if self._grace.is_over():
                 self.cancel()
                 raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")

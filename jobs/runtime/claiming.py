@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.errors import InFlightLost, RegistryLost, StateIncompatible, StatesMoved
+from jobs.errors import Halted, InFlightLost, RegistryLost, SplitBrain, StateIncompatible, StatesMoved
 from jobs.protocol.flow import Links, links_to_json
 from jobs.protocol.generations import labels_in_force
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.manifest import RegionTable
 from jobs.protocol.table_changes import is_state, misfit
-from jobs.runtime.ports import Outside
+from jobs.runtime.damage import is_gone
+from jobs.runtime.descriptions import PUT_RIGHT
+from jobs.runtime.ports import Outside, RegionStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +62,11 @@ def ready(
         StateIncompatible, SchemaMismatch, ForeignTable, AdoptionRefused: the code does not fit the tables.
         StatesMoved: a state was dropped, or its drop undone, since the code was analysed.
         InFlightLost: what is in flight has no place in the code.
+        Halted: others changed rows of the checkpoint table.
     """
     store, registry = outside.store, outside.registry
     store.checkpoint.create()
+    _require_checkpoint(outside.store, region)
     history = store.checkpoint.history()
     if history.states and registry.is_empty(region):
         msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
@@ -76,8 +80,19 @@ def ready(
     known = tuple(tables) or history.tables
     require_compatible(history, region, known)
     for table in known:
-        store.create(table)
+        if not is_gone(store, history, table):  # else an empty one would stand for all that is committed
+            store.create(table)
     return history, known
+
+
+def _require_checkpoint(store: RegionStore, region: str) -> None:
+    """Refuse a checkpoint table that others changed: it cannot even take a row that says that the region is halted."""
+    try:
+        store.require_sole_writer(store.checkpoint_name)
+    except SplitBrain as error:
+        if not error.facts.get("is_cut"):
+            remedy = f"{error.remedy}; then: {PUT_RIGHT}"
+            raise Halted(f"region {region!r} is halted: {error.message}", remedy=remedy) from error
 
 
 def require_compatible(history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:

@@ -6,7 +6,7 @@ both without a word.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.runtime.verdicts import CAPS, OtherColumns
@@ -83,6 +83,17 @@ def fault_of_record(text: str, dialect: Dialect) -> str | None:
     if end < 0:
         return "a quote is not closed"
     return "has several lines" if end <= len(text) else None
+
+
+def records_of(text: str, dialect: Dialect) -> Iterator[str]:
+    """Yield the records of a text in which fields in quotes may hold line ends; empty ones are none."""
+    at = 0
+    while 0 <= at < len(text):
+        _, after = _record(text, at, dialect, multiline=True)
+        record = text[at : after - 1 if after > 0 else len(text)].rstrip("\r")
+        if record.strip():
+            yield record
+        at = after
 
 
 def ends_closed(text: str, dialect: Dialect) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.errors import DrainmarkError, Halted, OperatorFailed, StoreUnavailable
+from jobs.errors import DrainmarkError, Halted, OperatorFailed, SplitBrain, StoreUnavailable
 from jobs.protocol.history import RegionHistory
-from jobs.protocol.triggers import Trigger, kind_of
-from jobs.runtime.spark_faults import lost_engine
-from jobs.runtime.storage_faults import no_space
+from jobs.protocol.triggers import DIGESTS, Trigger, kind_of
+from jobs.runtime.spark_faults import environment_fault
+
+PUT_RIGHT = "drainmark doctor --repair --yes"
+"""Undoes what others did to tables; without `--yes` it says what it would do."""
 
 ACCEPT_LOSS = "--accept-loss"
 """Stands in the remedy of an error whose source knows a way on behind what is lost (`Replayable.past_loss`)."""
@@ -27,12 +29,13 @@ def trigger_columns(trigger: Trigger) -> dict[str, Any]:
 
 def full_identity(trigger: Trigger) -> dict[str, Any]:
     """Return what a row must hold of a trigger so that the registry can be rebuilt from it."""
-    return {**trigger.identity, "output": trigger.output, "origin": trigger.origin}
+    digests = {DIGESTS: dict(trigger.digests)} if trigger.digests else {}
+    return {**trigger.identity, **digests, "output": trigger.output, "origin": trigger.origin}
 
 
 def scanned_identity(kept: Mapping[str, Any]) -> dict[str, Any]:
     """Return the identity as a scan found it, of what `full_identity` keeps in a row."""
-    return {name: value for name, value in kept.items() if name not in ("output", "origin")}
+    return {name: value for name, value in kept.items() if name not in (DIGESTS, "output", "origin")}
 
 
 def halt_remedies(region: str, history: RegionHistory) -> list[str]:
@@ -41,6 +44,8 @@ def halt_remedies(region: str, history: RegionHistory) -> list[str]:
         return []
     halt = history.halt.detail
     commands = [f"drainmark resume {region}"]
+    if (halt.get("error") or {}).get("id") == SplitBrain.id:
+        commands = [f"{PUT_RIGHT} && drainmark resume {region}"]
     if ACCEPT_LOSS in ((halt.get("error") or {}).get("remedy") or ""):
         commands = [f"drainmark resume {region} {ACCEPT_LOSS} --reason '…'"]
     if halt.get("trigger"):
@@ -70,25 +75,26 @@ def halted_error(region: str, history: RegionHistory) -> Halted:
     is_told = error.get("message") == reason  # as of what a source has lost: the error says how to get on
     cause = f": {error['message']}" if error.get("message") and not is_told else ""
     remedy = (error.get("remedy") if is_told else None) or "mend the cause"
+    then = "then, if no file of the code changed" if detail.get("code") else "then"
     return Halted(
         f"region {region!r} is halted: {reason}{blame}{cause}",
         operator=detail.get("operator"),
-        remedy=f"{remedy.replace('REGION', region)}; then: {', or: '.join(halt_remedies(region, history))}",
+        remedy=f"{remedy.replace('REGION', region)}; {then}: {', or: '.join(halt_remedies(region, history))}",
         trigger=detail.get("trigger"),
     )
 
 
 def classified(error: Exception) -> DrainmarkError:
     """Return the error as one of the tree: what user code, the store or the registry raised is told apart here."""
-    if (lost := lost_engine(error)) is not None:
-        return lost
+    if (fault := environment_fault(error)) is not None:
+        return fault
     if isinstance(error, DrainmarkError):
         return error
     name = f"{type(error).__module__}.{type(error).__name__}"
     if name.endswith("OperationalError"):
         wrapped: DrainmarkError = StoreUnavailable(f"the registry does not answer: {error}", remedy="try again")
     else:
-        wrapped = no_space(error) or OperatorFailed(f"{type(error).__name__}: {error}")
+        wrapped = OperatorFailed(f"{type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.protocol.history import RegionHistory
-from jobs.protocol.transitions import State
+from jobs.protocol.transitions import Event, State
 
 
 @dataclass(slots=True)
@@ -24,16 +24,15 @@ class Durations:
     resets: list[dict[str, Any]] = field(default_factory=list)
     _reset_began: float | None = None
 
-    def moved(self, before: State, after: State, history: RegionHistory) -> None:
-        """Time a reset from its begin to its end; one that ends in a halt is none."""
+    def moved(self, event: Event, after: State, history: RegionHistory) -> None:
+        """Time a reset from its begin to its end; one that ends otherwise than by RESET_DONE is none."""
         if after is State.RESETTING:
-            if before is not State.RESETTING:
-                self._reset_began = time.monotonic()
-        elif self._reset_began is not None:
-            if after is State.PROCESSING:
-                seconds = round(time.monotonic() - self._reset_began, 4)
-                self.resets.append({"to": history.committed_id, "seconds": seconds})
-            self._reset_began = None
+            self._reset_began = self._reset_began or time.monotonic()
+            return
+        if event is Event.RESET_DONE and self._reset_began is not None:
+            seconds = round(time.monotonic() - self._reset_began, 4)
+            self.resets.append({"to": history.committed_id, "seconds": seconds})
+        self._reset_began = None
 
     def to_detail(self) -> dict[str, Any]:
         """Return the fields of a `published` row; none for what did not happen."""

@@ -20,7 +20,7 @@ from jobs.protocol.manifest import FeedTaken
 from jobs.protocol.triggers import Trigger
 from jobs.runtime.frames import summary_of
 from jobs.runtime.intake import Intake
-from jobs.runtime.materialising import Materialiser
+from jobs.runtime.materialising import Materialiser, materialiser_of
 from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group, Inbox
@@ -99,7 +99,8 @@ class Feeding:
         self.taken[source.name] = FeedTaken(files=len(triggers))
         tolerant = replace(source, scan=replace(source.scan, on_bad="quarantine", on_schema="quarantine"))
         while triggers:
-            inbox = Inbox(self.folder / FOLDER / source.name, self._numbered(triggers), self.outside.inputs)
+            group, follow_links = self._numbered(triggers), source.scan.follow_links
+            inbox = Inbox(self.folder / FOLDER / source.name, group, self.outside.inputs, follow_links=follow_links)
             try:
                 inbox.fill()
             except (InputMissing, InputChanged) as error:
@@ -113,7 +114,7 @@ class Feeding:
 
     def _read(self, source: DirectorySource, inbox: Inbox, *, missing: int) -> Mapping[str, DataFrame]:
         small = inbox.group.bytes_to_read <= _SMALL_BYTES
-        materialiser = Materialiser(session=self.outside.engine.session, small=small)
+        materialiser = materialiser_of(self.outside, self.group, small=small)
         self._held.append(materialiser)
         intake = Intake(session=self.outside.engine.session, group=inbox.group, inbox=inbox, materialiser=materialiser)
         rows = intake.take([source])

@@ -125,11 +125,11 @@ class FolderWatch:
         """Judge (path below the folder, path); return the files that need another look: growing, or changed."""
         files = []
         for relative, path in paths:
-            if (alike := self._alike.get(hash(path))) is not None and alike == _hash_of(path):
+            if (alike := self._alike.get(hash(path))) is not None and alike == self._hash_of(path):
                 found.seen += 1
                 continue
             output = self.scan.output_of(readable(relative))
-            file = None if output is None else look_at(path, output, found)
+            file = None if output is None else look_at(path, output, found, follow_links=self.scan.follow_links)
             if file is not None:
                 files.append(file)
         known = self.memory.known([file.uri for file in files]) if files else {}
@@ -143,6 +143,12 @@ class FolderWatch:
         if len(self._alike) > 2 * self.limits.whole:  # most of them files that are gone, or of a large folder
             self._alike.clear()
         return again
+
+    def _hash_of(self, path: str) -> int | None:
+        try:
+            return _hash_of_facts(os.stat(path, follow_symlinks=self.scan.follow_links))
+        except OSError:
+            return None
 
     # --- a large one -------------------------------------------------------------------------------------------------
 
@@ -359,13 +365,6 @@ def _stamp_from(text: str) -> Stamp | None:
     """Return a stamp that was kept; None of a directory that is known and to be listed."""
     numbers = json.loads(text)
     return None if numbers is None else (numbers[0], numbers[1], numbers[2], numbers[3])
-
-
-def _hash_of(path: str) -> int | None:
-    try:
-        return _hash_of_facts(os.stat(path))
-    except OSError:
-        return None
 
 
 def _hash_of_facts(facts: os.stat_result) -> int:

@@ -4,7 +4,8 @@ the author's code, which names operator, function and line whatever goes wrong i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,9 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jobs.arrow_frames import frame_of
 from jobs.errors import DrainmarkError, OperatorFailed
 from jobs.failpoints import InjectedFailure
-from jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Input, Operator, UserFunction, control_part
+from jobs.graph.operator import ORDINAL, SEQUENCE_ID, SOURCE_FILE, TAGS, Input, Operator, UserFunction, control_part
 from jobs.graph.params import Params
 from jobs.lazy import F
+from jobs.runtime.spark_faults import environment_fault
+from jobs.sessionless import function_called
+from jobs.state.placed import in_given_order, places_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +56,7 @@ class GroupFrames:
         readers: how many connections read an output of an operator, by name and output.
         own_places: streams of which no two rows of an id share a position; others are numbered anew by what goes by
             the order of rows (`placed.ranked`).
+        multiplied: streams whose rows get ordinals; see `Blueprint`.
     """
 
     session: SparkSession
@@ -74,6 +79,7 @@ class GroupFrames:
     in_files: Collection[str] = ()
     readers: Callable[[str, str], int] = lambda operator, output: 1
     own_places: Collection[str] = ()
+    multiplied: Collection[str] = ()
 
     def reads(self, operator: Operator, output: str) -> bool:
         """Does anybody read an output of an operator? What nobody reads need not be computed."""
@@ -96,14 +102,18 @@ class GroupFrames:
 
     def inputs(self, operator: Operator) -> list[DataFrame]:
         """Return what an operator's function is called with: the frames of its data ports; of a control port the last
-        row of each key, as of the id before (see `dm.Control`)."""
-        return [self._known(operator, port) if port.control else self.input(port) for port in operator.inputs]
+        row of each key, as of the id before (see `dm.Control`). Of several streams none has ordinals, which order the
+        rows of one stream alone, and would stand in the way of a union."""
+        frames = [self._known(operator, port) if port.control else self.input(port) for port in operator.inputs]
+        if len(frames) < 2:
+            return frames
+        return [frame.drop(ORDINAL) if ORDINAL in frame.columns else frame for frame in frames]
 
     def _known(self, operator: Operator, port: Input) -> DataFrame:
         if port.control_schema is not None:
             like = self.session.createDataFrame([], port.control_schema)
         elif port.stream in self.streams:
-            like = self.streams[port.stream].drop(SEQUENCE_ID, POSITION)
+            like = self.streams[port.stream].drop(*TAGS)
         else:
             raise OperatorFailed(
                 f"{operator.name!r}: {port.stream!r} comes back to it, and nothing says which columns it has",
@@ -116,9 +126,9 @@ class GroupFrames:
     def on_control(self, operator: Operator, port: Input) -> DataFrame:
         """Return what a control port brings to the kept state: a row a key and id, the last by position."""
         rows = self.input(port)
-        names = [name for name in rows.columns if name not in (SEQUENCE_ID, POSITION)]
+        names = [name for name in rows.columns if name not in TAGS]
         payload = F.struct(*(f"`{name}`" for name in names))
-        order = F.struct(*([POSITION] if POSITION in rows.columns else []), F.to_json(payload))
+        order = F.struct(*places_in(rows.columns), F.to_json(payload))
         keys = [f"`{key}`" for key in port.control_keys]
         last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, order).alias("_last"))
         return last.select(*(f"_last.`{name}`" for name in names), SEQUENCE_ID)
@@ -201,21 +211,31 @@ class GroupFrames:
 
     def guard(self, operator: Operator, action: Callable[[], Any]) -> Any:
         """Run something of the author's and blame the operator for what it raises."""
-        try:
+        with blaming(operator), function_called():
             return action()
-        except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # `sys.exit`, too: the process is not the author's to end
-            raise failure_of(operator, error) from error
 
-    def tagged(self, operator: Operator, frame: DataFrame) -> DataFrame:
-        """Return an operator's result with `_sequence_id`, put back where a group of one lost it."""
+    def tagged(self, operator: Operator, frame: DataFrame, output: str = "") -> DataFrame:
+        """Return an operator's result with its tags: `_sequence_id`, put back where a group of one lost it, and what
+        orders rows that were made of one."""
+        if (f"{operator.name}[{output}]" if output else operator.name) in self.multiplied:
+            frame = in_given_order(frame)
         if operator.keeps_tags or SEQUENCE_ID in frame.columns:
             return frame
         if self.first_id != self.last_id:
             msg = f"the result of {operator.name!r} has no {SEQUENCE_ID}, and the group has several ids"
             raise OperatorFailed(msg, operator=operator.name, location=operator.location)
         return frame.withColumn(SEQUENCE_ID, F.lit(self.first_id).cast("bigint"))
+
+
+@contextmanager
+def blaming(operator: Operator) -> Iterator[None]:
+    """Blame an operator for what is raised inside, unless that says already who is to blame."""
+    try:
+        yield
+    except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # `sys.exit`, too: the process is not the author's to end
+        raise environment_fault(error) or failure_of(operator, error) from error
 
 
 def failure_of(operator: Operator, error: BaseException) -> OperatorFailed:
@@ -273,6 +293,9 @@ def summary_of(error: BaseException) -> str:
         names_an_error = head.replace(".", "").isidentifier() and head.endswith(("Error", "Exception"))
         if separator and names_an_error and not head.startswith(("org.", "java.")):
             return line[:500]
+    if lines[0].startswith("An error occurred while calling "):  # of py4j's: what was called, not what happened
+        lines = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")][-1:] or lines[1:]
+        return (lines or [type(error).__name__])[0].removeprefix(": ")[:500]
     return f"{type(error).__name__}: {lines[0][:500]}"
 
 

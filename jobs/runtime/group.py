@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from jobs.engine_errors import EnvironmentFailed
 from jobs.errors import AccountingError, DrainmarkError
 from jobs.failpoints import FailPoint, InjectedFailure, reach
 from jobs.graph.annotations import Checkpoints
@@ -28,7 +29,7 @@ from jobs.runtime.blueprint import Blueprint, check_schema, read_lookup, seen_do
 from jobs.runtime.feeding import Feeding, feeding_sources
 from jobs.runtime.frames import GroupFrames, blamed_operator, failure_of
 from jobs.runtime.hosting import Attempt
-from jobs.runtime.materialising import Materialiser
+from jobs.runtime.materialising import Materialiser, materialiser_of
 from jobs.runtime.outlets import Outlets
 from jobs.runtime.permits import PermitGate
 from jobs.runtime.ports import Outside
@@ -36,9 +37,9 @@ from jobs.runtime.quarantining import put_aside, quarantine_table
 from jobs.runtime.reading import Group
 from jobs.runtime.refusing import Refusals, read_by, stage_refused
 from jobs.runtime.sending import Sending
+from jobs.runtime.spark_faults import environment_fault
 from jobs.runtime.staged import StagedGroup, StagedTable
 from jobs.runtime.storable import require_ids, require_text
-from jobs.runtime.storage_faults import no_space
 from jobs.runtime.taking import Taking
 from jobs.runtime.verdicts import CAPS
 from jobs.state.keyed import KeyedState
@@ -58,6 +59,7 @@ class GroupWork:
         tag: marks the attempt's Spark jobs, so that a time-out can cancel them.
         ports: the permits of autonomous ports; see `RegionStates`.
         outlets: of the run, to tables outside of the region.
+        is_draining: all work is begun; it is to be awaited and compared.
     """
 
     blueprint: Blueprint
@@ -70,6 +72,7 @@ class GroupWork:
     ports: PermitGate = field(default_factory=PermitGate)
     outlets: Outlets = field(default_factory=Outlets)
     lookups: dict[str, int] = field(default_factory=dict)
+    is_draining: bool = False
     _taking: Taking = field(init=False)
     _feeding: Feeding | None = None
     _sending: Sending | None = None
@@ -89,25 +92,24 @@ class GroupWork:
         """
         reach(FailPoint.PROCESS_BEFORE)
         started = time.monotonic()
-        materialiser = Materialiser(session=self.outside.engine.session, small=self.small)
+        materialiser = materialiser_of(self.outside, self.group, small=self.small)
         sources = [operator for operator in self.blueprint.region.operators if isinstance(operator, Source)]
-        taking = self._taking = Taking(
-            sources=sources, group=self.group, outside=self.outside, materialiser=materialiser
-        )
+        taking = Taking(sources=sources, group=self.group, outside=self.outside, materialiser=materialiser)
+        self._taking = taking
         try:
             with ThreadPoolExecutor(_WRITERS, thread_name_prefix="stage") as pool, self.outside.engine.tagged(self.tag):
                 self._compute(materialiser, pool)
                 reach(FailPoint.DRAIN)
-                drained = time.monotonic()
+                draining, self.is_draining = time.monotonic(), True
                 tables = {name: future.result() for name, future in self._staged.items()}
                 tables.update(self._quarantined())
-                blueprint = self.blueprint
                 sent = self._sending.wait() if self._sending else {}
-                require_accepted(blueprint.region, blueprint.tables, tables, self.group, self.outside)
+                require_accepted(self.blueprint.region, self.blueprint.tables, tables, self.group, self.outside)
             taking.check()
-            for name, staged in tables.items():
-                self.outside.store.verify(name, staged.files)
             reach(FailPoint.PROCESS_STAGED)
+        except EnvironmentFailed:
+            taking.check()  # a link whose file is gone says no more than that
+            raise
         finally:
             materialiser.release()
             if self._feeding is not None:
@@ -124,8 +126,8 @@ class GroupWork:
             feeds=self._feeding.taken if self._feeding else {},
             sent=sent,
             states=self.states,
-            process_seconds=drained - started,
-            drain_seconds=ended - drained,
+            process_seconds=draining - started,
+            drain_seconds=ended - draining,
             upserts=tuple(table.name for table in self.blueprint.upserts()),
         )
 
@@ -144,13 +146,13 @@ class GroupWork:
             materialise=lambda operator, frame: self._blaming(operator, lambda: materialiser.once(frame)),
             collect=lambda operator, frame: self._blaming(operator, frame.toArrow),
             hosts=self.hosts,
-            is_run=True,
-            small=self.small,
+            is_run=True, small=self.small,
             known_types=self._state_types(),
             made=self.blueprint.made,
             in_files=self._in_files(),
             readers=region.consumers,
             own_places=self.blueprint.own_places,
+            multiplied=self.blueprint.multiplied,
         )
         for operator in region.run_order:
             self._await_inputs(operator, frames)
@@ -172,7 +174,7 @@ class GroupWork:
             self._keep(operator, result.changes, materialiser, pool)
             self._put_aside(operator, result)
         for output in operator.outputs or ("",):
-            frame = frames.tagged(operator, result.of(output))
+            frame = frames.tagged(operator, result.of(output), output)
             if isinstance(operator, QuarantineSink):
                 read = read_by(operator, self.blueprint.region, frames.scanned_frames)
                 self._refused.append(pool.submit(self._refuse, operator, frame, read, materialiser))
@@ -361,8 +363,7 @@ class GroupWork:
                 files = () if self._is_left(operator, name) else staging.write(rows, "rows")
                 staged = materialiser.local(rows, frame) if self._is_read(operator, name) else frame
             else:
-                frame.write.parquet(str(staging.path("rows")))
-                files = staging.describe("rows")
+                files = staging.write_frame(frame, "rows")
                 staged = self._staged_frame(name, staging, files, frame)
                 rows = self.states[name].read_if_small(files) if name in self.states else None
             require_ids(operator, files, self.group.first_id, self.group.last_id)
@@ -396,4 +397,4 @@ class GroupWork:
             raise
         except BaseException as error:
             blamed = blamed_operator(error, self.blueprint.region.run_order, operator)
-            raise no_space(error) or failure_of(blamed, error) from error
+            raise environment_fault(error) or failure_of(blamed, error) from error

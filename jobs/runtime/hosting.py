@@ -368,7 +368,7 @@ def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, ep
         is_start_of_region=operator in region.starts,
         is_end_of_region=operator in region.ends,
         is_trigger_operator=False,
-        drain_timeout=parameters.drain_timeout.total_seconds(),
+        drain_timeout=parameters.group_timeout.total_seconds(),
         reset_timeout=parameters.reset_timeout.total_seconds(),
         params=blueprint.params,
         consistent_ports=tuple(not port.autonomous for port in operator.inputs),

@@ -14,7 +14,8 @@ from jobs.regions.plan import RegionPlan
 from jobs.runtime.collecting import EVERY_SECONDS, collect
 from jobs.runtime.disposing import Disposal
 from jobs.runtime.maintaining import EVERY_GROUPS, maintain_region
-from jobs.runtime.owner import RegionOwner, Report
+from jobs.runtime.owner import RegionOwner
+from jobs.runtime.ports import Report
 from jobs.runtime.states import RegionStates
 
 NOTE = "groups-since-maintenance"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from typing import Any, BinaryIO
 
 from jobs.runtime import csv_lines, json_lines, parquet_footers
 from jobs.runtime.csv_lines import Dialect
+from jobs.runtime.lossy_files import check_values
+from jobs.runtime.lossy_values import Lossless
 from jobs.runtime.parquet_footers import Columns
 from jobs.runtime.verdicts import CAPS, BadRecord, OtherColumns, Refused, Verdict
 
@@ -49,12 +52,21 @@ class Expected:
         columns: as declared; None for text.
         options: of Spark's reader, names in lower case.
         strict: refuse JSON that Spark would take in part: trailing text, duplicate keys, several values on a line.
+        rounding: how decimals lose the digits that are too many; None: they may not.
+        parsed_here: a file that is good at first sight is parsed by Arrow, which refuses what would change a value.
     """
 
     format: str
     columns: Columns | None
     options: Mapping[str, str] = field(default_factory=dict)
     strict: bool = True
+    rounding: str | None = None
+    parsed_here: bool = False
+
+    @property
+    def lossless(self) -> Lossless:
+        """Return what tells records that Spark's parser would change."""
+        return Lossless.of(self.columns or (), self.options, self.rounding)
 
     @property
     def dialect(self) -> Dialect:
@@ -161,14 +173,17 @@ def _good_records(chunk: bytes, expected: Expected) -> int | None:
     if 0 in chunk or not _is_utf8(chunk):
         return None
     if expected.format == "json":
-        if expected.strict:
-            return json_lines.good_records(chunk)
-        return _lines_in(chunk) if _has_short_lines(chunk) else None
-    if expected.format == "csv" and not (
-        _has_short_lines(chunk) and csv_lines.quotes_are_closed(chunk, expected.dialect)
-    ):
+        return json_lines.good_records(chunk, expected.lossless)
+    if expected.format == "csv" and not _is_good_csv(chunk, expected):
         return None
     return _lines_in(chunk)
+
+
+def _is_good_csv(chunk: bytes, expected: Expected) -> bool:
+    dialect = expected.dialect
+    if not _has_short_lines(chunk) or not csv_lines.quotes_are_closed(chunk, dialect):
+        return False
+    return expected.parsed_here or not expected.lossless.suspects_csv(chunk, dialect.sep, dialect.quote)
 
 
 def _is_utf8(chunk: bytes) -> bool:
@@ -241,9 +256,9 @@ def _fault(line: bytes, expected: Expected) -> str | None:
     if "\0" in text:
         return f"has a NUL byte at {text.index(chr(0)) + 1}"
     if expected.format == "csv":
-        return csv_lines.fault_of(text, expected.dialect)
+        return csv_lines.fault_of(text, expected.dialect) or expected.lossless.fault_of_csv(text, expected.dialect)
     if expected.format == "json":
-        return json_lines.fault_of(text, strict=expected.strict)
+        return json_lines.fault_of(text, strict=expected.strict) or expected.lossless.fault_of_json(text)
     return None
 
 
@@ -258,6 +273,7 @@ def _whole(path: Path, expected: Expected) -> Verdict:
     """Judge a file in which one bad byte may mean anything: it is good, or refused."""
     if expected.encoding is not None:
         _check_encoding(path, expected.encoding, expected)
+        check_values(_raw_pieces(path), expected)
         return Verdict()
     offset, kept, awaits_header = 0, bytearray(), expected.header is not None
     for chunk in _pieces(path):
@@ -273,6 +289,7 @@ def _whole(path: Path, expected: Expected) -> Verdict:
                 raise Refused(f"is longer than {CAPS.document_bytes} bytes, too long to be read with multiLine")
     if expected.has_multiline:
         _check_document(kept.decode(), expected)
+    check_values(_raw_pieces(path), expected)
     return Verdict()
 
 
@@ -354,15 +371,25 @@ def _raw_pieces(path: Path) -> Iterator[bytes]:
     total = 0
     stream: BinaryIO
     with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         if path.suffix == ".data":
             while piece := file.read(CAPS.piece_bytes):
+                total += len(piece)
+                _require_sized(total, size)
                 yield piece
             return
         with _DECOMPRESSORS[path.suffix](file) as stream:
             while piece := stream.read(CAPS.piece_bytes):
+                _require_sized(file.tell(), size)
                 total += len(piece)
                 if total > CAPS.decompressed_bytes:
                     raise Refused(f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
                 if total > CAPS.ratio_free_bytes and total > CAPS.ratio * file.tell():
                     raise Refused(f"holds more than {CAPS.ratio} times its bytes when decompressed")
                 yield piece
+
+
+def _require_sized(read: int, size: int) -> None:
+    """Refuse what has more than its size says, as files of /proc have: Spark would read none of it."""
+    if read > size:
+        raise Refused(f"holds more than the {size} bytes of its size: it is no file of a disk, or is being written to")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,14 +112,22 @@ class Intake:
         folder = None if self.materialiser.small else self.inbox.folder / PARSED_FOLDER / (output or "all")
         parser = Parser(expected, folder)
         try:
-            self._inspect(source, here, expected, parser)
+            self._inspect(source, here, replace(expected, parsed_here=True), parser)
             parsed = parser.finish()
         finally:
             parser.close()
+        if expected.lossless.matters_in_csv:
+            self._inspect(source, [member for member in here if self._is_as_scanned(member, parsed)], expected)
         if len(parsed.counts) < len(here):
             for number in parsed.counts:
                 self.inbox.put_aside(self.group.member(number))
         return parsed
+
+    def _is_as_scanned(self, member: Assigned, parsed: Parsed) -> bool:
+        """Is a file Spark's to read, with its values still to be judged?"""
+        number = member.sequence_id
+        is_judged = number in self.quarantine.files or self.inbox.original(member).exists()
+        return number not in parsed.counts and not is_judged
 
     def _inspect(
         self, source: DirectorySource, members: Sequence[Assigned], expected: Expected, parser: Parser | None = None
@@ -325,6 +333,7 @@ def expected_of(source: DirectorySource, output: str) -> Expected:
         columns=_columns(ddl) if ddl is not None else None,
         options={name.lower(): str(value) for name, value in source.scan.options.items()},
         strict=source.scan.strict,
+        rounding=source.scan.rounding,
     )
 
 

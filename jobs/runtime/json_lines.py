@@ -10,17 +10,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.runtime.verdicts import CAPS
+
+if TYPE_CHECKING:
+    from jobs.runtime.lossy_values import Lossless
 
 _NOT_A_NUMBER = re.compile(rb"[:\[,]\s*[-+]?(?:NaN|Inf)")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
-def good_records(chunk: bytes) -> int | None:
+def good_records(chunk: bytes, lossless: Lossless | None = None) -> int | None:
     """Return the number of records of whole lines that are all good, None where one needs a closer look.
+
+    Args:
+        lossless: a record whose values Spark would change is not good either.
 
     The parser is Arrow's, which refuses what RFC 8259 does, names that stand twice, and lone surrogates. It would take
     NaN and several values on a line; and it would follow nesting until the stack is gone.
@@ -37,11 +43,12 @@ def good_records(chunk: bytes) -> int | None:
     if lines is None:
         return None
     options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    types = pj.ParseOptions(explicit_schema=lossless.explicit_schema if lossless else None)
     try:
-        rows = pj.read_json(pa.BufferReader(data), read_options=options).num_rows
+        rows = pj.read_json(pa.BufferReader(data), read_options=options, parse_options=types)
     except (pa.ArrowException, ValueError):
         return None
-    return lines if rows == lines else None
+    return lines if rows.num_rows == lines and not (lossless and lossless.suspects_json(rows)) else None
 
 
 def _may_hold_nan(data: bytes) -> bool:

@@ -95,12 +95,14 @@ class LineFiles:
         rotated: glob of those names, with one star; None where it is never rotated.
         wait: seconds that a rotated file must be left alone before what follows it is read.
         restarts: go on with the oldest file that was written to since, where that in which a reader stands is lost.
+        follow_links: the files may be symbolic links.
     """
 
     path: Path
     rotated: str | None = None
     wait: float = 5.0
     restarts: bool = False
+    follow_links: bool = False
 
     def standing(self, after: Position | None) -> Place | None:
         """Return where to go on behind a position; None where there is no file yet.
@@ -136,7 +138,7 @@ class LineFiles:
 
     def _holding(self, position: Position, begun: int) -> Place:
         found, waits = (self.path, False) if self.rotated is None else self._found(position)
-        file = _opened(found, position)
+        file = self._opened(found, position)
         place = Place(found, file, begun, number_of(position), position.get(LEFT), waits=waits)
         try:
             self.require_same(place, position)
@@ -180,7 +182,7 @@ class LineFiles:
         if newer is None:
             return None
         try:
-            file = newer.open("rb")
+            file = self._names.open(newer)
         except FileNotFoundError:
             return None
         here = os.fstat(place.file.fileno())
@@ -195,7 +197,7 @@ class LineFiles:
 
     @property
     def _names(self) -> RotatedNames:
-        return RotatedNames(self.path, self.rotated)
+        return RotatedNames(self.path, self.rotated, self.follow_links)
 
     def _first(self, number: int, lost: Position | None = None) -> Place | None:
         """Return the beginning of the oldest file there is; None where there is none, or names are being changed.
@@ -219,7 +221,7 @@ class LineFiles:
         closed = [] if is_truncated else [path for _, path in self._names.closed() if path.suffix not in COMPRESSED]
         for path in (*closed, self.path):
             try:
-                file = path.open("rb")
+                file = self._names.open(path)
             except FileNotFoundError:
                 continue
             place = Place(path, file, 0, number)
@@ -265,10 +267,16 @@ class LineFiles:
             return (own, not self._is_left_alone(copies[0])) if _begins_with(own, copies[0]) else (copies[0], False)
         return (matching or [self.path])[0], False
 
+    def _opened(self, path: Path, expected: Position) -> IO[bytes]:
+        try:
+            return self._names.open(path)
+        except FileNotFoundError as error:
+            raise _changed(path, expected, "it is gone") from error
+
     def _matches(self, path: Path, position: Position) -> bool:
         """Has a file the bytes before a position? Of one that is not the same inode, only if it was written since."""
         try:
-            with path.open("rb") as file:
+            with self._names.open(path) as file:
                 facts, offset = os.fstat(file.fileno()), int(position["offset"])
                 is_possible = facts.st_ino == position["inode"] or facts.st_mtime_ns >= position.get("mtime", 0)
                 return (
@@ -325,13 +333,6 @@ def _size(path: Path) -> int:
 
 def _is_at(path: Path, facts: os.stat_result) -> bool:
     return inode_of(path) == facts.st_ino
-
-
-def _opened(path: Path, expected: Position) -> IO[bytes]:
-    try:
-        return path.open("rb")
-    except FileNotFoundError as error:
-        raise _changed(path, expected, "it is gone") from error
 
 
 def _begins_with(path: Path, copy: Path) -> bool:

@@ -1,26 +1,42 @@
 """Compute once what feeds several outputs (H15, H16): two jobs from one lazy plan may disagree.
 
-A small group comes to the driver as Arrow and goes on as a local relation, which costs no further scan; a large one is
-persisted. Either way the rows that operators downstream see are the rows that were counted.
+A small group comes to the driver as Arrow and goes on as a local relation, which costs no further scan. Of a large one
+Spark keeps the rows where there is one executor: a second job waits for the first, block by block. Several executors
+would each compute what two jobs ask for at once, and compute again what an executor took along; there the rows are
+written first, and read from the files by whoever needs them. In each case the rows that operators downstream see are
+the rows that were counted.
 """
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.arrow_frames import frame_of
+from jobs.counted_frames import write_counted
+from jobs.engine_errors import SHARE_FOLDERS
+from jobs.errors import AccountingError
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.kept_frames import kept
 from jobs.lazy import F
+from jobs.runtime.row_types import plain_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from jobs.runtime.parsing import Parsed
+    from jobs.runtime.ports import Outside
+    from jobs.runtime.reading import Group
 
+ONCE = ".once"
+"""The folder in an attempt's inbox for what is computed once; no output of a source is called so."""
+
+_NOT_IN_FILES = re.compile(r"(void|interval)\b")
 _NO_ZONE = "timestamp[us]"
 
 
@@ -30,16 +46,20 @@ class Materialiser:
 
     Args:
         small: the group is small enough for Arrow.
+        folder: of the attempt, for files; None where Spark has one executor, which keeps the rows.
     """
 
     session: SparkSession
     small: bool
+    folder: Path | None = None
     held: list[DataFrame] = field(default_factory=list)
 
     def once(self, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that is computed once."""
         if self.small:
             return self.local(frame.toArrow(), frame)
+        if self.folder is not None:
+            return from_files(frame, self.folder / uuid.uuid4().hex)
         once = kept(frame)
         self.held.append(once)
         return once
@@ -121,6 +141,38 @@ class Materialiser:
         for frame in self.held:
             frame.unpersist()
         self.held.clear()
+
+
+def from_files(frame: DataFrame, folder: Path) -> DataFrame:
+    """Compute a frame now, into a folder that does not exist yet, and return its rows as they are in the files.
+
+    What is lost of them fails whoever reads it; nothing is computed again.
+
+    Raises:
+        AccountingError: this process does not find the rows that Spark's tasks wrote.
+    """
+    import pyarrow.parquet as pq
+
+    if any(_NOT_IN_FILES.match(kind.simpleString()) for field in frame.schema for kind in plain_types(field.dataType)):
+        return frame.localCheckpoint(eager=True)  # blocks that are lost fail, too
+    names = frame.columns
+    renamed = frame.toDF(*(f"c{place}" for place in range(len(names))))  # names of any kind, and two of a name
+    counted = write_counted(renamed, folder)
+    files = sorted(folder.glob("*.parquet"))
+    found = sum(pq.read_metadata(path).num_rows for path in files)
+    if found != counted:
+        msg = f"{counted} rows were written to {folder}, and {found} are there"
+        raise AccountingError(msg, remedy=SHARE_FOLDERS, rows=found, expected=counted)
+    if not files:
+        return frame.sparkSession.createDataFrame([], frame.schema)
+    return frame.sparkSession.read.schema(renamed.schema).parquet(*map(str, files)).toDF(*names)
+
+
+def materialiser_of(outside: Outside, group: Group, *, small: bool) -> Materialiser:
+    """Return the materialiser of an attempt at a group, whose files go with the attempt's inbox."""
+    engine = outside.engine
+    folder = None if engine.is_local else outside.store.inbox(group.epoch, group.attempt) / ONCE
+    return Materialiser(session=engine.session, small=small, folder=folder)
 
 
 def _from_zero(table: Any) -> Any:

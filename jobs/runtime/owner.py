@@ -15,35 +15,23 @@ from typing import Any
 
 from jobs.errors import DrainmarkError, Fenced, Halted, Retry
 from jobs.failpoints import FailPoint, reach
-from jobs.protocol.decisions import attempts_after
+from jobs.protocol.decisions import is_lifted
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.protocol.manifest import RegionTable
 from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
-from jobs.protocol.transitions import Event, State, move
+from jobs.protocol.transitions import Event, State
 from jobs.protocol.triggers import Trigger, kind_of
+from jobs.runtime import damage
 from jobs.runtime.claiming import NO_CODE, Code, ready, require_takeover
+from jobs.runtime.controller import Controller
 from jobs.runtime.descriptions import halted_error, trigger_columns
-from jobs.runtime.durations import Durations
 from jobs.runtime.former import former_in_reach
+from jobs.runtime.identity import Identity
 from jobs.runtime.maintaining import collect_orphans, images_for
-from jobs.runtime.ports import Outside
+from jobs.runtime.ports import Outside, Report
 from jobs.runtime.publishing import publish_group, rewind_tables
 from jobs.runtime.replacing import stage_replaced
 from jobs.runtime.staged import StagedGroup
-
-Report = Callable[[str, Mapping[str, Any]], None]
-"""Called with the name of a step and its numbers, once a step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """What every row of this owner says about who wrote it."""
-
-    region: str
-    run_id: str
-    drainmark_version: str
-    graph_fingerprint: str = ""
-    params_hash: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,10 +41,9 @@ class RegionOwner:
     Attributes:
         history: the region's facts, with every row that this owner committed.
         epoch: this owner's; 0 before the claim.
-        state: the controller's state (E9).
         versions: Delta version by table of what this owner published.
         done_through: the newest id that this owner itself published or rewound; its note rides with a later commit.
-        durations: of what it did since its last note; noted with the next commit, too.
+        controller: the region's state, and the durations of what was done since the last note.
     """
 
     identity: Identity
@@ -64,14 +51,20 @@ class RegionOwner:
     report: Report = lambda step, numbers: None
     history: RegionHistory = field(default_factory=RegionHistory)
     epoch: int = 0
-    state: State = State.STARTED
     versions: dict[str, int] = field(default_factory=dict)
     done_through: int = 0
-    durations: Durations = field(default_factory=Durations)
+    controller: Controller = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.controller = Controller(region=self.region, registry=self.outside.registry, report=self.report)
 
     @property
     def region(self) -> str:
         return self.identity.region
+
+    @property
+    def state(self) -> State:
+        return self.controller.state
 
     @property
     def behind(self) -> tuple[CheckpointRow, ...]:
@@ -80,56 +73,72 @@ class RegionOwner:
 
     # --- claim ------------------------------------------------------------------------------------------------------
 
-    def claim(self, tables: Sequence[RegionTable] = (), code: Code = NO_CODE) -> RegionHistory:
-        """Take the region over: lease, fence, roll forward (design.md §3.1, §3.2).
+    def claim(
+        self, tables: Sequence[RegionTable] = (), code: Code = NO_CODE, *,
+        repair: Callable[[RegionOwner], bool] | None = None,
+    ) -> RegionHistory:  # fmt: skip
+        """Take the region over: lease, fence, look who else wrote, roll forward (design.md §3.1, §3.2).
+
+        After an unclean end it is RESETTING until `reset_done`: whoever claims may have states to load.
 
         Args:
             tables: the region's tables as this code knows them; those of the last claim by default.
             code: what else the code says; nothing by default.
+            repair: puts tables right that others changed, and says whether all of them are; else a rewind is to follow,
+                and nothing is rolled forward.
 
         Raises:
             Owned: somebody alive owns it.
             Fenced: somebody claimed at the same moment.
             RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `claiming.ready`; nothing was changed,
                 unless an older owner put something in flight at this very moment.
+            Halted: others changed tables, or a table does not take what is committed.
         """
         self.outside.lease.acquire(self.region, self.identity.run_id)
         try:
-            self._fence(tables, code)
+            known = self._fence(tables, code)
         except BaseException:
             self.outside.lease.release(clean=False)
             raise
+        if repair is not None and not repair(self):
+            return self.history
+        damage.halt_where_damaged(self)
+        for table in known:
+            self.outside.store.widen(table)
         self.roll_forward()
         collect_orphans(self)
         return self.history
 
-    def _fence(self, tables: Sequence[RegionTable], code: Code) -> None:
+    def _fence(self, tables: Sequence[RegionTable], code: Code) -> Sequence[RegionTable]:
         store, registry = self.outside.store, self.outside.registry
         self.history, known = ready(self.outside, self.region, tables, code)
-        previous = self.history.last_outcome
-        self.epoch = max(self.history.epoch, registry.region_info(self.region).epoch) + 1
-        self._move(Event.CLAIMED_UNCLEAN if attempts_after(RegionHistory(), previous) else Event.CLAIMED_CLEAN)
+        previous, info = self.history.last_outcome, registry.region_info(self.region)
+        self.epoch = max(self.history.epoch, info.epoch) + 1
+        self.controller.claimed(self.history, info.state, self.epoch)
         row = self._row(
             RowKind.CLAIM,
-            max(self.history.next_id, registry.region_info(self.region).next_id),  # burnt ids stay burnt (H40)
+            max(self.history.next_id, info.next_id),  # burnt ids stay burnt (H40)
             previous=previous.value,
             error=dict(self.history.last_error) if self.history.last_error and previous is Outcome.FAILED else None,
             tables=[table.to_json() for table in known],
+            code=self.identity.code or None,
             **code.to_detail(),
         )
         store.checkpoint.claim(row)
-        for table in known:
-            store.widen(table)
         # Read again: until this very commit an older owner that was stopped could still commit a group (H2, H3).
         self.history = store.checkpoint.history()
         registry.set_epoch(self.region, self.epoch)
         registry.set_next_id(self.region, self.epoch, self.history.next_id)
+        if info.last_error and not self.history.attempts:  # all went well since
+            registry.clear_error(self.region, self.epoch)
+        self.controller.tell()
         if code.operators:
             require_takeover(self.history, self.region, code)
         self.report("claim", {"epoch": self.epoch, "previous": previous.value, "attempts": self.history.attempts})
+        return known
 
     def roll_forward(self) -> None:
-        """Finish, in commit order, whatever is committed and not published (H3); resets count as done then.
+        """Finish, in commit order, whatever is committed and not published (H3).
 
         Raises:
             Halted: a table does not take what is committed, and trying again gives the same.
@@ -139,14 +148,15 @@ class RegionOwner:
         except DrainmarkError as error:
             if error.retry is not Retry.PERMANENT:
                 raise
-            why, blamed = "what is committed cannot be published", error.to_json()
-            raise self.halt(why, trigger=None, operator=error.operator, error=blamed) from error
+            raise damage.halt_for(self, error) from error
 
     def _roll_forward(self) -> None:
         reach(FailPoint.ROLL_FORWARD)
         behind = self.behind
         for row in behind:
-            if row.kind is RowKind.REWIND:
+            if damage.is_withdrawn(row, behind):  # by a rewind that could not wait: its tables were damaged
+                self.done_through = row.sequence_id
+            elif row.kind is RowKind.REWIND:
                 self._apply_rewind(row)
             elif row.kind is RowKind.SKIP:
                 self._settle_skip(row)
@@ -156,8 +166,11 @@ class RegionOwner:
         if behind:
             self.report("roll_forward", {"groups": len(behind)})
             self.note_published()
+
+    def reset_done(self) -> None:
+        """Note that all is as of the committed id, the states that a run loads among it."""
         if self.state is State.RESETTING:
-            self._move(Event.RESET_DONE)
+            self.moved(Event.RESET_DONE)
 
     # --- a group ----------------------------------------------------------------------------------------------------
 
@@ -167,7 +180,7 @@ class RegionOwner:
         What stages finished late of ids that are committed becomes a `progress` row.
 
         Raises:
-            Fenced: another owner claimed; nothing was committed.
+            AccountingError, Fenced: a staged file is not what was written, or another owner claimed; nothing committed.
         """
         group, number = staged.group, staged.row_id
         manifest = replace(staged.manifest(), replaced=stage_replaced(self.outside.store, self.history, group))
@@ -178,12 +191,13 @@ class RegionOwner:
         ]
         if staged.progress_id is not None:
             rows = [self._row(RowKind.PROGRESS, number, attempt=group.attempt)]
-        is_plain = not (manifest.stages or manifest.late or staged.progress_id)
-        known = PLAIN_FORMAT if is_plain else FORMAT_VERSION
+        known = FORMAT_VERSION if manifest.stages or manifest.late or staged.progress_id else PLAIN_FORMAT
         detail = {**rows[-1].detail, "manifest": manifest.to_json()}
         rows[-1] = replace(rows[-1], detail=detail, format_version=known)
+        damage.require_sole_writer(self.outside.store, self.history, damage.published_to(self.history, manifest))
+        staged.verify(self.outside.store)
         self._append([*self._open_note(), *rows], number)
-        self.durations.commits[number] = round(time.monotonic() - started, 4)
+        self.controller.durations.commits[number] = round(time.monotonic() - started, 4)
         return rows[-1]
 
     def publish(self, row: CheckpointRow) -> None:
@@ -197,7 +211,7 @@ class RegionOwner:
         started = time.monotonic()
         tables = (*self.history.former, *self.history.tables)
         self.versions.update(publish_group(self.outside.store, tables, row, self.epoch))
-        self.durations.publishes[row.sequence_id] = round(time.monotonic() - started, 4)
+        self.controller.durations.publishes[row.sequence_id] = round(time.monotonic() - started, 4)
 
     def _settle(self, row: CheckpointRow) -> None:
         """Tell the registry which triggers the group committed; only then is the group done.
@@ -235,19 +249,18 @@ class RegionOwner:
             restored=[replaced.to_json() for replaced in self.history.replaced_after(to)] or None,
             images=[image.to_json() for image in images] or None,
         )  # fmt: skip
-        if self.state is State.STARTED:
-            self._move(Event.CLAIMED_CLEAN)
-        self._move(Event.REWIND_ASKED)
         self._append([*self._open_note(), row], number)
+        self.moved(Event.REWIND_ASKED)
         pending = self._apply_rewind(row)
         self.note_published()
-        self._move(Event.RESET_DONE)
+        self.reset_done()
         return pending
 
     def _apply_rewind(self, row: CheckpointRow) -> int:
         """Take every table back; visible tables first, while their histories still hold what leaves."""
         to = int(row.detail["to"])
-        self.versions.update(rewind_tables(self.outside.store, row, self.epoch))
+        repaired = damage.rewind_damaged(self.outside.store, self.history, row, self.epoch)
+        self.versions.update(repaired | rewind_tables(self.outside.store, row, self.epoch, done=repaired))
         pending = self.outside.registry.requeue_above(self.region, self.epoch, to)
         self.done_through = max(self.done_through, row.sequence_id)
         self.report("rewind", {"to": to, "rewind_id": row.sequence_id, "pending": pending})
@@ -256,19 +269,23 @@ class RegionOwner:
     # --- other rows -------------------------------------------------------------------------------------------------
 
     def halt(
-        self, reason: str, *, trigger: str | None, operator: str | None, error: Mapping[str, Any] | None
-    ) -> Halted:
+        self, reason: str, *, trigger: str | None, operator: str | None, error: Mapping[str, Any] | None,
+        event: Event = Event.ATTEMPTS_EXHAUSTED, code: str | None = None,
+    ) -> Halted:  # fmt: skip
         """Write that the region is halted, tell whoever wants to know, and return the error that says so.
 
         Every halt goes through here. A crash right after the commit leaves it to others to tell (`Outside.on_halt`).
+
+        Args:
+            event: HALT_ASKED where an operator asked for it.
+            code: digest of code that failed before it could claim: other code takes the halt back by itself.
         """
-        if self.state in (State.PROCESSING, State.RESETTING):
-            self._move(Event.HALT_ASKED)
         row = self._row(
             RowKind.HALT, self.history.committed_id, reason=reason, trigger=trigger, operator=operator,
-            error=dict(error) if error else None,
+            error=dict(error) if error else None, code=code,
         )  # fmt: skip
         self._note([*self._open_note(), row])
+        self.controller.halted(event, self.history)
         self.report("halt", {"reason": reason, "trigger": trigger})
         self.outside.on_halt(self.history)
         return halted_error(self.region, self.history)
@@ -276,14 +293,18 @@ class RegionOwner:
     def resume(self, reason: str) -> None:
         """Grant a fresh budget of attempts (E18)."""
         self._note([self._row(RowKind.RESUME, self.history.committed_id, reason=reason)])
+        self.moved(Event.RESUMED)
+
+    def lift(self) -> None:
+        """Take back a halt of code that failed before it could claim, where this owner's is other code."""
+        if is_lifted(self.history, self.identity.code):
+            self.resume("the code that failed is other code now")
 
     def refuse(self, uri: str, identity: Mapping[str, Any], reason: str) -> None:
         """Note that a trigger will never be processed, and why."""
-        row = self._row(
-            RowKind.REFUSED, self.history.committed_id, trigger_uri=uri, trigger_kind=kind_of(identity),
-            trigger_identity=dict(identity), reason=reason,
-        )  # fmt: skip
-        self._note([row])
+        facts: dict[str, Any] = {"trigger_uri": uri, "trigger_kind": kind_of(identity), "reason": reason}
+        detail = {"trigger_identity": dict(identity), **facts}
+        self._note([self._row(RowKind.REFUSED, self.history.committed_id, **detail)])
 
     def skip(self, trigger: Trigger, reason: str) -> int:
         """Commit an empty state for a trigger that cannot be processed; returns its id."""
@@ -311,6 +332,7 @@ class RegionOwner:
             reach(FailPoint.RELEASE_BEFORE)
             if self.epoch:
                 self.note_published(outcome, error=dict(error) if error else None)
+                self.controller.come_to_rest(self.history)
         finally:
             self.outside.lease.release(clean=outcome is Outcome.CLEAN)
         self.report("release", {"outcome": outcome.value})
@@ -333,7 +355,7 @@ class RegionOwner:
 
     def moved(self, event: Event, *, told: bool = True) -> None:
         """Note an event of the run in the controller's state; a state that another follows at once need not be told."""
-        self._move(event, told=told)
+        self.controller.moved(event, self.history, told=told)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -355,7 +377,7 @@ class RegionOwner:
             self.history.committed_id,
             versions=dict(self.versions),
             through=through,
-            **self.durations.to_detail(),
+            **self.controller.durations.to_detail(),
             outcome=outcome.value if outcome else None,
             **detail,
         )
@@ -367,28 +389,12 @@ class RegionOwner:
     def _append(self, rows: Sequence[CheckpointRow], sequence_id: int) -> None:
         self.outside.store.checkpoint.append(rows, sequence_id=sequence_id)
         if any(row.kind is RowKind.PUBLISHED for row in rows):
-            self.durations.clear()
+            self.controller.durations.clear()
         self.history = self.history.with_rows(rows)
 
-    def _move(self, event: Event, *, told: bool = True) -> None:
-        before, self.state = self.state, move(self.state, event)
-        self.durations.moved(before, self.state, self.history)
-        if self.epoch and told:
-            self.report("state", {"state": self.state.value})
-
     def _row(self, kind: RowKind, sequence_id: int, *, attempt: str | None = None, **values: Any) -> CheckpointRow:
-        columns = {name: values.pop(name) for name in list(values) if name in CheckpointRow.__dataclass_fields__}
-        return CheckpointRow(
-            kind=kind,
-            epoch=self.epoch,
-            sequence_id=sequence_id,
-            attempt=attempt or uuid.uuid4().hex,
-            recorded_at=dt.datetime.fromtimestamp(self.outside.clock(), dt.UTC),
-            region=self.region,
-            run_id=self.identity.run_id,
-            drainmark_version=self.identity.drainmark_version,
-            graph_fingerprint=self.identity.graph_fingerprint,
-            params_hash=self.identity.params_hash,
-            detail={name: value for name, value in values.items() if value is not None},
-            **columns,
-        )
+        moment = dt.datetime.fromtimestamp(self.outside.clock(), dt.UTC)
+        return self.identity.row(
+            kind, epoch=self.epoch, sequence_id=sequence_id, attempt=attempt or uuid.uuid4().hex, recorded_at=moment,
+            values=values,
+        )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 from jobs.errors import DrainTimeout
 from jobs.failpoints import FailPoint, reach
 from jobs.graph.annotations import Checkpoints
-from jobs.protocol.transitions import Event
+from jobs.protocol.transitions import Event, State
 from jobs.protocol.triggers import Trigger
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.bounded import Bounded, Grace
@@ -27,6 +27,7 @@ from jobs.runtime.owner import RegionOwner
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Assigned, Group
 from jobs.runtime.sending import PATIENCE_SECONDS
+from jobs.runtime.slice_files import ReadBefore
 from jobs.runtime.staged import StagedGroup
 from jobs.runtime.states import RegionStates
 
@@ -48,8 +49,13 @@ class Pipeline:
     small_bytes: int
     under_way: Establishing | None = None
     _staging: Bounded | None = None
+    _work: GroupWork | None = None
     _ended: StagedGroup | None = None
     _outlets: Outlets = field(default_factory=Outlets)
+    _read_before: ReadBefore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._read_before = ReadBefore(lambda: self.owner.history)
 
     @property
     def is_blocking(self) -> bool:
@@ -73,10 +79,11 @@ class Pipeline:
         if self.under_way is None:
             self.owner.moved(Event.TRIGGERED)
         first = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, len(pending))
-        members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(pending))
+        reminded = self._read_before.remind(pending)
+        members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(reminded))
         group = Group(members=members, epoch=self.owner.epoch, attempt=uuid.uuid4().hex)
         reach(FailPoint.ASSIGN_AFTER)
-        work = GroupWork(
+        work = self._work = GroupWork(
             blueprint=self.blueprint,
             outside=self.outside,
             group=group,
@@ -87,7 +94,7 @@ class Pipeline:
             ports=self.states.ports,
             outlets=self._outlets,
         )
-        self._staging = self._bounded(group, self._drain_timeout, work.stage)
+        self._staging = self._bounded(group, self._group_timeout, work.stage)
 
     def staged(self) -> StagedGroup | None:
         """Await the group that is being staged, None where none is; the checkpoint before it has ended.
@@ -97,11 +104,18 @@ class Pipeline:
         """
         staging, self._staging = self._staging, None
         try:
-            return staging.result() if staging is not None else None
+            return staging.result(self._look) if staging is not None else None
         finally:
+            self._look(told=False)
+            self._work = None
             ended, self._ended = self._ended, None
             if ended is not None:
                 self.states.checkpointed(ended)
+
+    def _look(self, *, told: bool = True) -> None:
+        """Note that the group drains as soon as it does; a drain that is over at once need not be told."""
+        if self._work is not None and self._work.is_draining and self.owner.state is State.PROCESSING:
+            self.owner.moved(Event.DRAIN_BEGUN, told=told)
 
     def begin(self, staged: StagedGroup) -> None:
         """Freeze the states of a staged group and begin its checkpoint, the one before having ended (N13, N14, N19).
@@ -148,7 +162,7 @@ class Pipeline:
         self.under_way, self._ended = None, done.staged
         self.owner.moved(Event.CHECKPOINTED, told=self._staging is None)
         if self._staging is not None:
-            self.owner.moved(Event.TRIGGERED)
+            self.owner.moved(Event.TRIGGERED, told=not self._staging.is_over)
         return done
 
     def reset(self) -> None:
@@ -199,19 +213,19 @@ class Pipeline:
 
     def _left_of(self, staged: StagedGroup) -> float:
         """Return what is left of the time that a group has, its checkpoint included (E2, E15)."""
-        return max(0.0, self._drain_timeout - staged.process_seconds - staged.drain_seconds)
+        return max(0.0, self._group_timeout - staged.process_seconds - staged.drain_seconds)
 
     @property
-    def _drain_timeout(self) -> float:
-        return self.blueprint.region.parameters.drain_timeout.total_seconds()
+    def _group_timeout(self) -> float:
+        return self.blueprint.region.parameters.group_timeout.total_seconds()
 
     def _too_late(self, group: Group) -> DrainTimeout:
         blame = self.blueprint.region.starts[0]
         return DrainTimeout(
-            f"establishing {group.first_id}..{group.last_id} took longer than {self._drain_timeout:g} s",
+            f"establishing {group.first_id}..{group.last_id} took longer than {self._group_timeout:g} s",
             operator=blame.name,
             location=blame.location,
-            remedy="raise drain_timeout in @consistent, or look for what hangs",
+            remedy="raise group_timeout in @consistent, or look for what hangs",
         )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jobs.operators.sources import Reach
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.manifest import RegionTable, StagedFile
+from jobs.protocol.repairs import TableDamage, TableRepair
 from jobs.protocol.rows import CheckpointRow
 from jobs.protocol.triggers import Trigger
 from jobs.state.data_stores import DataStore
@@ -24,12 +25,17 @@ if TYPE_CHECKING:
 
     from jobs.operators.directory_scan import DirectoryScan, DirectorySource
 
+Report = Callable[[str, Mapping[str, Any]], None]
+"""Called with the name of a step and its numbers, once a step."""
+
 
 class Engine(Protocol):
     """A Spark session whose jobs can be tagged, cancelled, and put into pools that share the cores fairly."""
 
     @property
     def master(self) -> str: ...
+    @property
+    def is_local(self) -> bool: ...
     @property
     def session(self) -> SparkSession: ...
     def tagged(self, tag: str) -> AbstractContextManager[None]: ...
@@ -41,8 +47,9 @@ class StagingArea(Protocol):
     """A folder of one attempt below a table's root, where no reader looks."""
 
     def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
-    def describe(self, subdirectory: str) -> tuple[StagedFile, ...]: ...
-    def path(self, subdirectory: str) -> Path: ...
+    def write_frame(
+        self, frame: DataFrame, subdirectory: str, *, compression: str = ""
+    ) -> tuple[StagedFile, ...]: ...
     def discard(self) -> None: ...
 
 
@@ -201,8 +208,11 @@ class CheckpointStore(Protocol):
 class Inputs(Protocol):
     """The files that triggers stand for, in folders and in buckets."""
 
-    def place(self, wanted: Sequence[tuple[Trigger, Path]]) -> None:
+    def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
         """Make each trigger's file, as it was scanned, readable at a path that does not exist yet.
+
+        Args:
+            follow_links: a file may be a symbolic link; else one counts as gone.
 
         Raises:
             InputMissing, InputChanged: naming the triggers whose files are gone, or are other files.
@@ -214,7 +224,7 @@ class Inputs(Protocol):
         What is gone, or is another object now, is not among them: `place` says so.
         """
 
-    def check(self, triggers: Sequence[Trigger]) -> None:
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
         """Compare what was read where it is with its identity at the scan, after it was read.
 
         Raises:
@@ -263,6 +273,14 @@ class RegionStore(Protocol):
     def is_own(self, table: RegionTable) -> bool: ...
     def create(self, table: RegionTable) -> None: ...
     def widen(self, table: RegionTable) -> None: ...
+    def require_sole_writer(self, name: str) -> None: ...
+    def trust(self, name: str, version: int) -> None: ...
+    def damage(self, name: str, *, whatever: bool = False) -> TableDamage | None: ...
+    def put_right(
+        self, repair: TableRepair, *, epoch: int, version: int | None = None, rows: Callable[[], Any] | None = None
+    ) -> Published: ...
+    @property
+    def checkpoint_name(self) -> str: ...
     def staging(self, name: str, epoch: int, attempt: str) -> StagingArea: ...
     def verify(self, name: str, files: Sequence[StagedFile]) -> None: ...
     def keep_copies(self, files: Mapping[str, Sequence[StagedFile]]) -> None: ...

@@ -174,7 +174,10 @@ def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, 
     sources = [operator for operator in blueprint.region.operators if isinstance(operator, Source)]
     if any(kind_of(member.trigger.identity) != FILE for member in group.members):
         return _sampled_slices(sources, outside, group)
-    inbox = Inbox(outside.store.inbox(group.epoch, group.attempt), group, outside.inputs)
+    follow_links = any(isinstance(source, DirectorySource) and source.scan.follow_links for source in sources)
+    inbox = Inbox(
+        outside.store.inbox(group.epoch, group.attempt), group, outside.inputs, follow_links=follow_links
+    )  # fmt: skip
     scanned: dict[str, pa.Table] = {}
     try:
         inbox.fill()

@@ -8,7 +8,7 @@ version beside its rows, and is brought up and taken back like a visible table: 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jobs.graph.operator import SEQUENCE_ID
@@ -113,7 +113,9 @@ def newest_rows(history: RowsTable, files: Sequence[StagedFile], to: int | None 
     return pa.concat_tables(found, promote_options="permissive") if found else None
 
 
-def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[str, int]:
+def rewind_tables(
+    store: RegionStore, row: CheckpointRow, epoch: int, done: Collection[str] = ()
+) -> dict[str, int]:
     """Take every table of a region back to the id that a rewind row names, by one commit each.
 
     Visible tables come first, while their histories still hold what leaves (H5). Those that the code has no more are
@@ -121,6 +123,7 @@ def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[st
 
     Args:
         epoch: of the owner who does it; rewritten files are staged under it.
+        done: tables that are back already.
 
     Returns:
         Delta version by table.
@@ -131,19 +134,19 @@ def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int) -> dict[st
     former = frozenset(row.detail.get("former") or ())
     versions = {}
     for table in sorted(tables, key=lambda table: not table.is_derived):
-        if table.name in former and not store.is_own(table):
+        if table.name in done or (table.name in former and not store.is_own(table)):
             continue
         if table.is_derived:
-            done = _rewind_derived(store, table, row, restored, epoch)
+            back_at = _rewind_derived(store, table, row, restored, epoch)
         else:
             target = store.open(table)
             back = [(part.ids, part.files[table.name]) for part in restored if part.files.get(table.name)]
             staging = store.staging(table.name, epoch, uuid.uuid4().hex)
             if back:
-                done = store.table(table.name).rewind_rows(version, to, staging, restored=back)
+                back_at = store.table(table.name).rewind_rows(version, to, staging, restored=back)
             else:
-                done = target.rewind_rows(version, to, staging)
-        versions[table.name] = done.delta_version
+                back_at = target.rewind_rows(version, to, staging)
+        versions[table.name] = back_at.delta_version
     return versions
 
 

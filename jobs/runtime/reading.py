@@ -65,12 +65,14 @@ class Inbox:
 
     Attributes:
         addresses: by id, paths of the objects that Spark reads where they are; nothing lies here for them.
+        follow_links: the source takes symbolic links as the files that they lead to.
     """
 
-    def __init__(self, folder: Path, group: Group, inputs: Inputs) -> None:
+    def __init__(self, folder: Path, group: Group, inputs: Inputs, *, follow_links: bool = False) -> None:
         self.folder = folder
         self.group = group
         self.inputs = inputs
+        self.follow_links = follow_links
         self.addresses: dict[int, str] = {}
 
     def fill(self, *, in_place: bool = False) -> None:
@@ -87,7 +89,8 @@ class Inbox:
         members = self.group.members
         found = self.inputs.in_place([member.trigger for member in members]) if in_place else {}
         self.addresses = {members[index].sequence_id: address for index, address in found.items()}
-        self.inputs.place([(member.trigger, self.path(member)) for member in self._placed()])
+        placed = [(member.trigger, self.path(member)) for member in self._placed()]
+        self.inputs.place(placed, follow_links=self.follow_links)
 
     def fetch(self, member: Assigned) -> None:
         """Make an object that has an address readable at its `path`, as the others are.
@@ -96,7 +99,7 @@ class Inbox:
             InputMissing, InputChanged: it is not what was scanned.
         """
         del self.addresses[member.sequence_id]
-        self.inputs.place([(member.trigger, self.path(member))])
+        self.inputs.place([(member.trigger, self.path(member))], follow_links=self.follow_links)
 
     def _placed(self) -> Iterator[Assigned]:
         return (member for member in self.group.members if member.sequence_id not in self.addresses)
@@ -126,7 +129,8 @@ class Inbox:
             InputMissing, InputChanged: name the file and the trigger.
         """
         copies = {member.sequence_id for member in self._placed() if is_object(member.trigger.uri)}
-        self.inputs.check([member.trigger for member in self.group.members if member.sequence_id not in copies])
+        others = [member.trigger for member in self.group.members if member.sequence_id not in copies]
+        self.inputs.check(others, follow_links=self.follow_links)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

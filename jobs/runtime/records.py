@@ -16,6 +16,7 @@ from jobs.operators.text_columns import BAD, literal, struct_of, without_line_en
 from jobs.runtime.csv_lines import Dialect, fault_of_record
 from jobs.runtime.inspecting import Expected
 from jobs.runtime.json_lines import fault_of, good_records
+from jobs.runtime.lossy_values import Lossless
 from jobs.runtime.misfits import reason_for
 from jobs.runtime.row_types import tagged_type
 from jobs.runtime.verdicts import CAPS
@@ -131,7 +132,9 @@ def _are_good(values: Sequence[bytes | None], records: Records) -> bool:
     if records.format == "text":
         return True
     if records.format == "json":
-        return records.strict and good_records(joined) == len(values)
+        return good_records(joined, _expected(records).lossless) == len(values)
+    if _expected(records).lossless.suspects_csv(joined, _dialect(records).sep, _dialect(records).quote):
+        return False
     quote = _dialect(records).quote.encode()
     is_plain = b"\r" not in joined and joined.count(b"\n") == len(values) - 1 and b"" not in values
     return is_plain and not (quote and quote in joined)
@@ -144,12 +147,14 @@ def _fault(value: bytes | None, records: Records) -> str | None:
         return "has a NUL byte"
     if not _is_utf8(value):
         return "is no UTF-8"
-    if records.format == "text":
-        return None
-    text = value.decode()
+    return None if records.format == "text" else _fault_of_text(value.decode(), records, _expected(records).lossless)
+
+
+def _fault_of_text(text: str, records: Records, lossless: Lossless) -> str | None:
     if records.format == "csv":
-        return fault_of_record(text.removesuffix("\n").removesuffix("\r"), _dialect(records))
-    return fault_of(text, strict=records.strict) if text.strip() else "is empty"
+        record = text.removesuffix("\n").removesuffix("\r")
+        return fault_of_record(record, _dialect(records)) or lossless.fault_of_csv(record, _dialect(records))
+    return fault_of(text, strict=records.strict) or lossless.fault_of_json(text) if text.strip() else "is empty"
 
 
 def _is_utf8(value: bytes) -> bool:

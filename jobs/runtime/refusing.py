@@ -63,8 +63,7 @@ def stage_refused(
     if materialiser.small:
         table = rows.toArrow().sort_by([(SEQUENCE_ID, "ascending"), (_PLACE, "ascending")])
         return Refusals(files=staging.write(table, operator.name), counts=counts)
-    rows.write.parquet(str(staging.path(operator.name)))
-    return Refusals(files=staging.describe(operator.name), counts=counts)
+    return Refusals(files=staging.write_frame(rows, operator.name), counts=counts)
 
 
 def read_by(operator: Operator, region: RegionPlan, scanned: Mapping[str, DataFrame]) -> DataFrame | None:

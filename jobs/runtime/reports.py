@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from jobs.protocol.decisions import SPLIT
 from jobs.runtime.staged import StagedGroup
 
 
@@ -17,8 +18,11 @@ def steps_outside(staged: StagedGroup) -> Iterator[tuple[str, Mapping[str, Any]]
         yield "sent", {"table": table, **asdict(sent)}
 
 
-def trouble_outside(step: str, numbers: Mapping[str, Any]) -> str | None:
-    """Return what to tell a person of a step in which autonomous operators failed or lost something, else None."""
+def trouble_of(step: str, numbers: Mapping[str, Any]) -> str | None:
+    """Return what to tell a person of a step: that a group was split, and why; that autonomous operators failed or
+    lost something. None of other steps."""
+    if step == SPLIT:
+        return f"a group of {numbers['triggers']} files failed and is done again file by file: {numbers['error']}"
     if step == "feed" and (numbers["error"] or numbers["bad"]):
         lost = numbers["error"] or f"{numbers['bad']} rows or files could not be read and are left out"
         return f"autonomous source {numbers['source']}: {lost}; the region goes on"

@@ -6,10 +6,15 @@ and the files behind them, are the same before and after.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
+
+from jobs.errors import InputChanged
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 NUMBERED = 0
@@ -25,10 +30,12 @@ class RotatedNames:
 
     Attributes:
         rotated: glob of those names, with one star; None where it is never rotated.
+        follow_links: the files may be symbolic links; else a rotated name that is one is no rotated file.
     """
 
     path: Path
     rotated: str | None = None
+    follow_links: bool = False
 
     def closed(self) -> list[tuple[Age, Path]]:
         """Return the rotated files, the oldest first."""
@@ -37,13 +44,35 @@ class RotatedNames:
         for name in _listed(self.path.parent) if self.rotated is not None else ():
             plain = name.removesuffix(next((ending for ending in COMPRESSED if name.endswith(ending)), ""))
             has_form = len(plain) > len(begin) + len(end) and plain.startswith(begin) and plain.endswith(end)
-            if has_form and name != self.path.name:
-                found.append((_age(plain[len(begin) : len(plain) - len(end)]), self.path.parent / name))
+            path = self.path.parent / name
+            if has_form and name != self.path.name and (self.follow_links or not path.is_symlink()):
+                found.append((_age(plain[len(begin) : len(plain) - len(end)]), path))
         return sorted(found)
 
     def all(self) -> list[Path]:
         """Return the rotated files, the oldest first, and the one that is written to."""
         return [*(path for _, path in self.closed()), self.path]
+
+    def open(self, path: Path) -> IO[bytes]:
+        """Open one of the files.
+
+        Raises:
+            InputChanged: it is no regular file, or a symbolic link, and those are not to be followed.
+            FileNotFoundError: it is gone.
+        """
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # of a pipe, open would wait for who writes to it
+        try:
+            descriptor = os.open(path, flags if self.follow_links else flags | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            msg, remedy = f"{path} is a symbolic link", "name the file that it leads to, or follow_links=True"
+            raise InputChanged(msg, remedy=f"{remedy} at the source", trigger=str(path)) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            remedy = "name a file; then: drainmark resume REGION"
+            raise InputChanged(f"{path} is no regular file", remedy=remedy, trigger=str(path))
+        return os.fdopen(descriptor, "rb")
 
     def now(self) -> list[tuple[Path, int | None]]:
         """Return every name with the inode behind it, to be compared with what they are later."""

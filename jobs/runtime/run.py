@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,23 +21,25 @@ from jobs.errors import (
     Interrupted,
     ResetTimeout,
     Retry,
+    SplitBrain,
     StoreUnavailable,
 )
 from jobs.operators.directory_scan import DirectorySource
-from jobs.protocol.decisions import GroupSize, Halt, Leave, Proceed, Split, Stop, after_claim, after_failure
+from jobs.protocol.decisions import SPLIT, GroupSize, Halt, Leave, Proceed, Split, Stop, after_claim, after_failure
 from jobs.protocol.history import Outcome
-from jobs.protocol.transitions import Event, State
+from jobs.protocol.transitions import IN_HAND, Event, State
 from jobs.protocol.triggers import Trigger, TriggerStatus
 from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.bounded import Bounded, Grace
 from jobs.runtime.descriptions import classified, described, full_identity, halted_error
 from jobs.runtime.establishing import Establishing
 from jobs.runtime.housekeeping import Housekeeping
+from jobs.runtime.identity import Identity
 from jobs.runtime.limits import Limits
-from jobs.runtime.owner import Identity, RegionOwner, Report
+from jobs.runtime.owner import RegionOwner
 from jobs.runtime.pacing import Pace
 from jobs.runtime.pipeline import Pipeline
-from jobs.runtime.ports import Outside
+from jobs.runtime.ports import Outside, Report
 from jobs.runtime.replacing import one_of_each
 from jobs.runtime.reports import GroupReport, steps_outside
 from jobs.runtime.states import RegionStates
@@ -65,13 +67,13 @@ class RegionRun:
     owner: RegionOwner = field(init=False)
     size: GroupSize = field(default_factory=lambda: GroupSize(1, 1))
     done_triggers: int = 0
-    _shown: str | None = None
+    _split: Mapping[str, Any] = field(default_factory=dict)
     _pipeline: Pipeline = field(init=False)
     _housekeeping: Housekeeping = field(init=False)
     _pace: Pace = field(init=False)
 
     def __post_init__(self) -> None:
-        self.owner = RegionOwner(identity=self.identity, outside=self.outside, report=self._note)
+        self.owner = RegionOwner(identity=self.identity, outside=self.outside, report=self.report)
         self._pace = Pace.of(self.blueprint.region.operators)
         self._pipeline = Pipeline(
             blueprint=self.blueprint,
@@ -106,27 +108,41 @@ class RegionRun:
             ResetTimeout: rolling forward took longer than reset_timeout.
         """
         parameters = self.blueprint.region.parameters
-        Bounded(
-            lambda: self.owner.claim(self.blueprint.tables, self.blueprint.code),
-            parameters.reset_timeout.total_seconds(),
-            self._pipeline.grace,
-            late=lambda seconds: ResetTimeout(
-                f"the reset of {self.region!r} took longer than {seconds:g} s",
-                remedy="look at the store; a new attempt starts by itself",
-            ),
-        ).result()
-        if self.owner.history.halt is not None:
-            raise halted_error(self.region, self.owner.history)
-        limit = 1 if self.blueprint.forced_single else self.limits.triggers
-        decision = after_claim(
-            self.owner.history, max_attempts=parameters.max_consecutive_reset_attempts, max_group=limit
-        )
-        if isinstance(decision, Halt):
-            error = self.owner.history.last_error or {}
-            raise self._halt(decision.reason, error=error, trigger=error.get("trigger") or self._next_uri())
-        self.size = GroupSize(decision.first_group, limit) if isinstance(decision, Proceed) else GroupSize(1, limit)
-        self._pipeline.reset()
+        with self._resetting():
+            Bounded(
+                lambda: self.owner.claim(self.blueprint.tables, self.blueprint.code),
+                parameters.reset_timeout.total_seconds(),
+                self._pipeline.grace,
+                late=lambda seconds: ResetTimeout(
+                    f"the reset of {self.region!r} took longer than {seconds:g} s",
+                    remedy="look at the store; a new attempt starts by itself",
+                ),
+            ).result()
+            self.owner.lift()
+            if self.owner.history.halt is not None:
+                raise halted_error(self.region, self.owner.history)
+            limit = 1 if self.blueprint.forced_single else self.limits.triggers
+            decision = after_claim(
+                self.owner.history, max_attempts=parameters.max_consecutive_reset_attempts, max_group=limit
+            )
+            if isinstance(decision, Halt):
+                error = self.owner.history.last_error or {}
+                raise self._halt(decision.reason, error=error, trigger=error.get("trigger") or self._next_uri())
+            first = decision.first_group if isinstance(decision, Proceed) else 1
+            self.size = GroupSize(first, limit)
+            self._pipeline.reset()
         self._housekeeping.dispose()
+
+    @contextmanager
+    def _resetting(self) -> Iterator[None]:
+        """Bring the region back to the last committed id; the controller is told how that ends."""
+        try:
+            yield
+        except ResetTimeout:
+            if self.owner.state in (State.STARTED, State.RESETTING) and self.owner.epoch:
+                self.owner.moved(Event.RESET_TIMED_OUT, told=False)
+            raise
+        self.owner.reset_done()
 
     def groups(self) -> Iterator[GroupReport]:
         """Process groups until nothing is pending; yields after each one is published.
@@ -178,7 +194,7 @@ class RegionRun:
         try:
             if blamed:
                 with suppress(StoreUnavailable):  # the checkpoint table gets it as well
-                    self.outside.registry.record_error(self.region, self.owner.epoch, blamed)
+                    self.outside.registry.record_error(self.region, self.owner.epoch, {**blamed, **self._split})
             self._housekeeping.remember()
             self.owner.release(outcome, blamed)
         except Fenced:
@@ -267,6 +283,8 @@ class RegionRun:
             self._finish_committed(error)
             self.done_triggers += len(pending)
             return
+        if isinstance(error, SplitBrain):  # whatever the group is made of
+            raise self._halt(error.message, error=described(error), trigger=None) from error
         decision = after_failure(
             error.retry,
             group_size=len(pending),
@@ -275,38 +293,43 @@ class RegionRun:
         )
         if isinstance(decision, Leave | Stop):
             raise error
-        late = isinstance(error, DrainTimeout)
-        in_flight = self.owner.state in (State.DRAINING, State.CHECKPOINT_PENDING)
-        if in_flight or self.owner.state is State.PROCESSING:
-            self.owner.moved(Event.DRAIN_TIMED_OUT if late and in_flight else Event.FAILED)
+        self.owner.moved(_event_of(error))
         self.report("failed", {"error": str(error), "triggers": len(pending), "decision": type(decision).__name__})
         if isinstance(decision, Split):
+            self._tell_split(error, len(pending))
             self.size = self.size.after_failure()
-            self._pipeline.reset()
-            self.owner.moved(Event.RESET_DONE)
+            with self._resetting():
+                self._pipeline.reset()
             return
         trigger = error.facts["trigger"] = pending[0].uri if pending else None
         if isinstance(decision, Halt):
             raise self._halt(decision.reason, error=described(error), trigger=trigger) from error
         raise error  # EndRun: the next claim counts an attempt
 
+    def _tell_split(self, error: DrainmarkError, triggers: int) -> None:
+        """Say why a group is done again in groups of one: whoever looks on, and the registry, until all went well."""
+        self.report(SPLIT, {"triggers": triggers, "error": str(error)})
+        self._split = {SPLIT: {"triggers": triggers, **described(error)}}
+        with suppress(StoreUnavailable):
+            self.outside.registry.record_error(self.region, self.owner.epoch, {**described(error), **self._split})
+
     def _finish_committed(self, error: Exception) -> None:
         """The group was committed although something raised: roll forward instead of doing it again (H10)."""
         self.report("committed", {"although": str(error)})
         if self.owner.state in (State.DRAINING, State.CHECKPOINT_PENDING):
-            self.owner.moved(Event.CHECKPOINTED)
+            self.owner.moved(Event.CHECKPOINTED, told=False)
         self.owner.moved(Event.FAILED)
-        self.owner.roll_forward()
-        self._pipeline.reset()
+        with self._resetting():
+            self.owner.roll_forward()
+            self._pipeline.reset()
 
     def _input_gone(self, error: InputChanged | InputMissing) -> None:
         """A file is not what was scanned: it is scanned anew, or passed, or the region halts; no attempt (I2, I5)."""
         source = next(op for op in self.blueprint.region.operators if isinstance(op, DirectorySource))
         triggers: Sequence[Trigger] = error.facts["triggers"]
         epoch = self.owner.epoch
-        if self.owner.state is State.DRAINING:
+        if self.owner.state in IN_HAND:
             self.owner.moved(Event.FAILED)
-            self.owner.moved(Event.RESET_DONE)
         self.report("input", {"error": error.message})
         for trigger in triggers:
             if isinstance(error, InputChanged):
@@ -316,15 +339,14 @@ class RegionRun:
                 self.outside.registry.mark(self.region, epoch, [trigger.id], TriggerStatus.MISSING, error.message)
             else:
                 raise self._halt(error.message, error=described(error), trigger=trigger.uri)
+        self.owner.reset_done()
 
     def _halt(self, reason: str, *, error: Mapping[str, Any], trigger: str | None) -> Halted:
-        halted = self.owner.halt(reason, trigger=trigger, operator=error.get("operator"), error=error or None)
-        self.outside.registry.set_state(self.region, self.owner.epoch, self.owner.state.value)
-        return halted
+        return self.owner.halt(reason, trigger=trigger, operator=error.get("operator"), error=error or None)
 
     def _halted_on_request(self, reason: str) -> Halted:
         """Halt, and then take the request back: else a crash in between would lose it. `resume` takes it back, too."""
-        halted = self.owner.halt(reason, trigger=None, operator=None, error=None)
+        halted = self.owner.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
         with suppress(StoreUnavailable):
             self.outside.registry.clear_halt_request(self.region, self.owner.epoch)
         return halted
@@ -334,16 +356,6 @@ class RegionRun:
         return pending[0].uri if pending else None
 
     # --- reporting --------------------------------------------------------------------------------------------------
-
-    def _note(self, step: str, numbers: Mapping[str, Any]) -> None:
-        if step == "state" and self.owner.epoch and numbers["state"] != self._shown:
-            try:
-                with suppress(StoreUnavailable):
-                    self.outside.registry.set_state(self.region, self.owner.epoch, numbers["state"])
-                    self._shown = numbers["state"]
-            except Fenced:
-                return  # the next commit finds out; a display is not worth a failure
-        self.report(step, numbers)
 
     def _reported(self, done: Establishing) -> GroupReport:
         staged = done.staged
@@ -358,6 +370,13 @@ class RegionRun:
         for step, numbers in (*steps_outside(staged), ("group", report.step)):
             self.report(step, numbers)
         return report
+
+
+def _event_of(error: DrainmarkError) -> Event:
+    """Return what an error means for the controller."""
+    if error.retry is Retry.RENEW:
+        return Event.HEALTH_LOST
+    return Event.DRAIN_TIMED_OUT if isinstance(error, DrainTimeout) else Event.FAILED
 
 
 __all__ = ["GroupReport", "Limits", "RegionRun", "classified"]

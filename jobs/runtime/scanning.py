@@ -1,6 +1,6 @@
 """Scan a folder for triggers: what is there, what is new, what changed (V42, E24, I1–I17).
 
-Never reads a file's content and never follows a link out of the folder; the result depends on names and stat only.
+Never reads a file's content, and follows no link unless the source says so; the result depends on names and stat only.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from jobs.runtime.scan_order import InOrder
 KEPT = 50_000
 """New files that a `ScanResult` holds: about 50 MB. What more there is went into the registry batch by batch."""
 
+IS_LINK = "is a symbolic link, and links are followed with follow_links=True at the source alone"
+
 _FILE_SCHEME = "file://"
 _ENCODED = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -36,7 +38,7 @@ class ScanResult:
         new: files never seen, in the order of the scan's rule; of a scan that found more, the first `KEPT`.
         changed: (uri, known identity key, new trigger) of files that are not what they were.
         unsettled: files left alone because they changed within `settle` seconds.
-        refused: (uri, reason) of what is no readable file: directories, pipes, links out of the folder, no permission.
+        refused: (uri, reason) of what is no readable file: directories, pipes, links, no permission.
         seen: files that were looked at; an incremental scan leaves out what cannot have changed.
         beyond: files never seen that are not in `new`.
     """
@@ -115,7 +117,7 @@ def scan_folder(
     oldest = scan.oldest()
     for relative, path in walk(folder, found, recursive=scan.recursive or scan.outputs is not None):
         output = scan.output_of(readable(relative))
-        file = None if output is None else look_at(path, output, found)
+        file = None if output is None else look_at(path, output, found, follow_links=scan.follow_links)
         if file is not None:
             judge(file, known.get(file.uri), found, scan, now=now, oldest=oldest)
     return found.result()
@@ -141,21 +143,27 @@ class LocalFile(NamedTuple):
     facts: os.stat_result
 
 
-def look_at(path: str, output: str, found: Found) -> LocalFile | None:
+def look_at(path: str, output: str, found: Found, *, follow_links: bool) -> LocalFile | None:
     """Return the file at a path; what is no readable file is noted as refused."""
     uri = uri_of(path)
-    try:
-        facts = os.stat(path)
-    except OSError as error:
-        found.refused.append((uri, f"cannot be read: {error.strerror}"))
-        return None
-    if not stat.S_ISREG(facts.st_mode):
-        found.refused.append((uri, "is no regular file"))
-        return None
-    if not os.access(path, os.R_OK):
-        found.refused.append((uri, "no permission to read"))
+    facts = facts_of(path, follow_links=follow_links)
+    if isinstance(facts, str):
+        found.refused.append((uri, facts))
         return None
     return LocalFile(path, uri, output, facts)
+
+
+def facts_of(path: str, *, follow_links: bool) -> os.stat_result | str:
+    """Return what is known of a regular file that may be read, or why it is none."""
+    try:
+        facts = os.stat(path, follow_symlinks=follow_links)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if stat.S_ISLNK(facts.st_mode):
+        return IS_LINK
+    if not stat.S_ISREG(facts.st_mode):
+        return "is no regular file"
+    return facts if os.access(path, os.R_OK) else "no permission to read"
 
 
 class Verdict(Enum):

@@ -1,27 +1,85 @@
-"""Gets an author's functions to Spark's Python workers: no import path leads a worker to an application's file."""
+"""Gets an author's functions to Spark's Python workers: no import path leads a worker to an application's file.
+
+Functions go whole, with what they use of the application's module and of its own modules; so they are what this process
+has loaded, whatever became of the files since. What a function imports when it runs on a worker is in an archive that
+goes to the session.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import io
 import sys
-from collections.abc import Iterable
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from jobs.graph.operator import Operator, UserFunction
+from jobs.graph.own_modules import own_modules, texts_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ANY_DATE = (1980, 1, 1, 0, 0, 0)
+_shipped: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
-def ship_by_value(operators: Iterable[Operator]) -> None:
-    """Have functions of modules that a worker cannot import pickled whole, with the globals that they use.
-
-    That is an application given as a Python file: what its UDFs refer to at module level would else be looked up in a
-    module that only this process has.
-    """
+def ship(operators: Iterable[Operator], session: SparkSession) -> None:
+    """Have workers run the functions of operators whose modules they cannot import, and what these import."""
     from pyspark.cloudpickle import register_pickle_by_value
 
-    for operator in operators:
-        function: UserFunction | None = getattr(operator, "function", None)
-        name = getattr(function.function, "__module__", None) if function else None
+    own: dict[str, Path] = {}
+    for module in _modules_of(operators):
+        register_pickle_by_value(module)
+        own.update(own_modules(Path(str(module.__file__)), root=_root_of(module)))
+    for name in own.keys() & sys.modules.keys():
+        register_pickle_by_value(sys.modules[name])
+    if own:
+        _ship_archive(texts_of(own), session)
+
+
+def _modules_of(operators: Iterable[Operator]) -> Iterator[ModuleType]:
+    """Yield the modules of functions that a worker could not import, each once."""
+    functions: list[UserFunction | None] = [getattr(operator, "function", None) for operator in operators]
+    names = {getattr(function.function, "__module__", None): None for function in functions if function is not None}
+    for name in names:
         if name in sys.modules and name != "__main__" and not _can_be_imported(name):
-            register_pickle_by_value(sys.modules[name])
+            yield sys.modules[name]
+
+
+def _root_of(module: ModuleType) -> Path:
+    """Return the folder from which a module's name counts."""
+    is_package = hasattr(module, "__path__")
+    return Path(str(module.__file__)).resolve().parents[module.__name__.count(".") + is_package]
+
+
+def _ship_archive(texts: Mapping[str, bytes], session: SparkSession) -> None:
+    """Add modules to what the session's workers import, under a name of their contents; once a session."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(zipfile.ZipInfo(name, _ANY_DATE), text)
+    digest = hashlib.sha256(packed.getvalue()).hexdigest()[:16]
+    if digest in _shipped.setdefault(session, set()):
+        return
+    path = Path(_archives().name, f"own-modules-{digest}.zip")
+    path.write_bytes(packed.getvalue())
+    path_before = list(sys.path)
+    session.addArtifacts(str(path), pyfile=True)
+    sys.path[:] = path_before  # classic Spark has this process import from the archive, too
+    _shipped[session].add(digest)
+
+
+@functools.cache
+def _archives() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder of this process: a classic executor fetches an archive when it has its first task."""
+    return tempfile.TemporaryDirectory(prefix="drainmark-")
 
 
 def _can_be_imported(name: str) -> bool:

@@ -3,37 +3,103 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.errors import SliceLost
 from jobs.operators.directory_scan import DirectorySource
 from jobs.operators.sources import FileSlices, Part, SlicedSource, Source
-from jobs.protocol.triggers import Trigger, TriggerStatus
+from jobs.protocol.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
 from jobs.runtime.folder_slices import files_of
 from jobs.runtime.slicing import slice_of
 
 if TYPE_CHECKING:
+    from jobs.protocol.history import RegionHistory
     from jobs.runtime.ports import Inputs, Outside
     from jobs.runtime.reading import Group
 
 
 class PartInputs:
-    """Parts behind the verbs by which a group reads files (`jobs.runtime.ports.Inputs`)."""
+    """Parts behind the verbs by which a group reads files (`jobs.runtime.ports.Inputs`).
+
+    Attributes:
+        digests: of the bytes that each part gave, by its place, once it was placed.
+    """
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
+        self.digests: dict[int, str] = {}
 
-    def place(self, wanted: Sequence[tuple[Trigger, Path]]) -> None:
+    def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
         for trigger, path in wanted:
             self._parts[trigger.order_index].place(path)
+            self.digests[trigger.order_index] = digest_of(path)
 
     def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
         return {}
 
-    def check(self, triggers: Sequence[Trigger]) -> None:
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
         for trigger in triggers:
             self._parts[trigger.order_index].check()
+
+
+class ReadBefore:
+    """What slices gave before a rewind withdrew their states; looked up once a run, which nobody rewinds meanwhile."""
+
+    def __init__(self, history: Callable[[], RegionHistory]) -> None:
+        self._history = history
+        self._found: Mapping[int, Mapping[str, str]] | None = None
+
+    def remind(self, triggers: Sequence[Trigger]) -> Sequence[Trigger]:
+        """Return the triggers; those of slices that were read before have their digests."""
+        if any(SLICES in trigger.identity for trigger in triggers):
+            if self._found is None:
+                rows = ((row.trigger_order, row.trigger_identity or {}) for row in self._history().withdrawn)
+                self._found = {order: identity.get(DIGESTS) or {} for order, identity in rows if order is not None}
+            for trigger in triggers:
+                trigger.digests.update(self._found.get(trigger.order_index, {}))
+        return triggers
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+
+
+def require_same_bytes(source: Source, group: Group, ids: Mapping[int, int], inputs: Inputs) -> None:
+    """Note what the slices of a group gave; one that was committed before has to give the same.
+
+    Args:
+        ids: of its slice, by number of a part from 1.
+
+    Raises:
+        SliceLost: it gives other bytes.
+    """
+    if not isinstance(inputs, PartInputs):
+        return
+    for member in group.members:
+        parts = [inputs.digests[number - 1] for number, of in ids.items() if of == member.sequence_id]
+        if not parts:
+            continue
+        found, known = joined_digest(parts), member.trigger.digests.get(source.name)
+        if known is not None and found != known:
+            msg = f"{member.trigger.uri} gives other bytes than when its state was committed, which a rewind withdrew"
+            remedy = (
+                "put back what was there, then: drainmark resume REGION; or pass it: drainmark skip REGION"
+                f" --file '{member.trigger.uri}' --reason '…'"
+            ).replace("REGION", member.trigger.region)
+            raise SliceLost(
+                msg, operator=source.name, location=source.location, remedy=remedy, trigger=member.trigger.uri
+            )  # fmt: skip
+        member.trigger.digests[source.name] = found
+
+
+def joined_digest(parts: Sequence[str]) -> str:
+    """Return one digest of a slice's parts in order."""
+    return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()[:32]
 
 
 def files_of_slices(source: Source, group: Group, outside: Outside) -> tuple[dict[int, int], list[Trigger], Inputs]:

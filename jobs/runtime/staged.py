@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from jobs.protocol.flow import channels_folder
 from jobs.protocol.manifest import FeedTaken, Image, Manifest, Sent, StagedFile
 from jobs.runtime.descriptions import trigger_columns
 from jobs.runtime.reading import Assigned, Group
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from jobs.runtime.ports import RegionStore
     from jobs.state.keyed import KeyedState
 
 
@@ -46,6 +48,7 @@ class StagedGroup:
             up, puts others in their place.
         frozen, written: by name of a state's table, what its checkpoint has to write, and what it has written.
         progress_id: of the row that commits what stages finished late; None where the group's last id has the row.
+        in_flight: files of the channels that the row names.
         stages, channels, spans, restarts, dropped_intervals: see `Manifest`.
     """
 
@@ -69,6 +72,7 @@ class StagedGroup:
     spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
     dropped_intervals: int = 0
+    in_flight: tuple[StagedFile, ...] = ()
 
     @property
     def row_id(self) -> int:
@@ -82,11 +86,22 @@ class StagedGroup:
             "group_last": self.group.last_id,
             "rows_in": self.rows_in.get(number, 0),
             "bytes_in": member.trigger.size_bytes,
-            "drain_seconds": round(self.process_seconds + self.drain_seconds, 4),
+            "process_seconds": round(self.process_seconds, 4),
+            "drain_seconds": round(self.drain_seconds, 4),
             "rows_quarantined": self.rows_quarantined.get(number),
             "reason": self.refused.get(number),
             **trigger_columns(member.trigger),
         }
+
+    def verify(self, store: RegionStore) -> None:
+        """Check that every file which the row is going to name is there, and is the one that was written.
+
+        Raises:
+            AccountingError: one is not.
+        """
+        for name, staged in self.tables.items():
+            store.verify(name, (*staged.files, *(staged.image.files if staged.image else ())))
+        store.verify(channels_folder(store.region), self.in_flight)
 
     def manifest(self) -> Manifest:
         return Manifest(

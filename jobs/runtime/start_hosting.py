@@ -364,7 +364,7 @@ def start_hosts(blueprint: Blueprint, outside: Outside) -> dict[str, StartHost]:
             is_start_of_region=True,
             is_end_of_region=operator in region.ends,
             is_trigger_operator=region.parameters.trigger == Trigger.OPERATOR_DRIVEN,
-            drain_timeout=region.parameters.drain_timeout.total_seconds(),
+            drain_timeout=region.parameters.group_timeout.total_seconds(),
             reset_timeout=region.parameters.reset_timeout.total_seconds(),
             params=blueprint.params,
             operator=name,

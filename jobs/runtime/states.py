@@ -134,7 +134,6 @@ class RegionStates:
                 continue
             staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
             done = staged.states[name].checkpoint(staged.frozen[name], staging, self.outside.engine.session)
-            self.outside.store.verify(name, (*done.files, *(done.image.files if done.image else ())))
             tables[name] = _with(tables[name], done)
             written[name] = done
         return replace(staged, tables=tables, written=written)

@@ -25,7 +25,7 @@ from jobs.runtime.quarantining import Quarantine, put_aside
 from jobs.runtime.reading import Assigned, Group, Inbox, paths_by_id
 from jobs.runtime.records import judged, raw_type, with_faults
 from jobs.runtime.row_types import arrow_schema, empty_rows, row_type
-from jobs.runtime.slice_files import files_of_slices
+from jobs.runtime.slice_files import files_of_slices, require_same_bytes
 from jobs.runtime.slicing import slice_of
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Taking:
         if not isinstance(source, DirectorySource):
             msg, remedy = f"{source.name!r} reads no files, and files are pending", "reset the region, or skip them"
             raise SliceLost(msg, operator=source.name, location=source.location, remedy=remedy)
-        inbox = Inbox(self.folder, self.group, self.outside.inputs)
+        inbox = Inbox(self.folder, self.group, self.outside.inputs, follow_links=source.scan.follow_links)
         self._inboxes.append((source, inbox))
         inbox.fill(in_place=True)
         return self._taken(source, inbox, {})
@@ -142,6 +142,7 @@ class Taking:
         members = tuple(Assigned(sequence_id=number, trigger=file) for number, file in enumerate(files, 1))
         with self._losing(source):
             inbox = self._filled(source, members, inputs, ids)
+            require_same_bytes(source, self.group, ids, inputs)
             if not inbox.group.members:
                 session = self.outside.engine.session
                 return {
@@ -160,7 +161,8 @@ class Taking:
         """
         while True:
             group = Group(members=tuple(members), epoch=self.group.epoch, attempt=self.group.attempt)
-            inbox = Inbox(self.folder / source.name, group, inputs)
+            follow_links = isinstance(source, DirectorySource) and source.scan.follow_links
+            inbox = Inbox(self.folder / source.name, group, inputs, follow_links=follow_links)
             try:
                 if members:
                     inbox.fill(in_place=True)

@@ -41,6 +41,7 @@ def reader_of(kind: Any) -> Reader | None:
         types.FloatType: _floats,
         types.DoubleType: _floats,
         types.StringType: lambda texts, kind: texts,
+        types.DecimalType: _decimals,
         types.BooleanType: _booleans,
         types.DateType: _dates,
         types.TimestampType: _timestamps,
@@ -67,6 +68,13 @@ def _floats(texts: Any, kind: Any) -> Any:
     if pc.all(pc.is_finite(numbers)).as_py() is False:
         raise NotSure  # what is no number, or too large, has other names there
     return numbers
+
+
+def _decimals(texts: Any, kind: Any) -> Any:
+    """Read decimals; one with more digits than the type has is an error of the cast, and is not rounded."""
+    import pyarrow.compute as pc
+
+    return pc.cast(texts, kind)
 
 
 def _booleans(texts: Any, kind: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -30,13 +30,32 @@ _ROW_WISE = frozenset(
         "ResolvedHint",
         "Repartition",
         "RepartitionByExpression",
+        "WithCTE",
+        "CTERelationDef",
+        "CTERelationRef",
         "BatchEvalPython",
         "ArrowEvalPython",
         "Range",
         "OneRowRelation",
     }
 )
+_KEYED_BY = {
+    "Aggregate": 0,
+    "Deduplicate": 0,
+    "Window": 1,
+    "Sort": 0,
+    "Distinct": None,
+    "FlatMapGroupsInPandas": 0,
+    "FlatMapGroupsInArrow": 0,
+}
+"""Which brackets of a node's text hold its keys; None where it has none."""
+
 _ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "LocalRelation", "LogicalRDD"})
+_IN_ORDER = _ROW_BY_ROW | {
+    "Generate", "BatchEvalPython", "ArrowEvalPython", "MapInPandas", "MapInArrow", "PythonMapInArrow", "View",
+}  # fmt: skip
+"""What makes any number of rows of each, and hands them on one row's after the other's."""
+
 _NEW_TAG = re.compile(r" AS _(?:sequence_id|position)#")
 _NOT_DETERMINISTIC = re.compile(
     r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|"
@@ -59,21 +78,23 @@ class Verdict:
     Attributes:
         only_picks: it picks and renames columns and does nothing else, so it may as well be done twice.
         keeps_places: it makes at most one row of each, with the row's own sequence id and position.
+        keeps_order: it makes rows of each, with the row's own sequence id and position, and moves them to no other
+            partition: those of one row come in the order in which they were made.
     """
 
     vectorises: bool
     reason: str = ""
     only_picks: bool = False
     keeps_places: bool = False
+    keeps_order: bool = False
 
     def with_other(self, other: Verdict) -> Verdict:
         """Return the verdict on a function of several outputs: one that mixes triggers is enough."""
-        if not self.vectorises:
-            return self
         return replace(
-            other,
+            other if self.vectorises else self,
             only_picks=self.only_picks and other.only_picks,
             keeps_places=self.keeps_places and other.keeps_places,
+            keeps_order=self.keeps_order and other.keeps_order,
         )
 
 
@@ -81,17 +102,23 @@ class Verdict:
 class _Node:
     text: str
     children: list[_Node] = field(default_factory=list)
+    names_stream: bool = False
 
     @property
     def name(self) -> str:
         return re.split(r"[ \[(]", self.text, maxsplit=1)[0]
 
     @property
+    def number(self) -> str:
+        """Return which common table expression it defines, or refers to."""
+        return re.split(r"[ ,]", self.text)[1]
+
+    @property
     def is_stream(self) -> bool:
         """Does it read rows of a consistent stream? Only those carry `_sequence_id`; lookups lose theirs."""
         if self.children:
             return any(child.is_stream for child in self.children)
-        return "_sequence_id#" in self.text
+        return self.names_stream or "_sequence_id#" in self.text
 
     def walk(self) -> Iterator[_Node]:
         yield self
@@ -105,13 +132,30 @@ def verdict_of(frame: DataFrame) -> Verdict:
     if "subquery#" in text or "exists#" in text:
         return Verdict(False, "a subquery sees the rows of all triggers")
     nodes = list(_parse(text).walk())
+    _find_named_streams(nodes)
+    has_places = "_position" in frame.columns
+    keeps_places = has_places and all(_keeps(node, _ROW_BY_ROW) for node in nodes)
+    keeps_order = has_places and all(_keeps(node, _IN_ORDER) for node in nodes)
     for node in nodes:
         if node.is_stream and (reason := _objection(node)):
-            return Verdict(False, reason)
+            return Verdict(False, reason, keeps_places=keeps_places, keeps_order=keeps_order)
     if "_sequence_id" not in frame.columns:
         return Verdict(False, "its result lacks _sequence_id (dm.select keeps it)")
-    keeps_places = "_position" in frame.columns and all(_keeps_places(node) for node in nodes)
-    return Verdict(True, only_picks=all(_only_picks(node) for node in nodes), keeps_places=keeps_places)
+    only_picks = all(_only_picks(node) for node in nodes)
+    return Verdict(True, only_picks=only_picks, keeps_places=keeps_places, keeps_order=keeps_order)
+
+
+def _find_named_streams(nodes: Sequence[_Node]) -> None:
+    """Mark what refers to a common table expression of the stream: it may have left `_sequence_id` behind."""
+    left = [node for node in nodes if node.name == "CTERelationRef"]
+    while True:
+        streams = {node.number for node in nodes if node.name == "CTERelationDef" and node.is_stream}
+        found = [node for node in left if node.number in streams]
+        if not found:
+            return
+        for node in found:
+            node.names_stream = True
+        left = [node for node in left if not node.names_stream]
 
 
 def analysed_plan(frame: DataFrame) -> str:
@@ -155,9 +199,8 @@ def _objection(node: _Node) -> str | None:
     if name == "Join":
         return None if _join_is_row_wise(node) else "a join of streams without equal _sequence_id mixes triggers"
     brackets = _brackets(node.text)
-    keyed_by = {"Aggregate": 0, "Deduplicate": 0, "Window": 1, "Sort": 0, "Distinct": None}
-    if name in keyed_by:
-        which = keyed_by[name]
+    if name in _KEYED_BY:
+        which = _KEYED_BY[name]
         if which is not None and len(brackets) > which and _ID.search(brackets[which]):
             return None
         return f"{name} is not keyed by _sequence_id"
@@ -170,8 +213,9 @@ def _only_picks(node: _Node) -> bool:
     return not node.children
 
 
-def _keeps_places(node: _Node) -> bool:
-    return node.name in _ROW_BY_ROW and len(node.children) <= 1 and not _NEW_TAG.search(node.text)
+def _keeps(node: _Node, names: Collection[str]) -> bool:
+    """Say whether a node is one of those, and gives rows the sequence id and position of the row they come from."""
+    return node.name in names and len(node.children) <= 1 and not _NEW_TAG.search(node.text)
 
 
 def _join_is_row_wise(node: _Node) -> bool:

@@ -6,15 +6,18 @@ partials; the running state of a key is the merge of its partials in the order o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS
+from jobs.graph.code_digests import code_digest
+from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Meaning
 from jobs.lazy import F
+from jobs.state.exact_sums import exact_sum
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +28,14 @@ class Part:
         partial: aggregate expression over the rows of one key and one id.
         merge: ONE aggregate function over partials; the runtime runs it over a window in id order.
         tidy: applied after each merge (e.g. to make a set out of a list of sets); keeps the partial's type.
+        addend: of a part that is a sum, what is added: where that is a float, the rows have no order in which their
+            sum would always be the same, and `exact_sum` takes the place of the partial.
     """
 
     partial: Callable[[], Column]
     merge: Callable[[Column], Column]
     tidy: Callable[[Column], Column] | None = None
+    addend: Callable[[], Column] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,10 @@ class Aggregation:
         finish: from the merged partial (a Column, or a mapping of them) to the value; identity by default.
         label: what `graph` shows and the fingerprint holds.
         columns: that the partial reads, None if that is not known: a sliding window keeps them, or else all.
+        identity: what the state holds, in your words. A state whose `partial`, `merge` or `tidy` is other code cannot
+            be gone on from (STATE_INCOMPATIBLE); while the identity stays the same, it can.
+        addends: by part, what a partial that is `F.sum` adds: with it, a sum of floats is the same in whatever order
+            the rows of a trigger come.
     """
 
     partial: Callable[[], Column] | Mapping[str, Callable[[], Column]]
@@ -53,6 +63,30 @@ class Aggregation:
     label: str = "aggregation"
     tidy: Callable[[Column], Column] | None = None
     columns: tuple[str, ...] | None = None
+    identity: str = ""
+    addends: Mapping[str, Callable[[], Column]] | None = field(default=None, repr=False)
+
+    @property
+    def meaning(self) -> Meaning:
+        """Return what the value is, as the state's description keeps it."""
+        named = self._functions()
+        if all(getattr(each, "__module__", None) == __name__ for each in named):  # its label says all
+            return Meaning(of=self.label, identity=self.identity)
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return Meaning(of=self.label, code=code_digest(*named), python=python, identity=self.identity)
+
+    def fingerprint(self) -> Any:
+        """Return what changes when the value does."""
+        code = self.meaning.code
+        return [self.label, code, code_digest(self.finish)] if code else self.label
+
+    def _functions(self) -> list[Any]:
+        """Return what makes the state, in one order; how a value is finished is no part of it."""
+        given = [
+            [each[name] for name in sorted(each)] if isinstance(each, Mapping) else [each]
+            for each in (self.partial, self.merge)
+        ]
+        return [each for functions in given for each in functions] + ([self.tidy] if self.tidy else [])
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -61,11 +95,15 @@ class Aggregation:
             if not isinstance(self.merge, Mapping) or set(self.merge) != set(self.partial):
                 msg = f"{self.label}: partial and merge must name the same parts"
                 raise TypeError(msg)
-            return {name: Part(partial=self.partial[name], merge=self.merge[name]) for name in self.partial}
+            return {
+                name: Part(partial=self.partial[name], merge=self.merge[name], addend=(self.addends or {}).get(name))
+                for name in self.partial
+            }
         if isinstance(self.merge, Mapping):
             msg = f"{self.label}: partial and merge must name the same parts"
             raise TypeError(msg)
-        return {"": Part(partial=self.partial, merge=self.merge, tidy=self.tidy)}
+        addend = (self.addends or {}).get("")
+        return {"": Part(partial=self.partial, merge=self.merge, tidy=self.tidy, addend=addend)}
 
     @property
     def is_simple(self) -> bool:
@@ -84,9 +122,13 @@ def count(column: str | None = None) -> Aggregation:
 
 
 def sum(column: str) -> Aggregation:  # noqa: A001 - the field's word; users write dm.sum
-    """Sum of a column, in the type of Spark's sum of it."""
+    """Sum of a column, in the type of Spark's sum of it; of floats the same in whatever order the rows are read."""
     return Aggregation(
-        partial=lambda: F.sum(F.col(column)), merge=lambda p: F.sum(p), label=f"sum({column})", columns=(column,)
+        partial=lambda: F.sum(F.col(column)),
+        merge=lambda p: F.sum(p),
+        label=f"sum({column})",
+        columns=(column,),
+        addends={"": lambda: F.col(column)},
     )
 
 
@@ -112,6 +154,7 @@ def mean(column: str) -> Aggregation:
         finish=lambda parts: F.when(parts["count"] > 0, parts["sum"] / parts["count"]),
         label=f"mean({column})",
         columns=(column,),
+        addends={"sum": lambda: F.col(column).cast("double")},
     )
 
 
@@ -159,11 +202,15 @@ def collect_set(column: str) -> Aggregation:
 
 
 def approx_distinct(column: str) -> Aggregation:
-    """Approximate number of distinct values by a HyperLogLog sketch; bigint."""
+    """Approximate number of distinct values by a HyperLogLog sketch; bigint, the same for the same values.
+
+    A sketch that was filled row by row keeps a second estimate, which depends on the order, and loses it in a union: so
+    what is estimated is always a union, that of the sketch with itself.
+    """
     return Aggregation(
         partial=lambda: F.hll_sketch_agg(F.col(column)),
         merge=lambda p: F.hll_union_agg(p),
-        finish=lambda sketch: F.hll_sketch_estimate(sketch),
+        finish=lambda sketch: F.hll_sketch_estimate(F.hll_union(sketch, sketch)),
         label=f"approx_distinct({column})",
         columns=(column,),
     )
@@ -182,11 +229,33 @@ def state_columns(values: Mapping[str, Aggregation]) -> dict[str, tuple[str, str
     return columns
 
 
-def partial_columns(values: Mapping[str, Aggregation]) -> list[Column]:
-    """Return the state columns over rows: aggregate expressions."""
+def float_sums(values: Mapping[str, Aggregation], rows: DataFrame) -> frozenset[str]:
+    """Return the state columns that are sums of floats, as the types of the rows tell."""
+    addends = {
+        column: addend
+        for column, (value, part) in state_columns(values).items()
+        if (addend := values[value].parts[part].addend) is not None
+    }
+    if not addends:
+        return frozenset()
+    kinds = rows.select(*(addend().alias(column) for column, addend in addends.items())).schema.fields
+    return frozenset(kind.name for kind in kinds if kind.dataType.typeName() in ("float", "double"))
+
+
+def partial_columns(values: Mapping[str, Aggregation], floats: Collection[str]) -> list[Column]:
+    """Return the state columns over rows that come in any order: aggregate expressions.
+
+    Args:
+        floats: see `float_sums`.
+    """
     return [
-        values[value].parts[part].partial().alias(column) for column, (value, part) in state_columns(values).items()
+        _unordered(values[value].parts[part], column in floats).alias(column)
+        for column, (value, part) in state_columns(values).items()
     ]
+
+
+def _unordered(part: Part, is_float: bool) -> Column:
+    return exact_sum(part.addend()) if is_float and part.addend is not None else part.partial()
 
 
 def running_columns(values: Mapping[str, Aggregation], over: Any, types: Mapping[str, Any]) -> list[Column]:
@@ -210,13 +279,15 @@ def finished_column(values: Mapping[str, Aggregation], value: str) -> Column:
 
 
 def value_over(aggregation: Aggregation, window: Any) -> Column:
-    """Return a value over the rows of a window."""
-    return value_of(aggregation, lambda part: part.over(window))
+    """Return a value over the rows of a window, which are in one order."""
+    parts = {name: part.partial().over(window) for name, part in aggregation.parts.items()}
+    return parts[""] if aggregation.is_simple else _finish(aggregation, parts)
 
 
-def value_of(aggregation: Aggregation, over: Callable[[Column], Column] = lambda part: part) -> Column:
-    """Return a value of rows: an aggregate expression, unless `over` says otherwise."""
-    parts = {name: over(part.partial()) for name, part in aggregation.parts.items()}
+def value_of(value: str, aggregation: Aggregation, floats: Collection[str]) -> Column:
+    """Return a value of rows that come in any order: an aggregate expression; see `partial_columns`."""
+    found = {column: part for column, (_, part) in state_columns({value: aggregation}).items()}
+    parts = {part: _unordered(aggregation.parts[part], column in floats) for column, part in found.items()}
     return parts[""] if aggregation.is_simple else _finish(aggregation, parts)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobs.graph.operator import SEQUENCE_ID, KeptState, Operator
+from jobs.graph.operator import SEQUENCE_ID, KeptState, Operator, Retention
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,9 +30,9 @@ _TIME = "_now"
 """Of the state."""
 
 
-def clock_state(part: str = "clock") -> KeptState:
-    """Return the state of a clock: one row, its time."""
-    return KeptState(part=part)
+def clock_state(part: str = "clock", of: str = "") -> KeptState:
+    """Return the state of a clock: one row, its time; `of` what, where another state does not say so already."""
+    return KeptState(part=part, retention=Retention(of=of) if of else None)
 
 
 def of_triggers(frames: GroupFrames, operator: Operator, part: str = "clock") -> tuple[DataFrame, DataFrame]:

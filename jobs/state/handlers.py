@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING, Protocol
 from jobs.protocol.manifest import Image, StagedFile
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class StagingFolder(Protocol):
     """Where one attempt leaves the files of a table."""
 
     def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
-    def describe(self, subdirectory: str) -> tuple[StagedFile, ...]: ...
-    def path(self, subdirectory: str) -> Path: ...
+    def write_frame(self, frame: DataFrame, subdirectory: str, *, compression: str = "") -> tuple[StagedFile, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -267,8 +267,7 @@ class KeyedState:
             whole = staging.write(frozen.rows, "image")
         else:
             rows = self._stored(session, frozen.image_files, (*frozen.change_files, *files), frozen.image_at)
-            self._current(rows).write.option("compression", "zstd").parquet(str(staging.path("image")))
-            whole = staging.describe("image")
+            whole = staging.write_frame(self._current(rows), "image", compression="zstd")
         return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
 
     def checkpointed(self, written: Written) -> None:

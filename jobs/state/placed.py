@@ -1,7 +1,8 @@
 """Rows in the order of their stream, and states that are made of such rows.
 
-The order is (sequence id, position); rows that are equal in both, as `explode` leaves them, go by what they hold: it is
-the same order whatever the grouping. A held row is known by the id that it came with and its place in it.
+The order is (sequence id, position, ordinal). An ordinal tells rows of one position apart, as a function that explodes
+gives them, and rows of several streams of a union. Rows that are equal in all three, as a join leaves them, go by what
+they hold: it is the same order whatever the grouping. A held row is known by the id that it came with and its place.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobs.errors import OperatorFailed
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Input, Operator
+from jobs.graph.operator import GONE, ORDINAL, POSITION, SEQUENCE_ID, TAGS, Input, Operator
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,8 +51,35 @@ def positioned(frame: DataFrame) -> DataFrame:
     return frame if POSITION in frame.columns else frame.selectExpr("*", f"cast(null as {POSITION_TYPE}) as {POSITION}")
 
 
+def places_in(columns: Sequence[str]) -> list[str]:
+    """Return what a stream with these columns orders the rows of an id by, as far as it is in the rows' tags."""
+    return [tag for tag in (POSITION, ORDINAL) if tag in columns]
+
+
+def tags_in(columns: Sequence[str]) -> list[str]:
+    """Return the tags among columns."""
+    return [tag for tag in TAGS if tag in columns]
+
+
+def in_given_order(frame: DataFrame) -> DataFrame:
+    """Return what a function made of rows one by one, with ordinals: those made of one row, in the order as made.
+
+    Spark numbers the rows of a partition as they come, and all that is made of one row comes in one partition.
+    """
+    ordinal = "array(monotonically_increasing_id())"
+    if ORDINAL in frame.columns:
+        ordinal = f"concat(coalesce({ORDINAL}, array()), {ordinal})"
+    return frame.selectExpr(*quoted([name for name in frame.columns if name != ORDINAL]), f"{ordinal} as {ORDINAL}")
+
+
+def in_port_order(frame: DataFrame, port: int) -> DataFrame:
+    """Return a stream of a union with ordinals: of rows in one place those of the first port come first."""
+    own = f"concat(array({port}L), coalesce({ORDINAL}, array()))" if ORDINAL in frame.columns else f"array({port}L)"
+    return frame.selectExpr(*quoted([name for name in frame.columns if name != ORDINAL]), f"{own} as {ORDINAL}")
+
+
 def order_of(frames: GroupFrames, operator: Operator, port: Input, frame: DataFrame) -> list[str]:
-    """Return what SQL orders a stream's rows by within an id: position, then all that they hold."""
+    """Return what SQL orders a stream's rows by within an id: position, ordinal, then all that they hold."""
 
     def made() -> list[str]:
         names = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in TAGS}
@@ -59,7 +87,7 @@ def order_of(frames: GroupFrames, operator: Operator, port: Input, frame: DataFr
             f"to_json(struct(`{name}`))" if any(odd in kind for odd in _WITHOUT_ORDER) else f"`{name}`"
             for name, kind in names.items()
         ]
-        return [*([POSITION] if POSITION in frame.columns else []), *ties]
+        return [*places_in(frame.columns), *ties]
 
     return frames.once_a_run((operator.name, "order of", port.stream), made)
 
@@ -100,9 +128,9 @@ def ranked(
 ) -> DataFrame:
     """Return a port's rows with positions that put the rows of an id, or of an id and key, into one order.
 
-    Rows that share a position, as `explode` and joins leave them, and rows without one, as an aggregate gives them, go
-    by what they hold, and are numbered anew: left to Spark, their order would depend on the grouping. Rows that come
-    as a source has read them are not touched, which costs nothing.
+    Rows that share a position, as `explode` and joins leave them, and rows without one, as an aggregate gives them, are
+    numbered anew, in the order of `order_of`: left to Spark, it would depend on the grouping. Rows that come as a
+    source has read them are not touched, which costs nothing.
 
     Args:
         rows: what was made of the port's rows one by one; those rows by default.
@@ -113,7 +141,7 @@ def ranked(
     of = ", ".join([SEQUENCE_ID, *quoted(keys)])
     order = ", ".join(order_of(frames, operator, port, rows))
     number = f"cast(row_number() over (partition by {of} order by {order}) as bigint)"
-    others = quoted([name for name in rows.columns if name != POSITION])
+    others = quoted([name for name in rows.columns if name not in (POSITION, ORDINAL)])
     return frames.gathered(operator, rows).selectExpr(*others, f"struct(0L as block, {number} as row) as {POSITION}")
 
 

@@ -54,7 +54,7 @@ class Strike:
 def strikes(chance: random.Random) -> Iterator[Strike]:
     """Yield strikes for ever: each kind comes once in five, in any order."""
     passed = [point.value for point in FailPoint if not matrix.is_of_rewind(point)]
-    passed = [name for name in passed if not name.startswith(("compact.", "claim.before"))]
+    passed = [name for name in passed if not name.startswith(("compact.", "repair.", "claim.before"))]
     while True:
         kinds = [
             Strike("start", chance.uniform(0.2, 6.0)),

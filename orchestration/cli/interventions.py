@@ -62,6 +62,8 @@ def _show_plan(plan: ResetPlan, *, as_json: bool) -> None:
         return
     output.say(f"{plan.region}: rewind from {plan.committed_sequence_id} to {plan.to}")
     output.say(f"  {len(plan.withdrawn)} ids are withdrawn: {_some(plan.withdrawn)}")
+    for repair in plan.repairs:
+        output.say(f"  {repair.table} was changed by others, and is put right: see drainmark doctor --repair")
     for table, rows in plan.rows.items():
         output.say(f"  {table}: {rows} rows leave or change")
     output.say(f"  {len(plan.pending)} files become pending: {_some(plan.pending)}")

@@ -1,6 +1,7 @@
 """`drainmark`: the verbs, and how the process ends (design.md §6).
 
-Exit codes: 0 done, 1 failed, 2 usage or a missing `--yes`, 3 halted, 4 owned by another run, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 usage or a missing `--yes`, 3 halted, 4 owned by another run, 130 interrupted, 141
+nobody reads the output any more.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import gc
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import NoReturn
 
 import typer
@@ -47,6 +48,9 @@ VERBS: Mapping[str, str] = {
     "demo": "demo",
 }
 """Verb -> module of this package that has it, as a function of its name or, of several verbs, as `app`."""
+_CLOSED_PIPE = 128 + signal.SIGPIPE
+"""How a process ends whose reader has gone, as `head` does when it has its lines."""
+
 _OTHER_NAMES = {"rewind": "reset"}
 _LOOKS = {"apps", "graph", "operators", "status", "history", "show"}
 _EVERYWHERE = ("--json", "--yes")
@@ -87,8 +91,12 @@ def main() -> NoReturn:
         gc.disable()  # a look ends before there is anything worth a collection, of which imports cause hundreds
     code = invoke(arguments)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
+        try:
             stream.flush()
+        except BrokenPipeError:
+            code = code or _CLOSED_PIPE
+        except (OSError, ValueError):
+            continue
     os._exit(code)
 
 
@@ -105,7 +113,7 @@ def invoke(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = Interrupted.exit_code
     except BrokenPipeError:
-        return 0
+        return _CLOSED_PIPE
     except (Exception, SystemExit) as error:  # of an application's file: with its code nothing would seem to be wrong
         return _unexpected(error, as_json=as_json)
     if code == Interrupted.exit_code:  # typer, too, turns a KeyboardInterrupt into this number
@@ -121,8 +129,10 @@ def _unexpected(error: BaseException, *, as_json: bool) -> int:
         path = context.command_path if context is not None else "drainmark"
         output.complain(UsageError(describe(), remedy=f"{path} --help"), as_json=as_json)
         return int(getattr(error, "exit_code", UsageError.exit_code))
+    if isinstance(error.__context__, BrokenPipeError):  # as rich has it, which prints the help
+        return _CLOSED_PIPE
     if not as_json:
-        traceback.print_exception(error)
+        output.note("".join(traceback.format_exception(error)).rstrip())
     output.complain(DrainmarkError(f"{type(error).__name__}: {error}"), as_json=as_json)
     return DrainmarkError.exit_code
 

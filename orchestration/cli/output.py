@@ -1,4 +1,7 @@
-"""How verbs speak: results on standard output, everything else on standard error (design.md §6)."""
+"""How verbs speak: results on standard output, everything else on standard error (design.md §6).
+
+Names and values are others' text: control characters in them are written out, whichever way they take.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,28 @@ from contextlib import contextmanager
 from typing import Any
 
 from jobs.errors import DrainmarkError
+from jobs.printable import printable, printable_cell, printable_json
 
 
 def emit(value: Any) -> None:
     """Write a value as JSON on standard output."""
-    sys.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(printable_json(json.dumps(value, default=_plain, ensure_ascii=False, indent=2)) + "\n")
 
 
 def say(text: str) -> None:
     """Write a line of a result for people on standard output."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{printable(text)}\n")
 
 
 def note(text: str) -> None:
     """Write a remark on standard error."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 def complain(error: DrainmarkError, *, as_json: bool) -> None:
     """Write an error on standard error, as text or as the error object."""
-    note(json.dumps({"error": error.to_json()}, ensure_ascii=False) if as_json else f"drainmark: {error}")
+    text = json.dumps({"error": error.to_json()}, ensure_ascii=False)
+    note(printable_json(text) if as_json else f"drainmark: {error}")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
@@ -40,9 +45,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str |
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(*columns, title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    named = title if title is None else Text(printable_cell(title), style="table.title")
+    drawn = Table(title=named, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        drawn.add_column(Text(printable_cell(column)))  # as Text: names in brackets are no markup
     for row in rows:
-        drawn.add_row(*(Text("" if value is None else shown(value)) for value in row))
+        drawn.add_row(*(Text("" if value is None else printable_cell(shown(value))) for value in row))
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         console = Console(width=10_000)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,11 @@ from orchestration.cli import output
 from orchestration.cli.options import AsJson, Home, Inputs, Yes, workplace
 from orchestration.cli.templates import FILES
 
+if TYPE_CHECKING:
+    from jobs.protocol.repairs import TableRepair
+    from orchestration.repairs import RegionRepair
+
+_SHOWN = 10
 _CHECKOUT, _INSTALLED = Path(__file__).parents[2], Path(__file__).parents[1] / "shipped"
 
 
@@ -57,6 +63,7 @@ def dev(
 
     place, shipped = workplace(home), _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
     dagster_home = place.settings.dagster_home
+    place.settings.make_home()
     dagster_home.mkdir(parents=True, exist_ok=True)
     own = place.settings.project_root / "dagster.yaml"
     shutil.copyfile(own if own.is_file() else shipped / own.name, dagster_home / own.name)
@@ -73,7 +80,13 @@ def dev(
 
 def doctor(
     *,
-    repair: Annotated[bool, typer.Option("--repair", help="Rebuild the registry from the checkpoint tables.")] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Rebuild the registry from the checkpoint tables, and tables that others changed: these with --yes.",
+        ),
+    ] = False,
     inputs: Inputs = None,
     app: Annotated[
         list[str] | None, typer.Option("--app", metavar="APP", help="Where an application is, if nobody else knows.")
@@ -84,16 +97,57 @@ def doctor(
 ) -> None:
     """Look whether everything is in its place; exit 1 if not."""
     from orchestration import doctor as surgery
+    from orchestration import repairs
 
     place = workplace(home)
+    wanted = repairs.plan(place) if repair else []
+    if wanted and not yes:
+        _show_repairs(wanted, as_json=as_json)
+        raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
     repaired = surgery.repair(place, applications=app or (), inputs=inputs or ()) if repair else []
-    found = {**surgery.examine(place), "repaired": repaired}
+    mended = [repairs.mend(place, found.region) for found in wanted]
+    if not as_json:
+        _show_repairs(mended, as_json=False)
+    found = {**surgery.examine(place), "repaired": repaired, "repairs": [each.to_json() for each in mended]}
     if as_json:
         output.emit(found)
     else:
         _show(found)
     if found["problems"]:
         raise typer.Exit(1)
+
+
+def _show_repairs(found: Sequence[RegionRepair], *, as_json: bool) -> None:
+    if as_json:
+        output.emit({"repairs": [region.to_json() for region in found]})
+        return
+    for region in found:
+        output.say(f"{region.region}: {len(region.steps)} tables were changed by others")
+        for step in region.steps:
+            _show_step(step)
+        if region.checkpoint is not None:
+            output.say("  the other tables are looked at when this one is put right")
+        if region.remedy is not None:
+            output.say(f"  what is lost comes back by: {region.remedy}")
+
+
+def _show_step(step: TableRepair) -> None:
+    output.say(f"  {step.table}:")
+    for commit in step.commits:
+        user = f" ({commit['user']})" if commit["user"] else ""
+        output.say(f"    version {commit['version']}: {commit['operation']} by {commit['engine']}{user}")
+    if step.lost:
+        shown = ", ".join(map(str, step.lost[:_SHOWN]))
+        more = " …" if len(step.lost) > _SHOWN else ""
+        output.say(f"    cannot be put right: nothing is left of {len(step.lost)} ids: {shown}{more}")
+        return
+    if step.history is not None:
+        output.say(f"    rebuilt from {step.history}; {len(step.removed)} files leave")
+        return
+    output.say(f"    {len(step.added)} files are shown again, {len(step.removed)} leave")
+    if step.copied:
+        ids = sorted({number for part in step.copied for number in part.ids})
+        output.say(f"    rows of {len(ids)} ids are written anew from the files that were staged for them")
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jobs.printable import printable
 from orchestration.cli import output
 from orchestration.cli.options import AppName, AsJson, Home, Inputs, Settings, Yes, parameters, workplace
 from orchestration.cli.planning import DropStates
@@ -45,13 +46,12 @@ def run(
 ) -> None:
     """Scan, then process until nothing is pending."""
     from jobs.regions.parts import running_parts
-    from orchestration.assembly import open_application
     from orchestration.parts import run_parts
     from orchestration.retries import Interruption, RunOptions, run_application
     from orchestration.upgrading import drop_states
 
     place = workplace(home)
-    opened = open_application(app, params=parameters(settings), inputs=inputs or ())
+    opened = _opened(place, app, parameters(settings), inputs or (), is_counted=not dry_run)
     has_parts = region is None and bool(running_parts(opened.plan))
     regions = _regions(opened, region) if opened.plan.regions or not has_parts else ()
     with output.result_only(as_json):
@@ -77,6 +77,24 @@ def run(
         _say_rehearsal(result)
     else:
         _say_summary(result)
+
+
+def _opened(
+    place: Workplace, app: str, params: Mapping[str, Any], inputs: Sequence[str], *, is_counted: bool
+) -> Opened:
+    """Open an application for a run; where it cannot be loaded, that is an attempt of each of its regions."""
+    from jobs.errors import UsageError
+    from orchestration.opening import count_unopened, open_in_time
+
+    try:
+        return open_in_time(place.settings, app, params=params, inputs=inputs)
+    except UsageError:  # of the command, not of the code
+        raise
+    except Exception as error:
+        if not is_counted:
+            raise
+        counted = count_unopened(place, app, error)
+        raise counted from (error if counted is not error else error.__cause__)
 
 
 def _regions(opened: Opened, name: str | None) -> Sequence[RegionPlan]:
@@ -169,14 +187,16 @@ def _progress() -> Iterator[Watch]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("id {task.fields[last_id]}"),
-        TextColumn("{task.fields[rate]} rows/s"), TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+        TextColumn("id {task.fields[last_id]}"), TextColumn("{task.fields[rate]} rows/s"), TimeElapsedColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console, transient=True) as bars:
         yield _bars(bars)
 
 
 def _bars(bars: Any) -> Watch:
+    from rich.text import Text
+
     from orchestration.retries import Watch
 
     tasks: dict[str, Any] = {}
@@ -191,7 +211,7 @@ def _bars(bars: Any) -> Watch:
             last_id=report.last_id, rate=f"{report.rows_in / _seconds(report):,.0f}",
         )  # fmt: skip
 
-    return Watch(on_group=on_group, on_note=bars.console.print)
+    return Watch(on_group=on_group, on_note=lambda text: bars.console.print(Text(printable(text))))
 
 
 def _line(report: GroupReport, pending: int) -> None:

@@ -15,6 +15,9 @@ from orchestration.cli.options import AppName, AsJson, Home, RegionName, Yes, wo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from orchestration.assembly import Workplace
+
+_PATIENCE_SECONDS = 10.0
 _STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pending", "attempts", "owner", "error")
 
 
@@ -113,13 +116,26 @@ def status(
     """Show what every region is doing."""
     from orchestration.status import statuses
 
-    found = statuses(workplace(home), app)
+    place = workplace(home)
+    found = statuses(place, app)
     if as_json:
         output.emit(found)
     else:
         _show_status(found)
+        _note_broken(place)
     if check and any(entry["state"] == "HALTED" for entry in found):
         raise typer.Exit(3)
+
+
+def _note_broken(place: Workplace) -> None:
+    """Say which applications of the settings have no region here since they cannot be loaded; of the others the table
+    has the last error."""
+    from orchestration.declared import configured_applications, known_from
+    from orchestration.opening import unopened
+
+    new = [reference for reference in configured_applications(place) if not known_from(place, reference)]
+    for error in unopened(place, new, most_seconds=_PATIENCE_SECONDS).values():
+        output.note(str(error))
 
 
 def _show_status(found: Sequence[dict[str, Any]]) -> None:
@@ -129,12 +145,11 @@ def _show_status(found: Sequence[dict[str, Any]]) -> None:
     rows = []
     for entry in found:
         owner, error = entry["owner"], entry["last_error"] or {}
-        state = f"{entry['state']}, idle" if entry["is_idle"] else entry["state"]
         attempts = f"{entry['consecutive_reset_attempts']} of {entry['max_consecutive_reset_attempts']}"
         pending = "unknown" if entry["pending_triggers"] is None else entry["pending_triggers"]
         rows.append(
             (
-                entry["region"], state, entry["committed_sequence_id"], entry["published_sequence_id"],
+                entry["region"], entry["state"], entry["committed_sequence_id"], entry["published_sequence_id"],
                 entry["epoch"], pending, attempts, f"pid {owner['pid']} on {owner['host']}" if owner else "",
                 entry["halt_reason"] or error.get("message"),
             )
@@ -142,6 +157,8 @@ def _show_status(found: Sequence[dict[str, Any]]) -> None:
     output.table(_STATUS_COLUMNS, rows)
     output.say(f"home {found[0]['home']}")
     for entry in found:
+        if split := entry["split"]:
+            output.say(f"{entry['region']} did a group of {split['triggers']} files file by file: {split['message']}")
         if entry["state"] == "HALTED":
             remedies = entry["remedies"][entry["pending_triggers"] is None :]  # the registry's repair comes below
             output.say(f"{entry['region']} waits for you: {', or: '.join(remedies)}")

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError
 from orchestration.assembly import Workplace, drainmark_version
-from orchestration.declared import existing_registry
+from orchestration.declared import configured_applications, existing_registry
 from orchestration.doctor import machine
 from orchestration.doctor.daemons import daemons
 from orchestration.doctor.findings import Finding, Verdict, broken, fail, ok
 from orchestration.doctor.regions import examine_region
+from orchestration.opening import unopened
 
 if TYPE_CHECKING:
     from resources.registry import Registry
@@ -38,6 +39,7 @@ def examine(workplace: Workplace) -> dict[str, Any]:
         entry, found = examine_region(workplace, name, registry)
         regions.append(entry)
         findings += found
+    findings += applications(workplace)
     findings.append(registry_found or _lost(bool(names), registry))
     if workplace.home.is_dir():
         findings += _guarded("resident_spark", lambda: machine.resident_spark(workplace.home), findings)
@@ -61,6 +63,13 @@ def examine(workplace: Workplace) -> dict[str, Any]:
         "checks": [finding.to_json() for finding in findings],
         "problems": [{"message": finding.message, "remedy": finding.remedy} for finding in failed],
     }
+
+
+def applications(workplace: Workplace) -> list[Finding]:
+    """Load each application of the settings, as a run of it does first; a hanging import is left behind."""
+    references = configured_applications(workplace)
+    failed = [broken("applications", error) for error in unopened(workplace, references).values()]
+    return failed or [ok("applications", f"{len(references)} applications of the settings can be loaded")]
 
 
 def _registry(workplace: Workplace) -> tuple[Registry | None, Finding | None]:

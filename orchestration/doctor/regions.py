@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobs.errors import SplitBrain
 from jobs.operators.replayable_start import ReplayableStart
 from jobs.operators.sources import Cut, SlicedSource
 from orchestration.assembly import Workplace
 from orchestration.declared import load_region
 from orchestration.doctor.findings import Finding, broken, fail, ok, warn
+from orchestration.repairs import is_put_right
 
 if TYPE_CHECKING:
     from jobs.protocol.history import RegionHistory
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from resources.registry import Registry
 
 _MUCH_GARBAGE = 1024**3
-_HARMLESS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
 _NEVER = "delta.setTransactionRetentionDuration"
 
 
@@ -40,7 +41,7 @@ def examine_region(
     }
     looks: Mapping[str, Callable[[], Finding]] = {
         "registry_agrees": lambda: _agreement(region, history, known),
-        "not_halted": lambda: _halted(region, history),
+        "not_halted": lambda: _halted(workplace, region, history),
         "one_writer": lambda: _owner(workplace, region, history, registry),
         "clock": lambda: _clock(workplace, region, registry),
         "garbage": lambda: _garbage(workplace, region),
@@ -66,9 +67,12 @@ def _agreement(region: str, history: RegionHistory, known: int | None) -> Findin
     return ok("registry_agrees", f"{region}: epoch {history.epoch}, committed {history.committed_id}")
 
 
-def _halted(region: str, history: RegionHistory) -> Finding:
+def _halted(workplace: Workplace, region: str, history: RegionHistory) -> Finding:
     if history.halt is None:
         return ok("not_halted", f"{region} is not halted")
+    if (history.halt.detail.get("error") or {}).get("id") == SplitBrain.id and is_put_right(workplace, region):
+        message = f"{region} is halted since others changed its tables, which are put right"
+        return warn("not_halted", message, f"drainmark resume {region}")
     return fail("not_halted", f"{region} is halted", f"mend the cause, then: drainmark resume {region}")
 
 
@@ -162,13 +166,14 @@ def _table(name: str, facts: TableFacts) -> Iterator[Finding]:
     if facts.unknown:
         message = f"{name} has features that we did not give it: {', '.join(facts.unknown)}"
         yield fail("tables", message, "find out which tool upgraded it; rebuild the table, or adopt it")
-    grave = [commit for commit in facts.foreign if commit.operation not in _HARMLESS]
-    for commit in grave[-1:]:
-        message = f"{name}: {len(grave)} commits are not ours, the last is version {commit.version}"
-        remedy = "nobody but Drainmark may write to it: drainmark reset REGION --to ID, or rebuild it"
-        yield fail("tables", f"{message}, {commit.operation} by {commit.engine}", remedy)
-    if len(facts.foreign) > len(grave):
-        yield warn("tables", f"{name} was optimised or vacuumed by another tool", "leave that to Drainmark")
+    damage = [commit for commit in facts.foreign if commit.is_damage]
+    for commit in damage[-1:]:
+        message = f"{name}: {len(damage)} commits are not ours and changed rows, the last is {commit}"
+        yield fail("tables", message, "see what can be put right: drainmark doctor --repair")
+    if len(facts.foreign) > len(damage):
+        others = sorted({commit.operation for commit in facts.foreign if not commit.is_damage})
+        message = f"{name} had {', '.join(others)} by another tool, which left its rows as they are"
+        yield warn("tables", message, "leave that to Drainmark")
 
 
 def _properties(name: str, configuration: Mapping[str, str]) -> Iterator[Finding]:

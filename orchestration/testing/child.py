@@ -175,6 +175,12 @@ class Child:
 
         compact(self.workplace, self.region, report=self._say)
 
+    def _repair(self) -> None:
+        """Put right what others did to the tables, as `doctor --repair --yes` does."""
+        from orchestration.repairs import mend
+
+        self._say("repaired", mend(self.workplace, self.region).to_json())
+
     def _skip(self, file: str) -> None:
         from orchestration.operations import skip
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jobs.regions.plan import RegionPlan
-    from jobs.runtime.owner import Report
+    from jobs.runtime.ports import Report
     from jobs.runtime.reports import GroupReport
     from jobs.runtime.run import RegionRun
     from jobs.runtime.scanning import ScanResult

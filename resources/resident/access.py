@@ -137,6 +137,10 @@ class ResidentEngine(SparkEngine):
         return True
 
     @property
+    def is_local(self) -> bool:
+        return True
+
+    @property
     def session_id(self) -> str | None:
         return str(self.session.session_id)
 

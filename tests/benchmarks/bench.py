@@ -1,20 +1,21 @@
-"""`python tests/benchmarks/bench.py`: everything that Drainmark claims about speed, measured on this machine.
+"""`python tests/benchmarks/bench.py`: what Drainmark claims about speed, measured on this machine.
 
-Parts (`--only bulk,one` takes some of them), each in a process of its own:
+Parts, each in a process of its own. By default those that are done within 40 minutes; `--only figure7,stages` takes
+some, `--all` all of them. (long) are those that are left out unless they are named:
 
     one, bulk     the same job as Structured Streaming: one file at a time, and many (`bench_streaming`)
     flink         the same job as Flink SQL (`bench_flink`; needs `make bench-flink-setup`)
-    checkpoints   what checkpoints of a large state cost (`bench_checkpoints`)
+    checkpoints   (long) what checkpoints of a large state cost (`bench_checkpoints`)
     counting      what reference counting costs a stream (`bench_counting`; streamz needs `make bench-streamz-setup`)
-    figure7       what consistent states cost the applications and stateless chains (`bench_figure7`)
+    figure7       (long) what consistent states cost the applications and stateless chains (`bench_figure7`)
     landing       from a file's landing to its rows in the lake, through Dagster (`bench_landing`)
     listing       a tick over a million known files (`bench_listing`)
     growth        the cost of a trigger, and of state, as history grows (`bench_growth`)
     recovery      from SIGKILL to new rows (`bench_recovery`)
     rewind        `reset --to N` across a thousand ids (`bench_rewind`)
-    stages        checkpoints while a stage holds the flow back, beside Flink's (`bench_stages`; as `flink`)
-    persisting    what is in flight, written with a state, against draining it (`bench_persisting`)
-    stage_recovery  a stage that restarts by itself, against a reset of the region (`bench_stage_recovery`)
+    stages        (long) checkpoints while a stage holds the flow back, beside Flink's (`bench_stages`; as `flink`)
+    persisting    (long) what is in flight, written with a state, against draining it (`bench_persisting`)
+    stage_recovery  (long) a stage that restarts by itself, against a reset of the region (`bench_stage_recovery`)
     commits       one commit on each publisher (`bench_commits`)
 
 Figures go to `bench-results.json`, one flat map; `<key>_low` and `<key>_high` are the extreme rounds. What earlier runs
@@ -64,7 +65,7 @@ def measure(name: str, options: argparse.Namespace, console: Console) -> PartRun
     """Run a part in a process of its own, with a folder that is deleted afterwards."""
     before, started = os.getloadavg()[0], time.monotonic()
     console.rule(name)
-    chosen = {key: value for key, value in vars(options).items() if key not in ("only", "out")}
+    chosen = {key: value for key, value in vars(options).items() if key not in ("only", "all", "out")}
     with tempfile.TemporaryDirectory(prefix=f"drainmark-bench-{name}-", ignore_cleanup_errors=True) as folder:
         result = Path(folder) / "result.json"
         program = [sys.executable, str(HERE / "bench_parts.py"), name, str(result), folder, json.dumps(chosen)]
@@ -104,7 +105,10 @@ def headline_table(results: dict[str, Any]) -> Table:
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options; `--quick` sets the sizes that are not given."""
     parser = argparse.ArgumentParser(description="Drainmark against its peers, and against its own aims.")
-    parser.add_argument("--only", default=",".join(PARTS), metavar="PART,…", help=f"of {', '.join(PARTS)}")
+    short = [name for name, part in PARTS.items() if not part.minutes]
+    long = ", ".join(f"{name} {part.minutes} min" for name, part in PARTS.items() if part.minutes)
+    parser.add_argument("--only", metavar="PART,…", help=f"by default {', '.join(short)}; also {long}")
+    parser.add_argument("--all", action="store_true", help="every part, the long ones as well")
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: shows that it runs")
     parser.add_argument("--files", type=int, help="files taken one at a time (30; 0: none)")
     parser.add_argument("--bulk-files", type=int, help="files taken in bulk (2000; 0: none)")
@@ -115,7 +119,9 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting for all")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (bench-results.json)")
     options = parser.parse_args(arguments)
-    options.only = [name for name in options.only.split(",") if name]
+    options.only = [name for name in options.only.split(",") if name] if options.only else short
+    if options.all:
+        options.only = list(PARTS)
     for name in options.only:
         if name not in PARTS:
             parser.error(f"there is no part {name!r}: {', '.join(PARTS)}")

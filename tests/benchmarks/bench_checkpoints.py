@@ -1,21 +1,24 @@
 """`python tests/benchmarks/bench_checkpoints.py`: how much throughput is kept while state is checkpointed (N31, N32).
 
-A source of Parquet files, a chain of 64 functors, and behind it a window over the last rows of each of 16 keys, of 8,
-64 and 512 MB in typed columns. A file is a period's worth of input; how hard the functors work is set once, so
-that a period takes about eight seconds with the smallest window. The window is filled before anything is measured.
+A source of Parquet files, a chain of 64 functors, and behind it a window over the last rows of each of 16 keys, of 8
+or 512 MB in typed columns. A file is a period's worth of input; how hard the functors work is set once, so that a
+period takes about eight seconds with the smallest window. The window is filled before anything is measured.
 
 - *none*: the same source, functors and window by Spark alone, appended to the same kind of table: no region, no state
   written, no checks.
-- *blocking*, *non-blocking*: a region, one consistent state a file. With `small_group_bytes` of a megabyte: a group of
-  a few megabytes goes to one core by default, which is right where rows cost little.
+- *whole*: a region, one consistent state a file, and each state writes the whole window, as in the paper. Drainmark
+  never does so by itself: the benchmark makes it think that a state is always due to be written whole.
+- *incremental*: the same as Drainmark does it. A state writes the rows that are new in the window, some megabytes, and
+  the window whole only when the changes exceed half of it, which the larger one does not see while measured.
 
-All ways have a JVM of 6 GB: two versions of the largest window are in memory while one of them is written.
+*Blocking* and *non-blocking* say whether the flow waits until a state is written. All ways have the product's default
+heap. `small_group_bytes` is a megabyte: a group of a few megabytes goes to one core by default, which is right where
+rows cost little. `written_<size>mb_<way>` are the megabytes in the files that a state leaves, on average.
 
 Kept is the seconds of a period with *none* over those with checkpoints; a period is measured from one group's report to
 the next while the flow is full, and the mean has a 95 % interval by Student's t over the periods of two rounds of each
 way, in turns: the JVM grows faster with time. A third one, before anything is measured, warms it up.
-Files arrive faster than they are processed. What a checkpoint writes here are the changes of a period, not the window;
-the window is written whole when the changes exceed half of it, which the larger ones do not see while measured.
+Files arrive faster than they are processed.
 """
 
 from __future__ import annotations
@@ -33,16 +36,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from bench_input import WrongResult
 from rich.console import Console
 
 import drainmark as dm
 from drainmark import F
 from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.operators.sliding import SlidingAggregate
+from jobs.protocol.history import RegionHistory, manifest_of
+from jobs.state.keyed import KeyedState
 from orchestration.assembly import Opened, Workplace, open_application, region_run
 from orchestration.discovery import scan_region
 from resources.settings import Settings
@@ -51,7 +58,7 @@ from resources.spark import SparkEngine
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SIZES = (8, 64, 512)
+SIZES = (8, 512)
 FUNCTORS = 64
 KEYS = 16
 SPREAD_BYTES = 1 << 20
@@ -66,13 +73,35 @@ ROUNDS = 2
 FILL_ROWS = 2_400_000
 SCHEMA = "key bigint, x double, payload string, work int"
 LONG_AGO = 1_000_000_000
-MODES = ("blocking", "non-blocking")
+NONE = "none"
 LEAD = 2
 """Files between those that fill the window, whose state is still being written, and those that are measured."""
-HEAP = "6g"
-"""For all ways: with the default of 3 GB two versions of the largest window and what a period computes just fit."""
 MOST_HASHES = 30
 T_975 = {4: 2.776, 10: 2.228}
+_MEGABYTE = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a region's states are written.
+
+    Attributes:
+        key: in the names of figures.
+        checkpoints: of `dm.consistent`.
+        is_whole: each state writes the whole window.
+    """
+
+    key: str
+    checkpoints: str
+    is_whole: bool
+
+
+WAYS = (
+    Way("whole_nonblocking", "non-blocking", True),
+    Way("whole_blocking", "blocking", True),
+    Way("incremental_nonblocking", "non-blocking", False),
+    Way("incremental_blocking", "blocking", False),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +132,15 @@ def measure(
     """Measure every window in every mode.
 
     Args:
-        quick: the two smallest windows, periods of a second.
-        root: an empty folder on a disk that holds a few gigabytes.
+        quick: the smallest window, periods of a second, one round.
+        root: an empty folder on a disk that holds twenty gigabytes.
 
     Returns:
-        `keys_kept…`: `kept_<size>mb_<mode>`, fractions, with `_low` and `_high` for the 95 % interval, and
-        `seconds_<size>mb_<mode>`, the mean seconds of a period; the largest window's are repeated as
-        `keys_kept_<size>mb_<mode>`.
+        `kept_<size>mb_<way>`, fractions, with `_low` and `_high` for the 95 % interval; `seconds_<size>mb_<way>`, the
+        mean seconds of a period; `written_<size>mb_<way>`, megabytes a state.
     """
-    engine = engine or SparkEngine(f"local[{os.cpu_count()}]", {"spark.driver.memory": HEAP}, root / "spark")
-    sizes = sizes[:2] if quick else sizes
+    engine = engine or SparkEngine(f"local[{os.cpu_count()}]", {}, root / "spark")
+    sizes = sizes[:1] if quick else sizes
     warm_up(engine, root / "warm-up")
     work = calibrated(engine, root / "calibration", PERIOD_SECONDS / 8 if quick else PERIOD_SECONDS)
     console.print(f"64 functors of {work} hashes a row, {PERIOD_ROWS} rows a period", highlight=False)
@@ -121,20 +149,18 @@ def measure(
         load = Load(megabytes=size, work=work, periods=PERIODS)
         folder = root / f"{size}mb"
         inbox = written(folder / "inbox", load)
-        seconds: dict[str, list[float]] = {mode: [] for mode in ("none", *MODES)}
-        for mode in list(seconds) * (1 if quick else ROUNDS):
-            if mode == "none":
-                seconds[mode] += without_region(engine, inbox, folder / mode, load)
-            else:
-                seconds[mode] += with_region(engine, inbox, folder, load, mode)
+        seconds: dict[str, list[float]] = {key: [] for key in (NONE, *(way.key for way in WAYS))}
+        for _ in range(1 if quick else ROUNDS):
+            seconds[NONE] += without_region(engine, inbox, folder / NONE, load)
+            for way in WAYS:
+                taken, megabytes = with_region(engine, inbox, folder, load, way)
+                seconds[way.key] += taken
+                found[f"written_{size}mb_{way.key}"] = round(megabytes, 2)
+                console.print(f"{size} MB, {way.key}: {megabytes:.1f} MB a state", highlight=False)
         found.update(compared(size, seconds))
-        for mode in ("none", *MODES):
-            console.print(f"{size} MB, {mode}: {[round(value, 2) for value in seconds[mode]]} s", highlight=False)
+        for key, values in seconds.items():
+            console.print(f"{size} MB, {key}: {[round(value, 2) for value in values]} s", highlight=False)
         shutil.rmtree(folder)
-    largest = max(sizes)
-    for mode in ("blocking", "nonblocking"):
-        for suffix in ("", "_low", "_high"):
-            found[f"keys_kept_{largest}mb_{mode}{suffix}"] = found[f"kept_{largest}mb_{mode}{suffix}"]
     return found
 
 
@@ -142,19 +168,19 @@ def warm_up(engine: SparkEngine, folder: Path) -> None:
     """Have the JVM compile what all ways run."""
     load = Load(megabytes=2 * SIZES[0], work=2, periods=PERIODS)
     inbox = written(folder / "inbox", load)
-    without_region(engine, inbox, folder / "none", load)
-    with_region(engine, inbox, folder, load, MODES[1])
+    without_region(engine, inbox, folder / NONE, load)
+    with_region(engine, inbox, folder, load, WAYS[0])
     shutil.rmtree(folder)
 
 
 def compared(size: int, seconds: dict[str, list[float]]) -> dict[str, float]:
     """Return the fraction of the throughput that each mode keeps, with its interval (delta method)."""
     found = {}
-    base = seconds["none"]
-    for mode, measured in seconds.items():
-        key = f"{size}mb_{mode.replace('-', '')}"
+    base = seconds[NONE]
+    for way, measured in seconds.items():
+        key = f"{size}mb_{way}"
         found[f"seconds_{key}"] = statistics.mean(measured)
-        if mode == "none":
+        if way == NONE:
             continue
         kept = statistics.mean(base) / statistics.mean(measured)
         spread = math.sqrt(_relative_variance(base) + _relative_variance(measured))
@@ -212,10 +238,10 @@ def functor(rows: DataFrame, number: int) -> DataFrame:
     return rows.withColumn("x", F.col("x") + F.length(hashed) % 2)
 
 
-def opened(inbox: Path, load: Load, mode: str) -> Opened:
+def opened(inbox: Path, load: Load, checkpoints: str = "blocking") -> Opened:
     with dm.application("checkpoints") as declared:
 
-        @dm.consistent(trigger="operator-driven", checkpoints=mode, drain_timeout=600.0)
+        @dm.consistent(trigger="operator-driven", checkpoints=checkpoints, group_timeout=600.0)
         @dm.source(dm.DirectoryScan(path=str(inbox), pattern="*.parquet", format="parquet", schema=SCHEMA, settle=0))
         def events(scanned: Any) -> Any:
             return scanned
@@ -241,32 +267,63 @@ def _function(number: int) -> Any:
 # --- with a region -------------------------------------------------------------------------------------------------
 
 
-def with_region(engine: SparkEngine, inbox: Path, folder: Path, load: Load, mode: str) -> list[float]:
-    """Fill the window, then return the seconds of the periods."""
-    home = folder / mode
+def with_region(
+    engine: SparkEngine, inbox: Path, folder: Path, load: Load, way: Way
+) -> tuple[list[float], float]:
+    """Fill the window, then return the seconds of the periods, and the megabytes that a state of theirs wrote.
+
+    Raises:
+        WrongResult: rows are lost, or a state did not write what its way says.
+    """
+    home = folder / way.key
     place = Workplace(Settings(home=home, project_root=folder, small_group_bytes=SPREAD_BYTES))
     place.use_engine(engine)
-    application = opened(inbox, load, mode)
+    application = opened(inbox, load, way.checkpoints)
     region = application.region()
     scan_region(place, region)
     run = region_run(place, application, region, max_group=1)
-    run.claim()
-    times = [time.monotonic() for _ in run.groups()]
-    run.hand_over()
-    counted = sum(row["rows_in"] for row in _states(place, region.name))
-    expected = load.fills * (load.rows // load.fills) + (LEAD + load.periods + 1) * PERIOD_ROWS
-    if counted != expected:
-        raise RuntimeError(f"{counted} rows were processed, {expected} were written")
+    with patch.object(KeyedState, "image_due", _always if way.is_whole else KeyedState.image_due):
+        run.claim()
+        times = [time.monotonic() for _ in run.groups()]
+        run.hand_over()
+    first = load.fills + LEAD  # the files before bring the flow up, and behind the last there is no flow to be kept
+    megabytes = written_by(place.history(region.name), load, way, first)
     place.registry.close()
     shutil.rmtree(home)
-    # The first files bring the flow up, and behind the last there is no flow to be kept.
     periods = [after - before for before, after in itertools.pairwise(times)]
-    first = load.fills + LEAD - 1
-    return periods[first : first + load.periods]
+    return periods[first - 1 : first - 1 + load.periods], megabytes
 
 
-def _states(place: Workplace, region: str) -> list[dict[str, Any]]:
-    return [{"rows_in": row.rows_in or 0} for row in place.history(region).states.values()]
+def _always(state: KeyedState, new_rows: int, new_files: int) -> bool:
+    return True
+
+
+def written_by(history: RegionHistory, load: Load, way: Way, first: int) -> float:
+    """Return the mean megabytes of state in the files of the measured states.
+
+    Args:
+        first: index of the first measured file.
+
+    Raises:
+        WrongResult: rows are lost, or a state did not write what its way says.
+    """
+    states = [history.states[number] for number in sorted(history.states)]
+    counted = sum(row.rows_in or 0 for row in states)
+    expected = load.fills * (load.rows // load.fills) + (LEAD + load.periods + 1) * PERIOD_ROWS
+    if counted != expected:
+        raise WrongResult(f"{counted} rows were processed, {expected} were written")
+    sizes = []
+    for row in states[first : first + load.periods]:
+        manifest = manifest_of(row)
+        if manifest is None:
+            raise WrongResult(f"the state {row.sequence_id} names no files")
+        images = [file for image in manifest.images for file in image.files]
+        changes = [file for name, files in manifest.files.items() if name.startswith("state/") for file in files]
+        rows = sum(file.rows for file in images)
+        if way.is_whole and rows != load.rows // KEYS * KEYS:
+            raise WrongResult(f"a state wrote {rows} rows of a window of {load.rows // KEYS * KEYS}")
+        sizes.append(sum(file.size for file in (*images, *changes)) / _MEGABYTE)
+    return statistics.mean(sizes)
 
 
 # --- without one ---------------------------------------------------------------------------------------------------
@@ -274,7 +331,7 @@ def _states(place: Workplace, region: str) -> list[dict[str, Any]]:
 
 def without_region(engine: SparkEngine, inbox: Path, table: Path, load: Load) -> list[float]:
     """Return the seconds of the periods by Spark alone, the rows of the window kept by Spark, too."""
-    application = opened(inbox, load, "blocking")
+    application = opened(inbox, load)
     window = next(op for op in application.application.operators if isinstance(op, SlidingAggregate))
     files = sorted(inbox.iterdir())
     filling, measured = files[: load.fills], files[load.fills :]
@@ -287,9 +344,9 @@ def without_region(engine: SparkEngine, inbox: Path, table: Path, load: Load) ->
         for each in range(FUNCTORS):
             rows = functor(rows, each)
         new = window.newest(rows).persist()
-        history = new.withColumn("_is_new", F.lit(True))
+        history = new.withColumn("__is_new", F.lit(True))
         for before in held:
-            history = history.unionByName(before.withColumn("_is_new", F.lit(False)))
+            history = history.unionByName(before.withColumn("__is_new", F.lit(False)))
         window.seen(window.computed(history)).write.format("delta").mode("append").save(str(table))
         held.append(new)
         seconds.append(time.monotonic() - started)

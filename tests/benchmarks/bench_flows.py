@@ -190,7 +190,7 @@ def chains_of_functors(chains: int, length: int) -> Flow:
 def chained(chains: int, length: int) -> Application:
     with dm.application("stateless") as declared:
 
-        @dm.consistent(trigger="operator-driven", drain_timeout=600.0)
+        @dm.consistent(trigger="operator-driven", group_timeout=600.0)
         @dm.source(dm.DirectoryScan(path="in", pattern="*.parquet", format="parquet", schema="key bigint, x double"))
         def read(scanned: Any) -> Any:
             return scanned

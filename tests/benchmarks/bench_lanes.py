@@ -1,16 +1,18 @@
-"""One application on a home of its own, fed window by window: with consistent states, or the same operators without.
+"""One application on a home of its own, fed window by window: with consistent states, or the same pipeline without.
 
 A *window* is a number of input files that lie there before it begins: the input is always ahead. Both lanes read files
-of the same content with the same reader, run the operators by the same analysed plans, and stage what these put out
-by the same code. Then
+of the same content with the same reader, run the operators by the same analysed plans, stage the rows of sinks by the
+same code, and have two windows in hand: one is read and processed while the one before it is published. Then
 
-- *with states* a run of the region checkpoints each window, publishes it, and has the next one in hand meanwhile, as
-  any run has while input lasts: what lies between the ends of two windows is what one took;
-- *without* a window is a micro-batch of an autonomous part: a cursor moves, and each table gets a plain Delta commit.
-  There is no claim, no checkpoint table, no sequence of states, and nothing to go back to.
+- *with states* each window is a consistent state: changes of operator state are written, a checkpoint row is committed,
+  state tables and sinks are published, and the registry is told;
+- *without* operator state stays in memory and is neither written nor committed. A cursor moves, and each sink gets a
+  plain Delta commit. There is no claim, no checkpoint table, no sequence of states, and nothing to go back to: a crash
+  loses the operators' state.
 
-Claims, scans, analysis, and a small window that opens each run with states, are outside of what is timed. So is what
-comes round seldom: log checkpoints and compaction, every 20 groups or 50 plain commits, are met by neither lane.
+What lies between the ends of two windows is what one took. Claims, scans, analysis, and a small window that opens each
+run, are outside of what is timed. So is what comes round seldom: log checkpoints and compaction, every 20 groups or 50
+plain commits, are met by neither lane.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -26,13 +29,22 @@ from typing import TYPE_CHECKING, Any
 
 from bench_input import WrongResult
 
-from jobs.runtime.blueprint import analyse
-from jobs.runtime.micro_batches import MicroBatches
+from jobs.operators.directory_scan import DirectorySource
+from jobs.runtime.blueprint import Blueprint, analyse
+from jobs.runtime.group import GroupWork
+from jobs.runtime.materialising import Materialiser
+from jobs.runtime.micro_batches import BatchReport, MicroBatches
+from jobs.runtime.reading import Group
+from jobs.runtime.staged import StagedGroup, StagedTable
+from jobs.runtime.storable import require_text
 from orchestration.assembly import Opened, Workplace, region_run
 from orchestration.discovery import Tick, is_periodic, scan_region
 from resources.settings import Settings
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.graph.operator import Operator
     from jobs.protocol.triggers import Trigger
     from resources.spark import SparkEngine
 
@@ -67,6 +79,7 @@ class Lane(ABC):
     Attributes:
         opened: gives the application that reads an inbox.
         warming: files of the window that is not timed.
+        small_bytes: windows up to here come back by Arrow, as the settings have it by default.
     """
 
     engine: SparkEngine
@@ -74,6 +87,7 @@ class Lane(ABC):
     content: Content
     opened: Callable[[Path], Opened]
     warming: int = 1
+    small_bytes: int = 8 * 1024 * 1024
     place: Workplace = field(init=False)
     application: Opened = field(init=False)
     _linked: int = 0
@@ -90,18 +104,31 @@ class Lane(ABC):
             max_group_bytes=NO_BOUND,
             s3_spool_bytes=NO_BOUND,
             slice_bytes=NO_BOUND,
+            small_group_bytes=self.small_bytes,
         )
         self.place = Workplace(settings)
         self.place.use_engine(self.engine)
         self.application = self.opened(inbox)
 
-    @abstractmethod
     def seconds(self, windows: int, files: int) -> list[float]:
-        """Process so many windows of so many files, behind one that warms up; return the seconds of each.
+        """Process so many windows of so many files in one run, behind one that warms up; return the seconds of each.
 
         Raises:
             WrongResult: a window was not processed in one go.
         """
+        warming = self.warming if self.is_periodic else files  # groups of one run are of one number of triggers
+        self.put(warming, tiny=True)
+        for _ in range(windows):
+            self.put(files)
+        ends = list(self.ends(self.triggers(files)))
+        if len(ends) != windows + 1:
+            msg = f"{self.region.name}: {len(ends)} windows ended, {windows + 1} were to be"
+            raise WrongResult(msg)
+        return [end - begin for begin, end in pairwise(ends)]
+
+    @abstractmethod
+    def ends(self, triggers: int) -> Iterator[float]:
+        """Process what is there in windows of so many triggers; yield when each has ended, by the monotonic clock."""
 
     @property
     def region(self) -> Any:
@@ -142,62 +169,44 @@ class Lane(ABC):
 class WithStates(Lane):
     """The region, run."""
 
-    def seconds(self, windows: int, files: int) -> list[float]:
-        """Process the windows in one run of the region."""
-        warming = self.warming if self.is_periodic else files  # groups of one run are of one number of triggers
-        self.put(warming, tiny=True)
-        for _ in range(windows):
-            self.put(files)
-        run = region_run(self.place, self.application, self.region, max_group=self.triggers(files))
-        ends, error = [], None
+    def ends(self, triggers: int) -> Iterator[float]:
+        run = region_run(self.place, self.application, self.region, max_group=triggers)
+        error = None
         try:
             run.claim()
             for report in run.groups():
-                ends.append(time.monotonic())
+                yield time.monotonic()
                 self._rows += report.rows_in
         except BaseException as raised:
             error = raised
             raise
         finally:
             run.hand_over(error)
-        if len(ends) != windows + 1:
-            msg = f"{self.region.name}: {len(ends)} groups, {windows + 1} were to be"
-            raise WrongResult(msg)
-        return [end - begin for begin, end in pairwise(ends)]
 
 
 @dataclass(slots=True, kw_only=True)
 class Without(Lane):
-    """The same operators as micro-batches: no region, plain commits."""
+    """The same pipeline without states: what a region does beyond it is missing, and nothing else."""
 
-    _batches: MicroBatches | None = None
-    _reports: Iterator[Any] | None = None
+    _pipeline: Stateless | None = None
     _most: int = 1
 
-    def seconds(self, windows: int, files: int) -> list[float]:
-        """Process the windows one by one; only the first ones of all have one before them."""
-        if self._reports is None:
-            self._reports = self._begun()
-            self._next(self.warming, tiny=True)
-        return [self._next(files) for _ in range(windows)]
+    def ends(self, triggers: int) -> Iterator[float]:
+        self._most = triggers
+        if self._pipeline is None:
+            self._pipeline = self._begun()
+        for report in self._pipeline.batches():
+            yield time.monotonic()
+            self._rows += report.rows_in
+            if report.lost or report.files != triggers:
+                msg = f"{self.region.name}: a window of {triggers} triggers gave {report}"
+                raise WrongResult(msg)
 
-    def _next(self, files: int, *, tiny: bool = False) -> float:
-        self.put(files, tiny=tiny)
-        self._most = self.triggers(files)
-        began = time.monotonic()
-        report = next(self._reports or iter(()), None)
-        seconds = time.monotonic() - began
-        if report is None or report.lost or report.files != self._most:
-            msg = f"{self.region.name}: a window of {self._most} triggers gave {report}"
-            raise WrongResult(msg)
-        self._rows += report.rows_in
-        return seconds
-
-    def _begun(self) -> Iterator[Any]:
-        """Begin micro-batches of the region's own plan, so that nothing but the region is missing."""
+    def _begun(self) -> Stateless:
+        """Begin with the region's own plan, so that nothing but the states is missing."""
         region, registry = self.region, self.place.registry
         outside = self.place.outside(region.name, self.application.application)
-        self._batches = MicroBatches(
+        pipeline = Stateless(
             blueprint=analyse(region, self.application.application.name, self.application.params, outside),
             outside=outside,
             take=lambda source, limit: self._take(),
@@ -205,8 +214,8 @@ class Without(Lane):
             run_id="without",
             small_bytes=self.place.settings.small_group_bytes,
         )
-        self._batches.begin()
-        return self._batches.batches()
+        pipeline.begin()
+        return pipeline
 
     def _take(self) -> Sequence[Trigger]:
         """Move the cursor over the next window."""
@@ -217,6 +226,95 @@ class Without(Lane):
         return found
 
     def close(self) -> None:
-        if self._batches is not None:
-            self._batches.end()
+        if self._pipeline is not None:
+            self._pipeline.end()
         Lane.close(self)
+
+
+# --- without states --------------------------------------------------------------------------------------------------
+
+
+def kept_by(blueprint: Blueprint) -> set[str]:
+    """Return the tables that are there for states and rewinds alone: operators' states, histories of upsert sinks."""
+    return {*blueprint.states(), *(table.history for table in blueprint.tables if table.history)}
+
+
+class InMemory(GroupWork):
+    """A group whose changes of operator state come back by Arrow, however large it is, and are not staged."""
+
+    def _write(self, operator: Operator, name: str, frame: DataFrame, materialiser: Materialiser) -> StagedTable:
+        if name not in kept_by(self.blueprint):
+            return GroupWork._write(self, operator, name, frame, materialiser)
+
+        def write() -> StagedTable:
+            rows = require_text(operator, frame.toArrow())
+            seen = materialiser.local(rows, frame) if self._is_read(operator, name) else frame
+            return StagedTable(files=(), rows=rows, frame=seen)
+
+        with self.outside.engine.tagged(self.tag):
+            staged: StagedTable = self._blaming(operator, write)
+            return staged
+
+
+class Stateless(MicroBatches):
+    """Micro-batches that write nothing of their operators' state, and have two windows in hand, as a region has."""
+
+    def batches(self) -> Iterator[BatchReport]:
+        """Process what is there; yield what became of a window when it is published, the next one being processed.
+
+        Raises:
+            InputChanged, InputMissing: a file of a window is not what it was.
+        """
+        with ThreadPoolExecutor(1) as processing, ThreadPoolExecutor(1) as publishing:
+            staging = self._next(processing)
+            while staging is not None:
+                staged = self._states.freeze(staging.result())
+                publication = publishing.submit(self._publish, self._sinks(staged))
+                staging = self._next(processing)
+                versions, rows = publication.result()
+                yield self._reported(staged, versions, rows)
+                if staging is not None:
+                    staging.exception()  # nobody reads the states any more when they are taken over
+                self._states.checkpointed(staged)
+
+    def _next(self, processing: ThreadPoolExecutor) -> Future[StagedGroup] | None:
+        """Begin to process what is there; None where nothing is."""
+        source = next(op for op in self.blueprint.region.operators if isinstance(op, DirectorySource))
+        triggers = self.take(source, 0)
+        return processing.submit(self._processed, self._group(source, triggers)) if triggers else None
+
+    def _processed(self, group: Group) -> StagedGroup:
+        small = group.bytes_to_read <= self.small_bytes
+        return InMemory(
+            blueprint=self.blueprint,
+            outside=self.outside,
+            group=group,
+            states=self._states.handlers,
+            hosts=self._states.attempts(),
+            small=small,
+            tag=f"drainmark-{group.attempt}",
+        ).stage()
+
+    def _sinks(self, staged: StagedGroup) -> StagedGroup:
+        """Return a group of which no state was written.
+
+        Raises:
+            WrongResult: some was, and this lane is not what it says.
+        """
+        written = [name for name in kept_by(self.blueprint) & staged.tables.keys() if staged.tables[name].files]
+        if written:
+            raise WrongResult(f"states were written, and nothing of them is to be: {', '.join(written)}")
+        return staged
+
+    def _reported(self, staged: StagedGroup, versions: Mapping[str, int], rows: Mapping[str, int]) -> BatchReport:
+        return BatchReport(
+            part=self.blueprint.region.name,
+            files=len(staged.group.members),
+            lost=0,
+            rows_in=sum(staged.rows_in.values()),
+            rows_quarantined=sum(staged.rows_quarantined.values()),
+            bytes_in=staged.group.bytes_to_read,
+            rows_out=rows,
+            versions=versions,
+            seconds=staged.process_seconds + staged.drain_seconds,
+        )

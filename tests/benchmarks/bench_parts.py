@@ -34,12 +34,14 @@ class Part:
         module: has the function.
         function: what to call, `measure` unless one module has several parts.
         options: the options of the command line that it takes, beside `quick`.
+        minutes: that it takes on two cores, roughly, where it is left out unless it is named.
     """
 
     name: str
     module: str
     function: str = "measure"
     options: tuple[str, ...] = ()
+    minutes: int = 0
 
 
 _SPARK = ("master", "conf")
@@ -51,17 +53,17 @@ PARTS = {
         Part("bulk", "bench_streaming", "measure_bulk", ("bulk_files", "rounds", "all_peers", *_SPARK)),
         Part("flink", "bench_flink", options=("bulk_files", "rounds", *_SPARK)),
         Part("commits", "bench_commits", options=("commits", *_SPARK)),
-        Part("checkpoints", "bench_checkpoints"),
+        Part("checkpoints", "bench_checkpoints", minutes=20),
         Part("counting", "bench_counting"),
-        Part("figure7", "bench_figure7"),
+        Part("figure7", "bench_figure7", minutes=30),
         Part("landing", "bench_landing"),
         Part("listing", "bench_listing"),
         Part("growth", "bench_growth"),
         Part("recovery", "bench_recovery", options=("rounds",)),
         Part("rewind", "bench_rewind", options=("rounds",)),
-        Part("stages", "bench_stages", options=("rounds",)),
-        Part("persisting", "bench_persisting", options=("rounds",)),
-        Part("stage_recovery", "bench_stage_recovery", options=("rounds",)),
+        Part("stages", "bench_stages", options=("rounds",), minutes=30),
+        Part("persisting", "bench_persisting", options=("rounds",), minutes=10),
+        Part("stage_recovery", "bench_stage_recovery", options=("rounds",), minutes=10),
     )
 }
 

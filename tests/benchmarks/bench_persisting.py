@@ -150,7 +150,7 @@ def application(inbox: Path, filling: Filling, way: Mapping[str, Any]) -> Opened
 
     with dm.application("persisting") as declared:
 
-        @dm.consistent(trigger="operator-driven", drain_timeout=dt.timedelta(seconds=2 * _PATIENCE_SECONDS), **way)
+        @dm.consistent(trigger="operator-driven", group_timeout=dt.timedelta(seconds=2 * _PATIENCE_SECONDS), **way)
         @dm.source(dm.DirectoryScan(path=str(inbox), pattern="*.parquet", format="parquet", schema=_OUTPUT, settle=0))
         def batches(scanned: Any) -> Any:
             return scanned.drop("source_file")

@@ -5,12 +5,13 @@ whole process group gets SIGKILL after some commits, and the same command is sta
 the kill to the first Delta commit to the append sink that adds rows of files that were not committed before. What
 merely publishes a group that was committed already does not count, though readers gain rows by it.
 
-- `resident`: `drainmark run` on a Connect server that outlives it, as under `drainmark dev`.
 - `bare`: `drainmark run` with Spark in the process: a JVM starts anew.
 - `peer`: Structured Streaming, two queries; its driver is the JVM, so that starts anew whatever the cluster does.
+- `resident`: `drainmark run` on a Connect server that outlives it, as under `drainmark dev`: here no JVM dies.
 
 In the last round each restarted run goes on to its end, and every row is counted: none lost, none twice.
-`recovery_ratio` is resident over peer, `recovery_ratio_bare` bare over peer.
+`recovery_ratio` is bare over peer: in both everything dies. `recovery_ratio_warm` is resident over peer: what a Spark
+that survives is worth, not how fast either recovers from the same loss.
 
 How the time depends on the period, which is how much input is lost and done again (N33, F23): `resident` once more with
 other numbers of files a trigger, as `recovery_seconds_resident_<files>_files`.
@@ -231,7 +232,7 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
         server.stop()
     peer = statistics.median(seconds["peer"])
     figures: Figures = {}
-    for name, key in (("resident", "recovery_ratio"), ("bare", "recovery_ratio_bare")):
+    for name, key in (("bare", "recovery_ratio"), ("resident", "recovery_ratio_warm")):
         figures.update(spread(key, [each / peer for each in seconds[name]]))
     for name, each in seconds.items():
         figures.update(spread(f"recovery_seconds_{name}", each, digits=2))

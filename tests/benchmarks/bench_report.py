@@ -177,12 +177,13 @@ def _steps(results: Mapping[str, Any], prefix: str) -> dict[str, float]:
 
 
 def _curve(results: Mapping[str, Any]) -> Iterator[Line]:
-    for mode, label in (("nonblocking", "non-blocking"), ("blocking", "blocking")):
+    for mode in ("whole_nonblocking", "whole_blocking", "incremental_nonblocking", "incremental_blocking"):
         sizes = sorted(int(m[1]) for key in results if (m := re.fullmatch(rf"kept_(\d+)mb_{mode}", key)))
         keys = [f"kept_{size}mb_{mode}" for size in sizes]
         band = [(results.get(f"{key}_low", results[key]), results.get(f"{key}_high", results[key])) for key in keys]
         if keys:
-            yield Line(label, [(size, results[key]) for size, key in zip(sizes, keys, strict=True)], band)
+            points = [(size, results[key]) for size, key in zip(sizes, keys, strict=True)]
+            yield Line(mode.replace("_", ", "), points, band)
 
 
 def _durations(results: Mapping[str, Any]) -> Iterator[str]:

@@ -1,14 +1,16 @@
 """Part `stages`: what a checkpoint takes while a stage holds the flow back, ours and PyFlink's (FLIP-76, F8-F18).
 
-The job: source, map, map, sleepy map (0, 0.01 or 0.1 ms a row), measuring map, table; between each two a channel. The
+The job: source, map, map, sleepy map (0 or 0.1 ms a row), measuring map, table; between each two a channel. The
 input is always ahead, so all channels in front of the slowest stage are full. Ours (`bench_stages_job`) is five stages
 on `local[cores]`, a file of 20 000 rows a group and a state; Flink's (`flink_stages_job`) has as many slots as cores
-and a checkpoint a second. In both, as many rows sleep at a time as there are cores. Modes: `aligned`; `unaligned`, with
-channels in memory, written when a checkpoint asks (ad hoc); `unaligned_durable`, written as produced (continuous), ours
-alone; `without`, no state but one at the end, without sleep alone.
+and a checkpoint a second. In both the delay is a record's: one row in ten sleeps for a millisecond, by itself, and as
+many rows sleep at a time as there are cores. Modes: `aligned`; `unaligned`, with channels in memory, written when a
+checkpoint asks (ad hoc); `unaligned_durable`, written as produced (continuous), ours alone; `without`, no state except
+one at the end, without sleep alone.
 
 What is timed, while the flow is full (`bench_passages`):
 
+- `unaligned_seconds_over_flink`: our unaligned duration over Flink's, with the longest sleep.
 - `stages_duration_<mode>_<sleep>us`: median seconds from a state's trigger until it is durable. Ours: from when the
   region is about to take the id of a file, before anything of it is read, until the row of that id is committed; what
   was in flight is written by then. Flink's: from its own trigger until the last task acknowledged, as its statistics
@@ -19,7 +21,7 @@ What is timed, while the flow is full (`bench_passages`):
 
 `<mode>_duration_ratio` is the duration with the longest sleep over that with none, `<mode>_loss` the share of the
 throughput lost against `aligned`, `<mode>_loss_without` that against `without`, both without sleep, where nothing but
-the machine bounds it: ours are of four runs a round there, since one differs from the next by more than what is lost.
+the machine bounds it: ours are of two runs a round there, since one differs from the next by more than what is lost.
 Flink's have the same keys behind `flink_`; without Flink (`make bench-flink-setup`) ours stand alone. Ratios are of
 runs of one round, medians of the rounds.
 """
@@ -85,8 +87,8 @@ def size_of(*, quick: bool) -> Size:
             flink_rows={0: 20_000, 100: 20_000}, flink_warm_rows=1000,
         )  # fmt: skip
     return Size(
-        sleeps=(0, 10, 100), awake=4, load=Load(files=32, rows=20_000, batches=4, sleepers=cores), warm_files=8,
-        flink_rows={0: 400_000, 10: 400_000, 100: 400_000}, flink_warm_rows=50_000,
+        sleeps=(0, 100), awake=2, load=Load(files=32, rows=20_000, batches=4, sleepers=cores), warm_files=8,
+        flink_rows={0: 400_000, 100: 400_000}, flink_warm_rows=50_000,
     )  # fmt: skip
 
 
@@ -134,7 +136,11 @@ def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figure
                     console.print(_line("Flink", *case, found))
     finally:
         engine.stop()
-    return figures_of(ours) | (figures_of(flink, "flink_") if flink else {})
+    figures = figures_of(ours) | (figures_of(flink, "flink_") if flink else {})
+    both = f"stages_duration_unaligned_{max(size.sleeps)}us"
+    if flink and both in figures:
+        figures["unaligned_seconds_over_flink"] = round(figures[both] / figures[f"flink_{both}"], 2)
+    return figures
 
 
 def _has_flink(console: Console) -> bool:

@@ -10,6 +10,7 @@ import datetime as dt
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from jobs.protocol.triggers import Trigger
     from jobs.regions.plan import RegionPlan
-    from jobs.runtime.owner import Report
+    from jobs.runtime.ports import Report
     from jobs.runtime.staged import StagedGroup
     from resources.spark import SparkEngine
 
@@ -43,6 +44,8 @@ SCHEMA = "id bigint"
 _OUTPUT = "id bigint, x double"
 _TABLE = "measured"
 _LONG = dt.timedelta(minutes=30)
+_NAP_US = 1000
+"""A row that sleeps does so for a millisecond, and few rows do: as in Flink's job."""
 _fresh_ids = itertools.count(10_000, 10_000)
 
 
@@ -100,13 +103,16 @@ def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
     Args:
         sleep_us: of the sleepy map, a row.
     """
-    seconds = sleep_us / 1e6 / load.sleepers
+    every = _NAP_US // sleep_us if sleep_us else 0
 
     class Sleepy(dm.StateHandler):
-        """Sleeps for all rows of an id at once: as long as so many sleepers take that share them."""
+        """Sleeps row by row, so many sleepers side by side, the rows that Flink's map sleeps for."""
 
         def process(self, rows: pa.Table, context: Any) -> pa.Table:
-            time.sleep(rows.num_rows * seconds)
+            numbers = rows["id"].to_pylist() if every else []
+            shares = [numbers[share :: load.sleepers] for share in range(load.sleepers)]
+            with ThreadPoolExecutor(load.sleepers) as sleepers:
+                list(sleepers.map(_sleep_through, shares, [every] * load.sleepers))
             return rows.select(["id", "x"])
 
     class Measuring(dm.StateHandler):
@@ -119,7 +125,7 @@ def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
 
     with dm.application("stages") as declared:
 
-        @dm.consistent(trigger="operator-driven", drain_timeout=_LONG, **mode.parameters)
+        @dm.consistent(trigger="operator-driven", group_timeout=_LONG, **mode.parameters)
         @dm.source(dm.DirectoryScan(path=str(inbox), pattern="*.parquet", format="parquet", schema=SCHEMA, settle=0))
         def numbers(scanned: DataFrame) -> DataFrame:
             return scanned.drop("source_file")
@@ -132,6 +138,12 @@ def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
         )
         dm.sink(measuring, dm.DeltaAppend(_TABLE))
     return open_application(dm.build_application(declared))
+
+
+def _sleep_through(numbers: Sequence[int], every: int) -> None:
+    for number in numbers:
+        if number % every == 0:
+            time.sleep(_NAP_US / 1e6)
 
 
 def _halved(rows: DataFrame) -> DataFrame:

@@ -13,6 +13,10 @@ The peer, in the forms that a competent Spark engineer would choose between:
 - *one query, merging*: `foreachBatch` persists the batch, appends the rows kept and merges the batch's totals into a
   Delta table, side by side. Not exactly-once as it stands: the MERGE of a repeated batch counts twice.
 
+In bulk all take the same number of files a trigger, `BULK_FILES_A_TRIGGER`, and the ratio is `bulk_ratio`. How many
+files suit a trigger is each side's own affair, so `bulk_ratio_best` compares each at its best: ours with its default
+limits, each peer with the number of `PEER_TRIGGERS` that was its fastest in a trial.
+
 The ratios are taken against the fastest of them. Not among them are two that do less than the job: appending each
 batch's totals, which leaves adding up to whoever reads, and `outputMode("complete")`, which writes the table whole.
 `--all-peers` shows them too; they never are the denominator.
@@ -26,7 +30,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import bench_ours
@@ -41,11 +45,13 @@ from resources.spark import SparkEngine, delta_settings
 
 OURS = "Drainmark"
 BULK_FILES_A_TRIGGER = 1000
+PEER_TRIGGERS = (500, 1000, 2000)
+"""Files a trigger that a peer may find its best."""
 _WARM_FILES = 6
 _WARM_BULK = 200  # beyond what comes back by Arrow, so that the way of large groups is warm
 
 Run = Callable[[Path, Path, int | None, bool], Measured]
-"""Called with inbox, home, files a trigger (None: bulk), and whether the totals go to an upsert sink."""
+"""Called with inbox, home, files a trigger (None: as many as the limits allow), and whether the totals are upserted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +71,38 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A folder of input and how it is to be taken."""
+    """A folder of input and how it is to be taken.
+
+    Attributes:
+        best: files a trigger by contender, each at its best; None where all take the same number.
+    """
 
     folder: Path
     files: int
     expected: Expected
     is_bulk: bool
     upsert: bool = False
+    best: Mapping[str, int | None] | None = None
 
     @property
     def label(self) -> str:
-        return f"{'upsert, ' if self.upsert else ''}{'bulk' if self.is_bulk else 'one at a time'}"
+        kind = "bulk" if self.is_bulk else "one at a time"
+        return f"{'upsert, ' if self.upsert else ''}{kind}{', each at its best' if self.best else ''}"
+
+    @property
+    def prefix(self) -> str:
+        """Return what the keys of its figures begin with."""
+        return ("upsert_" if self.upsert else "") + ("bulk" if self.is_bulk else "one_at_a_time")
+
+    @property
+    def suffix(self) -> str:
+        return "_best" if self.best else ""
+
+    def a_trigger(self, contender: str) -> int | None:
+        """Return how many files a contender takes at once; None: as many as its limits allow."""
+        if self.best:
+            return self.best[contender]
+        return BULK_FILES_A_TRIGGER if self.is_bulk else 1
 
     def seconds(self, measured: Measured) -> float:
         """Return the seconds that count."""
@@ -130,7 +157,7 @@ class Benchmark:
         """
         self._homes += 1
         home = self.root / f"home-{self._homes}"
-        measured = contender.run(load.folder, home, None if load.is_bulk else 1, load.upsert)
+        measured = contender.run(load.folder, home, load.a_trigger(contender.name), load.upsert)
         load.expected.check(f"{contender.name}, {load.label}", measured.kept, measured.totals)
         return measured
 
@@ -154,7 +181,8 @@ class Benchmark:
 
     def _peer(self, start: bench_peer.Start) -> Run:
         def run(inbox: Path, home: Path, files: int | None, upsert: bool) -> Measured:
-            files = files or BULK_FILES_A_TRIGGER
+            if files is None:
+                raise ValueError("a peer takes a number of files a trigger")
             job = bench_peer.Job(session=self.engine.session, inbox=inbox, home=home, files=files, upsert=upsert)
             return bench_peer.measure(start, job)
 
@@ -180,6 +208,21 @@ def steps_line(load: Load, steps: Mapping[str, float]) -> str:
     """Return where our time went, per file."""
     parts = (f"{step} {seconds / load.files * 1000:.1f}" for step, seconds in steps.items())
     return f"{OURS}, ms a file: {', '.join(parts)}"
+
+
+def at_its_best(bench: Benchmark, load: Load) -> Load:
+    """Try how many files a trigger suit each peer, in one run each; return the load with each contender's number."""
+    best: dict[str, int | None] = {OURS: None}
+    for contender in bench.of(load):
+        if contender.name == OURS:
+            continue
+        seconds: dict[int, float] = {}
+        for files in PEER_TRIGGERS:
+            trial = replace(load, best={contender.name: files})
+            seconds[files] = load.seconds(bench.once(contender, trial))
+            bench.console.print(f"[dim]{contender.name}, {files} files a trigger: {seconds[files]:.2f} s[/dim]")
+        best[contender.name] = min(seconds, key=seconds.__getitem__)
+    return replace(load, best=best)
 
 
 def loads(folder: Path, count: int, *, is_bulk: bool) -> Iterator[Load]:
@@ -225,7 +268,10 @@ def measure_bulk(
     console: Console, *, quick: bool, root: Path, bulk_files: int, rounds: int, all_peers: bool, master: str,
     conf: Sequence[str],
 ) -> Figures:
-    """Take files in bulk; arguments and errors as `measure_one`."""  # fmt: skip
+    """Take files in bulk, all as many a trigger, then each at its best.
+
+    Arguments and errors as `measure_one`.
+    """  # fmt: skip
     engine = started(master, conf, root, console)
     bench = Benchmark(root, engine, console, all_peers=all_peers)
     return _measure(bench, rounds, loads(root / "warm", min(_WARM_BULK, bulk_files), is_bulk=True),
@@ -238,25 +284,33 @@ def _measure(bench: Benchmark, rounds: int, warm: Iterator[Load], measured: Iter
         for load in warm:
             bench.measure(load, 1)
         for load in measured:
-            outcome = bench.measure(load, rounds)
-            peers = [contender.name for contender in bench.of(load) if contender.is_peer]
-            bench.console.print(table_of(load, outcome, peers))
-            bench.console.print(steps_line(load, outcome.steps), highlight=False)
-            results.update(entries(load, outcome, peers))
+            results.update(_measured(bench, load, rounds))
+            if load.is_bulk and not load.upsert:
+                results.update(_measured(bench, at_its_best(bench, load), rounds))
     finally:
         bench.engine.stop()
     return results
 
 
+def _measured(bench: Benchmark, load: Load, rounds: int) -> Figures:
+    outcome = bench.measure(load, rounds)
+    peers = [contender.name for contender in bench.of(load) if contender.is_peer]
+    bench.console.print(table_of(load, outcome, peers))
+    bench.console.print(steps_line(load, outcome.steps), highlight=False)
+    return entries(load, outcome, peers)
+
+
 def entries(load: Load, outcome: Outcome, peers: Sequence[str]) -> Figures:
     """Return a load's part of the results: the ratio, files a second by contender, our steps in ms a file."""
-    prefix = ("upsert_" if load.upsert else "") + ("bulk" if load.is_bulk else "one_at_a_time")
-    ratio_key = f"{prefix}_{'ratio' if load.is_bulk else 'speedup'}"
+    ratio_key = f"{load.prefix}_{'ratio' if load.is_bulk else 'speedup'}{load.suffix}"
     ratio, by_round = outcome.against(peers)
     results = {**spread(ratio_key, by_round), ratio_key: round(ratio, 3)}
     for name, seconds in outcome.seconds.items():
         who = "_".join(name.lower().strip("()").replace(",", "").split())
-        results.update(spread(f"{prefix}_files_per_second_{who}", [load.files / each for each in seconds], digits=2))
+        rates = [load.files / each for each in seconds]
+        results.update(spread(f"{load.prefix}_files_per_second{load.suffix}_{who}", rates, digits=2))
+        if load.best and (files := load.best[name]):
+            results[f"{load.prefix}_files_a_trigger{load.suffix}_{who}"] = files
     for step, seconds in outcome.steps.items():
-        results[f"{prefix}_step_ms_{step.replace(' ', '_')}"] = round(seconds / load.files * 1000, 2)
+        results[f"{load.prefix}_step_ms{load.suffix}_{step.replace(' ', '_')}"] = round(seconds / load.files * 1000, 2)
     return results

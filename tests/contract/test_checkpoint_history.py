@@ -183,7 +183,7 @@ def test_a_table_compacted_before_there_were_tiers_gets_a_digest(table: Checkpoi
     files = Staging(table.folder, 1, uuid4().hex).write(staged, "compacted")
     assert replace(
         table.folder, REGION, txn_version(opened, REGION) or 0, replaced=live_files(opened, table.folder),
-        rewritten=files, faults=None,
+        rewritten=files, faults=None, writer=None,
     )  # fmt: skip
     require_same(table, range(1, 6))
     commit(table, 6)

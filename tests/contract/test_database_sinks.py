@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import sqlite3
 import threading
 import uuid
@@ -49,10 +50,16 @@ def schema_json(columns: dict[str, Any]) -> str:
 
 
 ORDERS = schema_json(_COLUMNS)
+FLOATS = schema_json({"_sequence_id": "long", "k": "double", "x": "float"})
 
 
 def rows(*values: Row) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, value, strict=True)) for value in values], schema=SCHEMA)
+
+
+def floats(number: int, k: float | None, x: float | None) -> pa.Table:
+    columns = {"_sequence_id": pa.array([number]), "k": pa.array([k], pa.float64()), "x": pa.array([x], pa.float32())}
+    return pa.table(columns)
 
 
 def described(name: str, *, keys: tuple[str, ...] = (), schema: str = ORDERS, operator: str = "sink") -> RegionTable:
@@ -355,6 +362,40 @@ def test_a_date_that_python_cannot_hold_is_refused_before_the_commit(database: D
     found = sink.breach([table(1, 0), table(2, 2_932_897), table(3, 1)])
     assert found is not None
     assert (found.first_id, "10000-01-01" in found.condition) == (2, True)
+
+
+@pytest.mark.seed("RT2")
+@pytest.mark.parametrize("with_terms", [False, True])
+@pytest.mark.parametrize("column", ["k", "x"])
+def test_sqlite_refuses_nan_before_the_commit_and_holds_infinities(
+    lite: Database, column: str, with_terms: bool
+) -> None:
+    """It would store null, and a key that is NaN would be a row more in every group."""
+    if with_terms:
+        lite.run("CREATE TABLE orders (k DOUBLE UNIQUE, x REAL, _sequence_id BIGINT)")
+    sink = lite.made(described("orders", keys=("k",), schema=FLOATS))
+    fine = [floats(1, math.inf, -math.inf), floats(2, -math.inf, None), floats(3, None, 0.5)]
+    bad = floats(4, math.nan, 1.0) if column == "k" else floats(4, 1.0, math.nan)
+    assert sink.breach(fine) is None
+    found = sink.breach([*fine, bad, floats(5, 1.0, 1.0)])
+    assert found is not None
+    assert (found.first_id, repr(column) in found.rule, "nan" in found.condition) == (4, True, True)
+    sink.merge(txn_version(1, 3), pa.concat_tables(fine), ["k"])
+    assert sorted(map(repr, sink.read(["k", "x"]).to_pylist())) == sorted(
+        repr({"k": row["k"][0].as_py(), "x": row["x"][0].as_py()}) for row in fine
+    )
+
+
+@pytest.mark.seed("RT2")
+def test_postgresql_holds_nan_as_one_key(tmp_path: Path, postgres_url: str) -> None:
+    """NaN equals NaN there, by the index as well: the newer row replaces the older, and a rewind finds it."""
+    sink = Database(tmp_path, postgres_url).made(described("orders", keys=("k",), schema=FLOATS))
+    rows_by_id = [floats(number, math.nan, float(number)) for number in (1, 2)]
+    assert sink.breach(rows_by_id) is None
+    for number, given in enumerate(rows_by_id, 1):
+        sink.merge(txn_version(1, number), given, ["k"])
+    (left,) = sink.read().to_pylist()
+    assert (left["_sequence_id"], math.isnan(left["k"]), left["x"]) == (2, True, 2.0)
 
 
 def test_postgresql_has_no_nul_in_texts(tmp_path: Path, postgres_url: str) -> None:

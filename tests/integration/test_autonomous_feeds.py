@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import oracles
@@ -20,6 +21,7 @@ from jobs.testing.bank import bank_files
 from orchestration.doctor.repairing import repair
 from orchestration.status import statuses
 from orchestration.testing.running import Result
+from resources.spark import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -62,6 +64,17 @@ def fed(*, bad: str = "quarantine", staged: bool = False) -> Callable[[], None]:
 
 def pairs(result: Result, table: str = "both") -> list[tuple[int, str, int]]:
     return [(row["_sequence_id"], row["k"], row["n"]) for row in result.sink(table, ids=True)]
+
+
+@pytest.mark.seed("DX1")
+def test_executors_are_to_reach_the_folders_of_autonomous_sources_too(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(SparkEngine, "require_inputs", lambda _, folders: asked.extend(folders))
+    result = run_app(fed(), {"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
+    assert set(asked) == set(result.inbox.folders.values())
+    assert len(set(asked)) == 2
 
 
 def test_rows_that_came_belong_to_the_group_that_took_them_and_come_once(run_app: RunApp) -> None:

@@ -23,9 +23,9 @@ SCHEMA = "k string, n bigint"
 SOON = 60.0
 
 
-def fed(checkpoints: str = "non-blocking", drain_timeout: float = 180.0) -> Callable[[], None]:
+def fed(checkpoints: str = "non-blocking", group_timeout: float = 180.0) -> Callable[[], None]:
     def feeding() -> None:
-        @dm.consistent(trigger="operator-driven", checkpoints=checkpoints, drain_timeout=drain_timeout)
+        @dm.consistent(trigger="operator-driven", checkpoints=checkpoints, group_timeout=group_timeout)
         @dm.source(dm.DirectoryScan(path="in", format="csv", schema=SCHEMA))
         def orders(scanned: Any) -> Any:
             return scanned.drop("source_file")
@@ -109,7 +109,7 @@ def test_an_attempt_that_was_given_up_takes_nothing_in(run_app: RunApp, monkeypa
         return takes(feeding, sources)
 
     takes = Feeding.take
-    result = run_app(fed(drain_timeout=5.0))
+    result = run_app(fed(group_timeout=5.0))
     monkeypatch.setattr(Feeding, "take", take)
     result.add({"orders": {"1.csv": "a,1\n"}, "posts": {"1.json": '{"k":"x","n":8}\n'}})
     with pytest.raises(DrainTimeout):

@@ -24,15 +24,17 @@ pytestmark = pytest.mark.spark
 SIZES = {"log_watch": 150, "lois": 3000}
 FLOWS = {**APPLICATIONS, "stateless": chains_of_functors(4, 2)}
 DEFAULT = ("vwap",)
+MANY = 8 * 1024 * 1024
 
 
-def lane(kind: type[Lane], flow: Flow, engine: SparkEngine, folder: Path) -> Lane:
+def lane(kind: type[Lane], flow: Flow, engine: SparkEngine, folder: Path, small_bytes: int = MANY) -> Lane:
     small = replace(flow, size=SIZES.get(flow.name, 100))
     content = small.content(folder / f"content-{kind.__name__}")
     opened: Callable[[Path], Any] = small.at_period(2.0)
     return kind(
-        engine=engine, folder=folder / kind.__name__, content=content, opened=opened, warming=2 * flow.starts
-    )
+        engine=engine, folder=folder / kind.__name__, content=content, opened=opened, warming=2 * flow.starts,
+        small_bytes=small_bytes,
+    )  # fmt: skip
 
 
 def rounded(value: Any) -> Any:
@@ -50,11 +52,14 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.parametrize("small_bytes", [MANY, pytest.param(1, id="large", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name", [each if each in DEFAULT else pytest.param(each, marks=pytest.mark.slow) for each in FLOWS]
 )
-def test_windows_with_states_and_without_leave_equal_tables(name: str, engine: SparkEngine, tmp_path: Path) -> None:
-    lanes = [lane(kind, FLOWS[name], engine, tmp_path) for kind in (WithStates, Without)]
+def test_windows_with_states_and_without_leave_equal_tables(
+    name: str, small_bytes: int, engine: SparkEngine, tmp_path: Path
+) -> None:
+    lanes = [lane(kind, FLOWS[name], engine, tmp_path, small_bytes) for kind in (WithStates, Without)]
     for each in lanes:
         seconds = each.seconds(2, 2 * FLOWS[name].starts)
         assert len(seconds) == 2
@@ -65,6 +70,8 @@ def test_windows_with_states_and_without_leave_equal_tables(name: str, engine: S
     states = ours.place.history(region.name).states
     assert len(states) == (6 if name == "enron_ds" else 3)
     assert not theirs.place.history(region.name).states, "there is a region where none is to be"
+    written = list((theirs.folder / "home" / "state").rglob("*.parquet"))
+    assert not written, "the lane without states wrote some"
     tables = [table.name for table in region.tables]
     assert tables
     for table in tables:

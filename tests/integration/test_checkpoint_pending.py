@@ -247,9 +247,9 @@ def test_the_next_group_is_processed_while_the_last_one_is_pending(
     assert not journal.late
     assert list(workplace.history(REGION).states) == [1, 2, 3, 4]
     assert tables(workplace, "counts") == golden("counts")
-    assert state(workplace) == "PROCESSING"
+    assert state(workplace) == "STARTED"
     told = [numbers["state"] for step, numbers in driven.told if step == "state"]
-    assert set(told) == {"DRAINING", "CHECKPOINT_PENDING", "PROCESSING"}
+    assert set(told) == {"PROCESSING", "DRAINING", "CHECKPOINT_PENDING", "STARTED"}
     assert all(report.pending_seconds > report.publish_seconds > 0 for report in driven.reports)
 
 
@@ -340,7 +340,7 @@ def test_what_is_established_is_reported_while_the_next_group_is_processed(
     assert (first.first_id, first.last_id) == (1, 1)
     assert not gate.is_set()
     assert list(workplace.history(REGION).states) == [1]
-    assert state(workplace) == "DRAINING"
+    assert state(workplace) == "PROCESSING"
     gate.set()
     assert [report.last_id for report in groups] == [2, 3, 4]
     run.hand_over()
@@ -432,7 +432,7 @@ def claimed_by_another(place: Workplace) -> int:
 def test_the_drain_timer_runs_on_while_pending_and_what_is_late_is_never_committed(
     workplace: Workplace, inbox: Path, journal: Journal
 ) -> None:
-    application = opened(inbox, journal, {"counts": True}, drain_timeout=5.0)
+    application = opened(inbox, journal, {"counts": True}, group_timeout=5.0)
     gate = journal.waits["counts", 2] = threading.Event()
     driven = finished(workplace, application, max_group=1)
     assert isinstance(driven.error, DrainTimeout)
@@ -467,7 +467,7 @@ def test_a_group_that_hangs_while_it_is_frozen_takes_nothing_of_the_next_one(
 
     monkeypatch.setattr(RegionStates, "freeze", told)
     journal.freezing = freezing
-    application = opened(inbox, journal, {"counts": True}, is_numbered=True, drain_timeout=5.0)
+    application = opened(inbox, journal, {"counts": True}, is_numbered=True, group_timeout=5.0)
     driven = finished(workplace, application, max_group=2)
     assert driven.error is None
     assert ("left", "freeze", 2) in journal.lines

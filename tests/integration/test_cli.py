@@ -43,7 +43,7 @@ STATUS_KEYS = {
 }
 HISTORY_KEYS = {
     *("kind", "sequence_id", "epoch", "trigger", "trigger_kind", "group", "rows_in", "committed_at"),
-    *("drain_seconds", "checkpoint_seconds", "withdrawn"),
+    *("process_seconds", "drain_seconds", "checkpoint_seconds", "withdrawn"),
 }
 
 
@@ -138,10 +138,11 @@ def fresh(engine: SparkEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str
 # --- run, status, history, show --------------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("NU4")
 def test_status_and_history_have_every_field_of_the_contract(project: Project) -> None:
     status = project.status()
     assert set(status) >= STATUS_KEYS
-    assert (status["state"], status["committed_sequence_id"], status["published_sequence_id"]) == ("PROCESSING", 4, 4)
+    assert (status["state"], status["committed_sequence_id"], status["published_sequence_id"]) == ("STARTED", 4, 4)
     assert (status["pending_triggers"], status["owner"], status["epoch"]) == (0, None, 3)
 
     entries = project.history()
@@ -151,6 +152,9 @@ def test_status_and_history_have_every_field_of_the_contract(project: Project) -
     assert [Path(entry["trigger"]).name for entry in entries] == list(TEXTS)
     assert entries[0]["committed_at"] == entries[1]["committed_at"] < entries[2]["committed_at"]
     assert [entry["sequence_id"] for entry in project.history("--last", 2)] == [3, 4]
+    seconds = [(e["process_seconds"], e["drain_seconds"], e["checkpoint_seconds"]) for e in entries]
+    assert seconds[0] == seconds[1], "of one group"
+    assert all(each and each > 0 for of_group in seconds for each in of_group)
 
 
 def test_show_and_read_answer_for_every_state(project: Project) -> None:
@@ -219,7 +223,7 @@ def test_a_rewind_takes_every_table_back(project: Project, target: tuple[str, ..
     assert project.counts() == AFTER.get(number, {})
     status = project.status()
     assert (status["state"], status["pending_triggers"], status["committed_sequence_id"]) == (
-        "PROCESSING", 4 - number, number,
+        "STARTED", 4 - number, number,
     )  # fmt: skip
     everything = project.history("--all")
     assert [entry["sequence_id"] for entry in everything if entry["withdrawn"]] == list(range(number + 1, 5))
@@ -304,7 +308,7 @@ def test_halt_and_resume(project: Project) -> None:
     assert (status["state"], status["halt_reason"]) == ("HALTED", "lunch")
     assert project.refused("run", "word_count", "--input", project.inbox, code=3)["id"] == "HALTED"
     assert project.call("resume", "word_count", "--reason", "full")["was_halted"] is True
-    assert project.call("status", "--check")[0]["state"] == "PROCESSING"
+    assert project.call("status", "--check")[0]["state"] == "STARTED"
     events = [(entry["kind"], entry["reason"]) for entry in project.history("--all")][-2:]
     assert events == [("halt", "lunch"), ("resume", "full")]
 
@@ -485,7 +489,7 @@ def test_a_signal_ends_the_run_with_130_and_costs_no_attempt(fresh: Project) -> 
     assert (process.returncode, out) == (130, "")
     assert json.loads(err.splitlines()[-1])["error"]["id"] == "INTERRUPTED"
     status = fresh.status()
-    assert (status["state"], status["owner"], status["consecutive_reset_attempts"]) == ("PROCESSING", None, 0)
+    assert (status["state"], status["owner"], status["consecutive_reset_attempts"]) == ("STARTED", None, 0)
     assert status["epoch"] == 1, "one claim served both files"
 
 

@@ -16,6 +16,7 @@ from orchestration.alerts import NAME, halted_sensor
 from orchestration.assembly import Workplace, open_application
 from orchestration.checks import NOT_HALTED
 from orchestration.metadata import REGION_TAG
+from orchestration.status import statuses
 from resources.settings import Settings
 
 CHECK = dg.AssetCheckKey(dg.AssetKey(["little", "checkpoints", "rows"]), NOT_HALTED)
@@ -73,6 +74,9 @@ def test_a_halted_region_fails_its_check_and_is_told(
     sensor(context)
 
     assert passed(instance) is False
+    (record,) = instance.event_log_storage.get_asset_check_execution_history(CHECK, limit=1)
+    judged = record.event.dagster_event.asset_check_evaluation_data  # type: ignore[union-attr]
+    assert judged.metadata["drainmark/state"].value == statuses(place, REGION)[0]["state"] == "HALTED"
     (event,) = told
     assert (event["region"], event["reason"], event["dagster_run_id"]) == (
         REGION, "the disk is full", context.dagster_run.run_id,

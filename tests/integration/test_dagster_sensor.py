@@ -20,7 +20,7 @@ from jobs.protocol.history import Outcome
 from jobs.runtime.claiming import Code
 from orchestration.assembly import Workplace
 from orchestration.metadata import PROCESS_TAG, REGION_TAG
-from orchestration.run_retries import tag_process
+from orchestration.run_retries import counted_tag, tag_process
 from orchestration.sensors import Cursor, RegionTicks
 from orchestration.watching import FolderWatch
 from resources.settings import Settings
@@ -211,19 +211,22 @@ def test_a_spent_lineage_is_followed_by_a_new_run(
     second = failed(instance, ticker.run(request, first))
     instance.add_run_tags(first.run_id, {"dagster/auto_retry_run_id": second.run_id})
     assert not second.is_complete_and_waiting_to_retry
-    owner = place.owner(REGION)  # the runs claimed, so there is a new epoch
+    for run in (first, second):  # they claimed, so there is a new epoch
+        instance.add_run_tags(run.run_id, counted_tag(run.run_id))
+    owner = place.owner(REGION)
     owner.claim()
     owner.release(Outcome.FAILED)
     (again,) = ticker().run_requests
     assert again.run_key == f"{REGION}:1:1"
 
 
-def test_runs_that_never_claim_do_not_start_every_tick(
+def test_runs_that_never_claim_and_are_no_attempts_do_not_start_every_tick(
     ticker: Ticker, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
+    """What passes by itself, as a store that does not answer, costs none; so the sensor waits longer and longer."""
     drop(tmp_path, "0.csv", "a,1\n")
     run = ticker.run(ticker().run_requests[0])
-    instance.add_run_tags(run.run_id, {"dagster/max_retries": "0"})
+    instance.add_run_tags(run.run_id, {"dagster/max_retries": "0", **counted_tag(run.run_id)})
     failed(instance, instance.get_run_by_id(run.run_id))
     assert "ended before it claimed" in ticker.reason()
     assert f"drainmark run {REGION}" in ticker.reason()

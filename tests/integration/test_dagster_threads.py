@@ -108,7 +108,7 @@ def test_the_run_stays_while_the_thread_of_its_start_lives(
         assert run.is_alive(), "it ended under its thread"
         (tmp_path / f"go-{number}").touch()
         eventually(lambda number=number: workplace.history(REGION).committed_id == number + 1, "a state")
-    assert statuses(workplace, REGION)[0]["state"] == "PROCESSING"
+    eventually(lambda: statuses(workplace, REGION)[0]["state"] == "STARTED", "a region at rest")
     (tmp_path / "end").touch()
     run.join(60)
     assert not run.is_alive(), "nothing lives in it any more"

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 from harness import opened, run_once, settle
 
-from orchestration import doctor
-from orchestration.assembly import Workplace
+from jobs.errors import Halted
+from orchestration import doctor, operations, repairs
+from orchestration.assembly import Workplace, region_run
 from orchestration.cli.main import invoke
 from orchestration.doctor import regions
+from orchestration.status import statuses
 from resources.lease import Lease
 
 REGION = "word_count/lines"
@@ -74,6 +76,38 @@ def test_foreign_commits_are_told_and_an_optimise_is_forgiven(place: Workplace) 
     deltalake.write_deltalake(place.home / "lake" / "word_counts", rows, mode="append")
     (message,) = found(place)["tables:fail"]
     assert "WRITE by delta-rs" in message
+
+
+@pytest.mark.seed("RT1")
+def test_a_run_halts_where_others_changed_rows_and_goes_on_after_the_repair(place: Workplace, tmp_path: Path) -> None:
+    """Found at the claim, and in the middle of a run, whichever of the files is in hand."""
+    inbox = tmp_path / "in"
+    before = sorted(map(str, place.store(REGION).table("lake/word_counts").read().to_pylist()))
+    sink(place).update(updates={"count": "999"}, predicate="word = 'be'")
+    (inbox / "c.txt").write_text("question\n")
+    settle(inbox)
+    with pytest.raises(Halted):
+        run_once(place, opened("word_count", inbox))
+    assert statuses(place, REGION)[0]["state"] == "HALTED"
+    assert "not_halted:fail" in found(place)
+    repairs.mend(place, REGION)
+    assert set(found(place)) == {"not_halted:warn"}
+    assert sorted(map(str, place.store(REGION).table("lake/word_counts").read().to_pylist())) == before
+    operations.resume(place, REGION, "put right")
+    run = region_run(place, opened("word_count", inbox), opened("word_count", inbox).region(REGION))
+    run.claim()
+    sink(place).delete("word = 'to'")
+    with pytest.raises(Halted) as raised:
+        list(run.groups())
+    run.hand_over(raised.value)
+    assert raised.value.facts["trigger"] is None, "no file is to blame"
+    assert len(place.history(REGION).states) in (2, 3)
+    repairs.mend(place, REGION)
+    operations.resume(place, REGION, "put right")
+    run_once(place, opened("word_count", inbox))
+    counts = {row["word"]: row["count"] for row in place.store(REGION).table("lake/word_counts").read().to_pylist()}
+    assert counts == {"to": 4, "be": 4, "or": 2, "not": 2, "question": 1}
+    assert found(place) == {}
 
 
 @pytest.mark.seed("D10", "U5")

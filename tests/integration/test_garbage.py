@@ -90,17 +90,20 @@ def compact(place: Workplace) -> None:
 
 
 def leave_orphans(place: Workplace) -> list[str]:
-    """Leave what a killed attempt and a killed merge leave; return the paths below home."""
+    """Leave what a killed attempt and a killed merge leave; return the paths below home.
+
+    Their names have letters that no uuid has.
+    """
     store = place.store(REGION)
     columns = pa.table({"_sequence_id": [99]})
-    store.staging("lake/two_item_changes", 1, uuid.uuid4().hex).write(columns, "dead")
-    merged = place.home / "lake" / "two_customers" / "part-00000-dead.parquet"
+    store.staging("lake/two_item_changes", 1, uuid.uuid4().hex).write(columns, "orphan")
+    merged = place.home / "lake" / "two_customers" / "part-00000-orphan.parquet"
     merged.write_bytes(b"x" * 1000)
     os.utime(merged, (time.time() - 7200,) * 2)
-    inbox = store.inbox(1, "dead")
+    inbox = store.inbox(1, "orphan")
     (inbox / "all").mkdir(parents=True)
     os.utime(inbox, (time.time() - 7200,) * 2)
-    return [path for path in data_files(place) if "dead" in path]
+    return [path for path in data_files(place) if "orphan" in path]
 
 
 @pytest.mark.seed("H8", "D5")
@@ -126,7 +129,7 @@ def test_orphans_go_and_what_readers_may_hold_stays(
     assert (done["files"], done["bytes"], done["refused"]) == (planned["files"], planned["bytes"], None)
     assert data_files(workplace) | before == data_files(workplace), "what compaction replaced is held for a day"
     assert not set(orphans) & set(data_files(workplace))
-    assert not workplace.store(REGION).inbox(1, "dead").exists()
+    assert not workplace.store(REGION).inbox(1, "orphan").exists()
     assert at_each_id(workplace) == states
     assert workplace.history(REGION).epoch == epoch + 1
 

@@ -90,7 +90,7 @@ def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
         drop(tmp_path, f"{number}.csv", "a,1\n")
     eventually(lambda: committed(place) == 3, "id 3")
     (status,) = eventually(lambda: [s for s in statuses(place, REGION) if s["is_idle"]], "an idle run")
-    assert status["state"] == "PROCESSING"
+    assert status["state"] == "STARTED"
     done = operations.reset(place, operations.plan_reset(place, REGION, operations.Target(to=1)))
     assert done["requeued"] == 2
     result = run.end()

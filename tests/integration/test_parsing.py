@@ -64,6 +64,7 @@ TIMES = ["2024-02-29 10:11:12", "2024-02-29T10:11:12", "2024-02-29 10:11:12.5", 
 PLAIN: Mapping[str, Sequence[str]] = {
     "bigint": ["0", "7", "-12", "9223372036854775807", "-9223372036854775808", "", "007"],
     "double": ["0.1", "1.5", "-2e-3", "4.9e-324", "1.7976931348623157e308", "", "12345678901234567890", "7"],
+    "decimal(10,2)": ["1.25", "-0.5", "100", "", ".5", "1.250", "12345678.90"],
     "string": ["a", "", " a", "ä€", "b c", "NULL", "'q'"],
     "boolean": ["true", "FALSE", ""],
     "date": ["2024-02-29", "1999-12-31", ""],
@@ -73,6 +74,7 @@ PLAIN: Mapping[str, Sequence[str]] = {
 ODD: Mapping[str, Sequence[str]] = {
     "bigint": NUMBERS, "int": NUMBERS, "smallint": NUMBERS, "tinyint": NUMBERS, "double": FLOATS, "float": FLOATS,
     "string": [*TEXTS, *QUOTED], "boolean": BOOLEANS, "date": DATES, "timestamp": TIMES, "timestamp_ntz": TIMES,
+    "decimal(10,2)": [*NUMBERS, "0.005", "1e-3", "1,000.50", "1.2e1"],
 }  # fmt: skip
 SHAPES = [
     ("a bigint, b string", {}),
@@ -82,6 +84,7 @@ SHAPES = [
     ("a timestamp, b date, c boolean", {"sep": "|"}),
     ("a timestamp_ntz, b float, c int", {}),
     ("a smallint, b tinyint, c string", {"escape": '"'}),
+    ("a decimal(10,2), b string", {}),
 ]
 ENDS = ["\n", "\n", "\n", "\n", "\r\n", "\r", "\n\n", "\n \n"]
 
@@ -228,7 +231,6 @@ def test_where_a_file_stands_in_its_batch_makes_no_difference(
         ("csv", "a bigint, b string", {"quote": "'"}),
         ("csv", "a bigint, b string", {"comment": "#"}),
         ("csv", "a bigint, b string", {"multiLine": "true"}),
-        ("csv", "a bigint, b decimal(10, 2)", {}),
         ("csv", "a bigint, b binary", {}),
         ("text", None, {"wholetext": "true"}),
         ("json", "a bigint, b string", {}),

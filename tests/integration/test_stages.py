@@ -466,7 +466,7 @@ def test_a_stage_that_fails_begins_its_group_again_by_itself(run_app: RunApp, go
 def test_a_stage_that_takes_too_long_has_the_region_reset(run_app: RunApp, golden: Tables) -> None:
     """It does not begin its group again by itself: who was given up still works on its states."""
     gate = Gate(held_from=3)
-    result = run_app(staged(gate, alignment="unaligned", drain_timeout=dt.timedelta(seconds=3))).add(FILES)
+    result = run_app(staged(gate, alignment="unaligned", group_timeout=dt.timedelta(seconds=3))).add(FILES)
     begun = Background(result)
     begun.await_step("failed", "restart")
     gate.hold_from(None)

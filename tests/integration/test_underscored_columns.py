@@ -26,6 +26,7 @@ TEXTS = (
 )
 TABLES = (
     *("in_once", "in_once_a_while", "in_once_a_minute", "in_later", "in_a_minute_later", "in_met", "in_met_in_time"),
+    "in_met_by_time",
     *("in_paired", "in_odd", "in_even", "in_marked", "in_watched", "in_sorted", "in_summed", "in_slid", "in_counted"),
     *("in_unpacked", "in_parsed"),
 )
@@ -101,6 +102,10 @@ def declared(sign: str) -> Callable[[], None]:
             "met_in_time": dm.join(
                 left, timed, on=[of["id"]], left_window=MINUTE, right_window=MINUTE, left_time=of["time"],
                 right_time=f"{sign}then", name="met_in_time",
+            ),
+            "met_by_time": dm.join(
+                left, timed, on=[of["id"]], within=(-MINUTE, MINUTE), left_time=of["time"], right_time=f"{sign}then",
+                lateness=600, how="left", name="met_by_time",
             ),
             "paired": dm.pair(left, right, key=of["id"], name="paired"),
             "odd": split["odd"],

@@ -285,6 +285,47 @@ def test_what_a_shorter_while_needs_no_more_leaves_the_state(workplace: Workplac
     assert gone == [("a", 3), ("b", 3), ("c", 4)]
 
 
+def declare_value(inbox: Path, value: Any) -> Opened:
+    with dm.application("growing") as declared:
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path=str(inbox), format="csv", schema="k string, n bigint, m bigint", settle=0))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        totals = dm.aggregate(lines, keys=["k"], values={"total": value}, name="totals")
+        dm.sink(totals, dm.DeltaUpsert("totals", keys=["k"]))
+    plan = compile_application(dm.build_application(declared))
+    return Opened(reference="growing", plan=plan, params=Params(), overrides={})
+
+
+@pytest.mark.seed("RT3")
+def test_a_state_does_not_go_on_as_another_value(workplace: Workplace, inbox: Path) -> None:
+    """Same name, same type: a sum would be compared with numbers, and nobody would ever see it."""
+
+    def own(top: bool) -> Any:
+        made = F.max if top else F.min
+        return dm.Aggregation(partial=lambda: made("n"), merge=made)
+
+    write(inbox, "a,5,1000\na,7,1000\n")
+    run_once(workplace, declare_value(inbox, dm.sum("n")))
+    for other, why in ((dm.max("n"), "total is max(n), was sum(n)"), (dm.sum("m"), "total is sum(m), was sum(n)")):
+        plan = planned(workplace, declare_value(inbox, other))
+        assert shown(plan, "operators")["totals"] == ("changed", "incompatible")
+        assert [table.why for table in plan.regions[0].tables if table.why] == [why]
+        with pytest.raises(StateIncompatible) as refused:
+            run_once(workplace, declare_value(inbox, other))
+        assert why in refused.value.message
+    assert workplace.history(REGION).committed_id == 1
+    rewind(workplace, 0)
+    code = declare_value(inbox, own(top=True))
+    drop_states(workplace, code, code.plan.regions, ["totals"])
+    run_once(workplace, code, scan=False)
+    plan = planned(workplace, declare_value(inbox, own(top=False)))
+    assert shown(plan, "operators")["totals"] == ("changed", "incompatible")
+    assert planned(workplace, declare_value(inbox, own(top=True))).is_compatible
+
+
 APP = """\
 import drainmark as dm
 

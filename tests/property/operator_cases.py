@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from join_oracle import MINUTE, Join, told_by
 
 import drainmark as dm
 from drainmark import F
@@ -560,3 +561,41 @@ def join_right(files: Files) -> Files:
 @case("join", "latest", declare_join(kind="latest"))
 def join_latest(files: Files) -> Files:
     return joined(files, {True: None, False: 1}, lonely=(True,))
+
+
+BY_TIME = {
+    "inner": Join(keys=("user",), low=-PAUSE, high=WINDOW, lateness=10 * MINUTE),
+    "left": Join(keys=("user",), how="left", high=PAUSE, lateness=PAUSE),
+    "right": Join(keys=("user",), how="right", low=-WINDOW, high=-MINUTE, lateness=5 * MINUTE),
+    "full": Join(keys=("user",), how="full", low=-PAUSE, high=PAUSE, lateness=10 * MINUTE),
+}
+
+
+def by_time(files: Files, how: str) -> Files:
+    sided = [[{**row, "side": "l" if is_left(row) else "r"} for row in rows] for rows in files]
+    told = told_by(BY_TIME[how], sided)
+    return [told.emitted[number] for number in range(len(files))]
+
+
+def declare_by_time(how: str) -> Callable[[Streams, str], Any]:
+    return lambda s, name: BY_TIME[how].declare(s.left, s.right, name)
+
+
+@case("interval join", "inner", declare_by_time("inner"))
+def interval_join(files: Files) -> Files:
+    return by_time(files, "inner")
+
+
+@case("interval join", "left", declare_by_time("left"))
+def interval_join_left(files: Files) -> Files:
+    return by_time(files, "left")
+
+
+@case("interval join", "right", declare_by_time("right"))
+def interval_join_right(files: Files) -> Files:
+    return by_time(files, "right")
+
+
+@case("interval join", "full", declare_by_time("full"))
+def interval_join_full(files: Files) -> Files:
+    return by_time(files, "full")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from harness import run_once
 from triggers import add_file, home, opened, tables
+from triggers import content as triggers_content
 from window_bench import Bench
 from window_cases import CASES, Case, content
 
@@ -120,6 +121,79 @@ def test_what_goes_by_the_order_of_rows_takes_rows_that_share_a_place_or_have_no
     for name in names:
         assert found[0][name] == found[1][name], name
         assert found[0][name], name
+
+
+def ordered(events: Any, cut: bool) -> None:
+    """Rows made of one line, twice over, through what hands them on, and then whatever goes by their order."""
+    steps = dm.functor(
+        lambda events: dm.select(events, "user", F.explode(F.array(*(F.lit(step) for step in "zaqb"))).alias("step")),
+        name="steps", inputs=[events],
+    )  # fmt: skip
+    some = dm.filter(lambda steps: F.col("step") != "q", name="some", inputs=[steps])
+    halves = dm.functor(
+        lambda some: dm.select(some, "user", "step").withColumn("half", F.explode(F.array(F.lit("y"), F.lit("x")))),
+        name="halves", inputs=[some],
+    )  # fmt: skip
+    firsts = dm.deduplicate(halves, keys=["user", "half", "step"], name="firsts")
+    named = dm.functor(lambda firsts: dm.select(firsts, "user", F.concat("step", "half").alias("m")), name="named",
+                       inputs=[firsts])  # fmt: skip
+    late = dm.functor(
+        lambda events: dm.select(events, "user", F.explode(F.array(F.lit("o"), F.lit("c"))).alias("m")), name="late",
+        inputs=[events],
+    )  # fmt: skip
+    both = dm.union(named, late, name="both")
+
+    def last(state: Any, both: pd.DataFrame) -> Any:
+        return None, pd.DataFrame({"user": both["user"].iloc[:1], "m": [",".join(both["m"])]})
+
+    both = dm.buffered(both) if cut else both
+    dm.sink(both, dm.DeltaUpsert("upserted", keys=["user"]))
+    dm.sink(
+        dm.aggregate(both, keys=["user"], values={"first": dm.first("m"), "last": dm.last("m")}, name="ends"),
+        dm.DeltaAppend("ends"),
+    )
+    dm.sink(dm.deduplicate(both, keys=["user"], name="one"), dm.DeltaAppend("one"))
+    dm.sink(dm.custom(last, keys=["user"], state=Last, output="user string, m string", inputs=[both], name="custom_of"),
+            dm.DeltaAppend("custom"))  # fmt: skip
+
+
+ORDERED = ("upserted", "ends", "one", "custom")
+
+
+def expected_of(number_of_files: int) -> dict[str, dict[Any, list[str]]]:
+    """By id and user, what `both` has in order: a user's line gives its halves the first time, and `oc` each time."""
+    seen: set[Any] = set()
+    found: dict[Any, list[str]] = {}
+    for number in range(number_of_files):
+        for row in triggers_content(number):
+            own = found.setdefault((number + 1, row["user"]), [])
+            own += [] if row["user"] in seen else [step + half for step in "zab" for half in "yx"]
+            seen.add(row["user"])
+            own += ["o", "c"]
+    return {"both": found}
+
+
+@pytest.mark.seed("RT6")
+def test_rows_made_of_one_line_are_ordered_as_the_function_gave_them(tmp_path: Path, engine: SparkEngine) -> None:
+    """In groups of one in memory, in one group through files, and cut into stages; plain Python says which order."""
+    few = 3
+    for number in range(few):
+        add_file(tmp_path / "inbox", number)
+    names = [f"lake/{name}" for name in ORDERED]
+    found = []
+    for label, size, small, cut in (("one", 1, 8 << 20, False), ("all", few, 0, False), ("cut", few, 0, True)):
+        application = opened("made", tmp_path / "inbox", lambda events, cut=cut: ordered(events, cut))
+        with home(tmp_path / label, engine, small_group_bytes=small) as place:
+            run_once(place, application, max_group=size)
+            found.append(tables(place, "made/events", names))
+            custom = place.store("made/events").table("lake/custom").read().to_pylist()
+            upserted = place.store("made/events").table("lake/upserted").read().to_pylist()
+    assert found[0] == found[1]
+    assert found[0] == found[2]
+    assert all(found[0].values())
+    wanted = expected_of(few)["both"]
+    assert {(row["_sequence_id"], row["user"]): row["m"].split(",") for row in custom} == wanted
+    assert {row["user"]: row["m"] for row in upserted} == {user: "c" for _, user in wanted}
 
 
 def test_only_streams_whose_rows_may_share_a_place_are_numbered_anew(tmp_path: Path, engine: SparkEngine) -> None:

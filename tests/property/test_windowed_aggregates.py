@@ -192,6 +192,7 @@ def costly(case: Case) -> bool:
     return (not case.keys and case.name != "session_keyless") or case.name in {
         "session_strict", "tumbling_rows_change", "tumbling_delta_change", "tumbling_until_change",
         "tumbling_delta_of_time", "tumbling_time_change", "tumbling_time_closed", "hopping_time_change",
+        "tumbling_time_bounded", "session_bounded",
     }  # fmt: skip
 
 

@@ -91,8 +91,9 @@ def _event() -> list[Case]:
         def oracle(files: Any) -> Told:
             late = None if lateness is None else dt.timedelta(seconds=lateness)
             return by_time(
-                files, keys, more.get("emit", "change"), size=TEN, every=every, lateness=late, trigger=trigger
-            )
+                files, keys, more.get("emit", "change"), size=TEN, every=every, lateness=late, trigger=trigger,
+                max_ahead=more.get("max_ahead"),
+            )  # fmt: skip
 
         return Case(name=name, window=window, oracle=oracle, keys=keys, window_keys=("window_start",), more=more)
 
@@ -101,6 +102,7 @@ def _event() -> list[Case]:
         case("tumbling_time_change", TEN, users, None, lateness=600),
         case("tumbling_time_closed", TEN, users, None, emit="closed", lateness=0),
         case("tumbling_time_closed_keyless", TEN, (), None, emit="closed", lateness=600),
+        case("tumbling_time_bounded", TEN, users, None, emit="closed", lateness=0, max_ahead=FIVE),
         case("tumbling_time_trigger", TEN, users, 2, emit="closed", lateness=900),
         case("hopping_time_running", FIVE, users, None),
         case("hopping_time_change", four, users, None, lateness=300),
@@ -132,13 +134,15 @@ def _sliding() -> list[Case]:
 
 
 def _sessions() -> list[Case]:
-    def case(name: str, keys: tuple[str, ...], lateness: float) -> Case:
-        late = dt.timedelta(seconds=lateness)
-        return Case(name=name, keys=keys, window_keys=("window_start",), more={"emit": "closed", "lateness": lateness},
+    def case(name: str, keys: tuple[str, ...], lateness: float, max_ahead: dt.timedelta | None = None) -> Case:
+        late, more = dt.timedelta(seconds=lateness), {"emit": "closed", "lateness": lateness, "max_ahead": max_ahead}
+        return Case(name=name, keys=keys, window_keys=("window_start",), more=more,
                     window=lambda: dm.session("at", gap=300),
-                    oracle=lambda files: by_session(files, keys, gap=FIVE, lateness=late))  # fmt: skip
+                    oracle=lambda files: by_session(files, keys, gap=FIVE, lateness=late, max_ahead=max_ahead),
+                    )  # fmt: skip
 
-    return [case("session", ("user",), 600), case("session_strict", ("user",), 0), case("session_keyless", (), 900)]
+    return [case("session", ("user",), 600), case("session_strict", ("user",), 0), case("session_keyless", (), 900),
+            case("session_bounded", ("user",), 0, FIVE)]  # fmt: skip
 
 
 CASES: Mapping[str, list[Case]] = {

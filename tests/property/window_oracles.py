@@ -100,13 +100,13 @@ def by_delta(files: Any, keys: Sequence[str], emit: str, column: str, width: Any
 def by_time(
     files: Any, keys: Sequence[str], emit: str, *,
     size: dt.timedelta, every: dt.timedelta, lateness: dt.timedelta | None, trigger: int | None = None,
+    max_ahead: dt.timedelta | None = None,
 ) -> Told:  # fmt: skip
     """Windows of event time; without a lateness none is ever closed, and rows without event time are nowhere."""
     windows: dict[Any, list[Row]] = {}
-    newest: dt.datetime | None = None
+    mark: dt.datetime | None = None
     told, late = [], []
     for rows in files:
-        mark = None if newest is None or lateness is None else newest - lateness
         changed: dict[Any, int] = {}
         missed = []
         for row in rows:
@@ -118,9 +118,7 @@ def by_time(
                 window = (*(row[key] for key in keys), start)
                 changed.setdefault(window, len(windows.get(window, [])))
                 windows.setdefault(window, []).append(row)
-        moments = [row["at"] for row in rows if row["at"] is not None]
-        newest = max([*moments, *([newest] if newest else [])], default=None)
-        mark = None if newest is None or lateness is None else newest - lateness
+        mark = None if lateness is None else taken_on(mark, rows, lateness, max_ahead)
         closed = [window for window in windows if mark is not None and window[-1] + size <= mark]
         early = [
             window for window, had in changed.items()
@@ -136,6 +134,16 @@ def by_time(
     return Told(told, late if lateness is not None else [], len(windows))
 
 
+def taken_on(
+    mark: dt.datetime | None, rows: Sequence[Row], lateness: dt.timedelta, max_ahead: dt.timedelta | None
+) -> dt.datetime | None:
+    """Return the watermark after a file: it never falls, and rises by `max_ahead` at most."""
+    asked = max((row["at"] - lateness for row in rows if row["at"] is not None), default=None)
+    if asked is None or mark is None:
+        return asked or mark
+    return max(mark, asked if max_ahead is None else min(asked, mark + max_ahead))
+
+
 def starts_of(moment: dt.datetime, size: dt.timedelta, every: dt.timedelta) -> list[dt.datetime]:
     start = EPOCH + (moment - EPOCH) // every * every
     found = []
@@ -145,12 +153,13 @@ def starts_of(moment: dt.datetime, size: dt.timedelta, every: dt.timedelta) -> l
     return found
 
 
-def by_session(files: Any, keys: Sequence[str], *, gap: dt.timedelta, lateness: dt.timedelta) -> Told:
+def by_session(
+    files: Any, keys: Sequence[str], *, gap: dt.timedelta, lateness: dt.timedelta, max_ahead: dt.timedelta | None = None
+) -> Told:
     sessions: dict[Any, list[list[Row]]] = defaultdict(list)
-    newest: dt.datetime | None = None
+    mark: dt.datetime | None = None
     told, late, place = [], [], 0
     for rows in files:
-        mark = None if newest is None else newest - lateness
         missed = []
         for row in rows:
             place += 1
@@ -161,13 +170,12 @@ def by_session(files: Any, keys: Sequence[str], *, gap: dt.timedelta, lateness: 
             mine.append([{**row, "place": place}])
             merge_close(mine, gap)
         late.append(missed)
-        moments = [row["at"] for row in rows if row["at"] is not None]
-        newest = max([*moments, *([newest] if newest else [])], default=None)
+        mark = taken_on(mark, rows, lateness, max_ahead)
         closed = []
         for key, mine in sessions.items():
             for session in list(mine):
                 start, end = span(session, gap)
-                if newest is not None and rows and end <= newest - lateness:
+                if mark is not None and rows and end <= mark:
                     mine.remove(session)
                     named = dict(zip(keys, key, strict=True))
                     ordered = sorted(session, key=lambda row: row["place"])

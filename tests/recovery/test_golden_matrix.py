@@ -14,7 +14,7 @@ from scene import Scene, frozen
 from staged_graphs import STAGED, is_unaligned, topology_of
 
 from jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, ChannelPoint, FailPoint
-from orchestration.testing.matrix import actions, is_of_compaction, is_of_rewind, is_of_slices, passings
+from orchestration.testing.matrix import actions, is_of_compaction, is_of_rewind, is_of_slices, passings, points
 
 Midway = Callable[..., Scene]
 Point = FailPoint | ChannelPoint
@@ -24,8 +24,9 @@ GROUP = 2
 REWIND_TO = 3  # inside a group of five
 ALL = 5
 
-POINTS: tuple[Point, ...] = (*(point for point in FailPoint if not is_of_slices(point)), *ChannelPoint)
-"""Those that regions pass whose files are their triggers; the others are in `test_source_matrix.py`."""
+POINTS: tuple[Point, ...] = (*(point for point in points("all") if not is_of_slices(point)), *ChannelPoint)
+"""Those that regions pass whose files are their triggers; the others are in `test_source_matrix.py` and
+`test_repairs_recover.py`."""
 
 OF_SPOOLS = (ChannelPoint.SPOOL_BEFORE, ChannelPoint.SPOOL_WRITTEN)
 """Points that are passed where batches are written: not where states are aligned and channels in memory."""

@@ -9,12 +9,13 @@ import pytest
 from architecture.tree import ROOT
 from graphs import GRAPHS
 from test_golden_matrix import AS_BEFORE, POINTS, REPLIES, matrix, points_of
+from test_repairs_recover import OF_REPAIRS, repairs_matrix
 
 from orchestration.testing.matrix import actions
 
 COMMITTING = (
     "checkpoint_table", "delta_tables", "delta_commits", "overwritten_tables", "database_tables", "file_tables",
-    "autonomous_tables",
+    "autonomous_tables", "damaged_tables",
 )  # fmt: skip
 """The modules of `resources` whose commits pass through the one guarded function."""
 
@@ -39,8 +40,8 @@ def verbs_of(node: ast.AST) -> Iterator[str]:
 
 def test_every_commit_has_a_point_before_and_after() -> None:
     verbs = committed_verbs()
-    assert {"claim", "checkpoint", "publish", "rewind", "rewind_table", "send"} <= verbs
-    points = {point.value for point in POINTS}
+    assert {"claim", "checkpoint", "publish", "rewind", "rewind_table", "send", "repair"} <= verbs
+    points = {point.value for point in (*POINTS, *OF_REPAIRS)}
     missing = {f"{verb}.{when}_commit" for verb in verbs for when in ("before", "after")} - points
     assert not missing, f"commits without a fail point: {sorted(missing)}"
 
@@ -49,6 +50,13 @@ def test_every_commit_has_a_point_before_and_after() -> None:
 def test_every_point_is_in_the_matrix(graph: str) -> None:
     cells = {(cell.values[1], cell.values[2]) for cell in matrix() if cell.values[0] == graph}
     assert cells == {(point, action) for point in points_of(graph) for action in actions(point)}
+
+
+def test_every_point_of_a_repair_is_in_its_matrix() -> None:
+    cells = list(repairs_matrix())
+    every = {(point, action) for point in OF_REPAIRS for action in actions(point)}
+    assert {cell.values[:2] for cell in cells} == every
+    assert {cell.values[0] for cell in cells if not cell.marks and cell.values[1] == "kill"} == set(OF_REPAIRS)
 
 
 @pytest.mark.seed("V170")

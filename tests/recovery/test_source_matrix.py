@@ -94,7 +94,7 @@ def test_a_source_survives_failures_around_its_slices_and_commits(region: str, t
 @pytest.mark.parametrize("region", REGIONS)
 def test_a_source_survives_every_failure_in_every_grouping(region: str, tmp_path: Path) -> None:
     proof = check(region, tmp_path)
-    expected = {point for point in FailPoint if point not in (*OF_SEGMENTS, *OF_STAGES, *OF_AUTONOMOUS)}
+    expected = {point for point in matrix.points("all") if point not in (*OF_SEGMENTS, *OF_STAGES, *OF_AUTONOMOUS)}
     expected -= set() if region == "clock" else {FailPoint.SLICE_LISTED}
     assert expected <= {cell.point for cell in proof.failures}
 

@@ -25,8 +25,10 @@ from bench_input import WrongResult  # noqa: E402
 from bench_results import HEADLINES, MACHINE, PartRun  # noqa: E402
 
 REQUIRED = {
-    "one_at_a_time_speedup", "bulk_ratio", "upsert_bulk_ratio", "bulk_ratio_flink", "kept_512mb_nonblocking",
-    "kept_512mb_blocking", "landing_to_visible_p50_s", "trigger_cost_growth", "idle_tick_1m_files_s",
+    "one_at_a_time_speedup", "bulk_ratio", "bulk_ratio_best", "upsert_bulk_ratio", "bulk_ratio_flink",
+    "kept_512mb_whole_nonblocking", "kept_512mb_whole_blocking", "kept_512mb_incremental_nonblocking",
+    "recovery_ratio_warm", "stages_duration_unaligned_100us",
+    "landing_to_visible_p50_s", "trigger_cost_growth", "idle_tick_1m_files_s",
     "state_bytes_per_changed_byte", "recovery_ratio", "rewind_1000_ids_s", "loss_apps_worst", "loss_stateless_worst",
     "refcount_overhead", "unaligned_duration_ratio", "aligned_duration_ratio", "unaligned_loss",
     "persist_over_drain_32mb", "stage_recovery_ratio",
@@ -191,7 +193,7 @@ def test_the_page_shows_every_required_figure_and_needs_nothing_but_itself(tmp_p
     for load in ("one_at_a_time", "bulk", "upsert_bulk"):
         figures |= {f"{load}_files_per_second_drainmark": 20.0, f"{load}_files_per_second_two_queries": 10.0}
         figures |= {f"{load}_step_ms_process": 5.0, f"{load}_step_ms_drain": 3.0}
-    figures |= {"kept_8mb_blocking": 0.99, "kept_8mb_nonblocking": 1.0}
+    figures |= {"kept_8mb_whole_blocking": 0.99, "kept_8mb_whole_nonblocking": 1.0}
     figures |= {"loss_vwap_2s": 0.02, "loss_vwap_2s_low": 0.01, "loss_vwap_2s_high": 0.03, "loss_vwap_32s": -0.001}
     figures |= {"loss_stateless_4x8": 0.0}
     figures |= {"stages_duration_aligned_0us": 1.0, "stages_duration_aligned_100us": 9.0}

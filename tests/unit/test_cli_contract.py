@@ -257,6 +257,7 @@ def test_a_region_that_never_ran_is_started(home: Path, capsys: pytest.CaptureFi
         "last_error": None,
         "owner": None,
         "is_idle": False,
+        "split": None,
         "dropped_ticks": None,
         "alignment": None,
         "stages": [],
@@ -316,3 +317,64 @@ def test_nothing_but_the_result_reaches_standard_output(capfd: pytest.CaptureFix
     captured = capfd.readouterr()
     assert json.loads(captured.out) == {"a": 1}
     assert captured.err == "noise of the JVM\n"
+
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\rback\x08 \u202egpj.exe\u202c \ud800 [red]bold[/red] a\u200db"
+
+
+def obeyed(text: str) -> list[str]:
+    """Return the characters of an output that a terminal would obey."""
+    return [found for found in text if found not in "\n\t" and not found.isprintable() and found != "\u200d"]
+
+
+@pytest.mark.seed("RT12")
+def test_names_and_values_are_no_commands_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output.say(f"one\ntwo {HOSTILE}")
+    output.note(HOSTILE)
+    output.table([f"column {HOSTILE}"], [[f"cell\nline {HOSTILE}"], [1]], title=f"title {HOSTILE}")
+    error = errors.UsageError(f"message {HOSTILE}", operator=HOSTILE, remedy=f"remedy {HOSTILE}")
+    output.complain(error, as_json=False)
+    ended = capsys.readouterr()
+    assert obeyed(ended.out + ended.err) == []
+    assert ended.out.count("\\x1b[2J") == 4
+    assert ended.out.count("[red]bold[/red] a\u200db") == 4, "no markup either, and what writing needs is kept"
+    assert "cell\\nline" in ended.out
+    assert "one\ntwo" in ended.out
+    assert "\\u202egpj.exe" in ended.err
+    assert obeyed(str(error)) == [], "as Dagster's log and a traceback show it"
+
+
+@pytest.mark.seed("RT12")
+def test_json_says_the_same_in_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"name": HOSTILE, "tag": "\U000e0041", "text": "größe 🦆\n"}
+    output.emit(given)
+    output.complain(errors.UsageError(HOSTILE), as_json=True)
+    ended = capsys.readouterr()
+    assert obeyed(ended.out + ended.err) == []
+    assert json.loads(ended.out) == given
+    assert json.loads(ended.err)["error"]["message"] == HOSTILE
+    assert "größe 🦆" in ended.out
+
+
+@pytest.mark.seed("RT12")
+def test_what_nobody_expected_is_told_without_commands_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(verb: str | None) -> Any:
+        raise RuntimeError(HOSTILE)
+
+    monkeypatch.setattr(main, "command_line", fail)
+    assert invoke(["status"]) == 1
+    assert obeyed(capsys.readouterr().err) == []
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["operators"], ["operators", "--json"]])
+def test_a_reader_that_goes_ends_the_process_in_silence(tmp_path: Path, arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "orchestration.cli.main", *arguments]
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        command, cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )  # fmt: skip
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, "")

@@ -94,12 +94,13 @@ def test_what_is_committed_is_counted(fed: HandFed) -> None:
     expected = {
         "groups_total": 2, "states_total": 3, "rows_in_total": 3, "bytes_in_total": size, "skipped_total": 0,
         "committed_sequence_id": 3, "published_sequence_id": 3, "pending_triggers": 0, "epoch": 1, "halted": 0,
-        "reset_attempt": 0, "drain_seconds_count": 2, "drain_seconds_sum": 1.0, "drain_average_seconds": 0.5,
+        "reset_attempt": 0, "drain_seconds_count": 2, "drain_seconds_sum": 0.5, "drain_average_seconds": 0.25,
+        "process_seconds_sum": 0.5,
         "checkpoint_seconds_count": 2, "publish_seconds_count": 2, "reset_seconds_count": 0,
     }  # fmt: skip
     assert {name: found[name, ""] for name in expected} == expected
     states = {labels: value for (name, labels), value in found.items() if name == "state"}
-    assert (len(states), [name for name, value in states.items() if value]) == (7, ['state="PROCESSING"'])
+    assert (len(states), [name for name, value in states.items() if value]) == (7, ['state="STARTED"'])
     written = fed.history().states[3].recorded_at.timestamp()
     assert found["last_commit_timestamp_seconds", ""] == pytest.approx(written, abs=1e-3)
     assert ("last_reset_timestamp_seconds", "") not in found, "what never happened has no time"
@@ -144,7 +145,7 @@ def test_stages_channels_and_dropped_intervals_are_told(fed: HandFed) -> None:
     assert {name: found[name] for name in told} == told
     as_objects = as_json(fed.region, region_metrics(fed.workplace, fed.region))
     assert as_objects["drainmark_stage_behind"] == {"lines": 0, "counts": 1}
-    assert as_objects["drainmark_state"] == "PROCESSING"
+    assert as_objects["drainmark_state"] == "STARTED"
     (status,) = statuses(fed.workplace)
     assert status["channels"] == [{"name": "lines to counts", "batches": 1, "bytes": 70}]
 
@@ -177,9 +178,9 @@ def test_a_status_says_what_can_be_typed_in_each_state(fed: HandFed) -> None:
     operations.resume(fed.workplace, fed.region, "mended")
     assert remedies() == []
     waiting = {"is_owned": False, "pending": 1, "reference": "/my apps/app.py"}
-    assert remedies_of(fed.region, fed.history(), State.PROCESSING, **waiting) == ["drainmark run '/my apps/app.py'"]
+    assert remedies_of(fed.region, fed.history(), State.STARTED, **waiting) == ["drainmark run '/my apps/app.py'"]
     lost = {"is_owned": False, "pending": None, "reference": "app.py"}
-    assert remedies_of(fed.region, fed.history(), State.PROCESSING, **lost) == ["drainmark doctor --repair"]
+    assert remedies_of(fed.region, fed.history(), State.STARTED, **lost) == ["drainmark doctor --repair"]
 
 
 def test_the_file_is_written_at_each_outcome_and_says_what_the_verb_says(
@@ -211,7 +212,7 @@ def test_between_groups_the_file_is_written_now_and_then(fed: HandFed, monkeypat
         fed.process(1)
         owner.report("group", {})
         assert in_file(fed)["states_total", ""] == 1
-        assert in_file(fed)["state", 'state="PROCESSING"'] == 1
+        assert in_file(fed)["state", 'state="STARTED"'] == 1
     assert in_file(fed) == of(fed)
 
 

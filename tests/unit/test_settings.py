@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from jobs.errors import HomeNotFound, UsageError
+from orchestration.cli.main import invoke
 from resources.settings import Settings, find_settings_file, load_settings
 
 
@@ -197,3 +198,26 @@ def test_folders_follow_the_names(tmp_path: Path) -> None:
 def test_no_name_leads_out_of_home(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
         Settings(home=tmp_path, project_root=tmp_path).checkpoints_dir(name)
+
+
+def test_a_home_is_for_nobody_else_and_one_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    for name, mode in (("made/below", 0o700), ("shared", 0o2750)):
+        home = tmp_path / name
+        if name == "shared":
+            home.mkdir()
+            home.chmod(mode)
+        Settings(home=home, project_root=tmp_path).make_home()
+        assert home.stat().st_mode & 0o7777 == mode
+
+
+def test_a_scan_makes_its_home_so(tmp_path: Path) -> None:
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "app.py").write_text(
+        "import drainmark as dm\n\n\n"
+        '@dm.consistent(trigger="operator-driven")\n'
+        f'@dm.source(dm.DirectoryScan(path="{tmp_path}/inbox", format="text"))\n'
+        "def rows(scanned):\n    return scanned\n\n\n"
+        'dm.sink(rows, dm.DeltaAppend("rows"))\n'
+    )
+    assert invoke(["scan", str(tmp_path / "app.py"), "--home", str(tmp_path / "home")]) == 0
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700

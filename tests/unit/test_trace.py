@@ -81,6 +81,30 @@ def test_versions_are_those_that_published_the_group(fed: Counting) -> None:
     assert all(versions[0][name] + 1 == versions[2][name] for name in versions[2])
 
 
+@pytest.mark.seed("AU10")
+def test_a_table_to_which_a_group_wrote_nothing_is_published(fed: Counting, capsys: pytest.CaptureFixture[str]) -> None:
+    before = [sink["version"] for sink in Tracer.of(fed.workplace, fed.region).sequence(3)["sinks"]]
+    fed.write("empty.csv", [])
+    fed.add("empty.csv")
+    fed.drain()
+    found = call(fed, capsys, "--file", "empty.csv")
+    assert [sink["version"] for sink in found["sinks"]] == before, "as the state before it left them"
+    assert invoke(["trace", "by_hand", "--file", "empty.csv", "--home", str(fed.workplace.home)]) == 0
+    assert "not published" not in capsys.readouterr().out
+
+
+@pytest.mark.seed("AU10")
+def test_tables_are_published_where_the_first_group_is_empty(tmp_path: Path) -> None:
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    scene = Counting(place, tmp_path / "inbox")
+    scene.write("empty.csv", [])
+    scene.add("empty.csv")
+    scene.drain()
+    versions = {sink["version"] for sink in Tracer.of(place, scene.region).file("empty.csv")["sinks"]}
+    assert None not in versions
+    place.registry.close()
+
+
 def test_a_group_that_is_committed_and_not_published_is_traced_from_its_staged_files(fed: Counting) -> None:
     fed.write("four.csv", ["d", "d"])
     fed.add("four.csv")

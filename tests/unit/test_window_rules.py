@@ -57,6 +57,8 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
         {"window": TEN, "emit": "closed"}, {"window": dm.session("at", gap=60), "emit": "closed"},
         {"window": TEN, "lateness": -1}, {"window": dm.tumbling(rows=3), "lateness": 0}, {"lateness": 0},
         {"window": dm.sliding("at", minutes=3), "lateness": 60},
+        {"window": TEN, "max_ahead": 5}, {"max_ahead": 5}, {"window": TEN, "lateness": 0, "max_ahead": 0},
+        {"window": dm.session("at", gap=60), "emit": "closed", "lateness": 0, "max_ahead": dt.timedelta.max},
     ],
     "WINDOW_COLUMNS": [
         {"window": dm.tumbling(rows=3), "columns": ["at"]},
@@ -135,6 +137,7 @@ def test_the_graph_says_why_long_sliding_windows_hold_one_trigger() -> None:
         ({"window": dm.tumbling(rows=3)}, {"window": dm.tumbling(rows=4)}),
         ({"window": dm.tumbling(rows=3)}, {"window": dm.tumbling(rows=3), "emit": "closed"}),
         ({"window": TEN, "lateness": 0}, {"window": TEN, "lateness": 1}),
+        ({"window": TEN, "lateness": 0}, {"window": TEN, "lateness": 0, "max_ahead": 1}),
         ({"window": dm.tumbling("n", delta=3)}, {"window": dm.sliding("n", delta=3)}),
         ({"window": dm.tumbling(until="a")}, {"window": dm.tumbling(until="b")}),
     ],

@@ -36,6 +36,7 @@ from jobs.regions.rules.connections import (
 )
 from jobs.regions.rules.draft import Draft, broken
 from jobs.regions.rules.folders import two_scanners_of_a_folder
+from jobs.regions.rules.functions import classic_only
 from jobs.regions.rules.names import bad_application_name, bad_column, bad_name, duplicate_name
 from jobs.regions.rules.parameters import (
     alignment_timeout_forbidden,
@@ -135,6 +136,7 @@ RULES: tuple[Rule, ...] = (
     reserved_table,
     lookup_of_own_table,
     import_of_own_table,
+    classic_only,
 )
 
 

@@ -52,7 +52,7 @@ def period_forbidden(draft: Draft) -> Iterator[Violation]:
 def nonpositive_timeout(draft: Draft) -> Iterator[Violation]:
     """A period or time-out is not a duration above zero (E1); a period of 0 means one state at the end (K8)."""
     for start, annotation in _starts(draft):
-        for name in ("period", "drain_timeout", "reset_timeout", "alignment_timeout"):
+        for name in ("period", "group_timeout", "reset_timeout", "alignment_timeout"):
             value = getattr(annotation, name)
             absent = (name == "period" and value in (None, dt.timedelta(0))) or (
                 name == "alignment_timeout" and value is None

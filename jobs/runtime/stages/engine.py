@@ -25,6 +25,10 @@ class StageEngine:
         return self.engine.master
 
     @property
+    def is_local(self) -> bool:
+        return self.engine.is_local
+
+    @property
     def session(self) -> SparkSession:
         return self.engine.session
 

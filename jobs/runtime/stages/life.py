@@ -193,9 +193,14 @@ class Life:
         """May a further group begin: are the starts at rest, and is there room in front of them (F29)?"""
         exchange = self.exchange
         with self._changed:
-            is_free = not any(inbox or stage in self._busy for stage, inbox in self._inboxes.items())
             fed = [exchange.channels[plan.name] for stage in self._inboxes for plan in exchange.stages[stage].outputs]
-            return is_free and exchange.fits and all(channel.has_room() for channel in fed)
+            return self.is_draining and exchange.fits and all(channel.has_room() for channel in fed)
+
+    @property
+    def is_draining(self) -> bool:
+        """Are the starts at rest, so that what is in hand is with later stages, or with none?"""
+        with self._changed:
+            return not any(inbox or stage in self._busy for stage, inbox in self._inboxes.items())
 
     @property
     def is_idle(self) -> bool:

@@ -46,11 +46,8 @@ class StagedEstablishing(Establishing):
         try:
             with self.states.outside.engine.tagged(self.tag):
                 found = self.moment.snapshot.in_flight()
-            name = channels_folder(self.states.blueprint.region.name)
-            for batches in found.values():
-                for batch in batches:
-                    self.states.outside.store.verify(name, batch.files)
-            self.staged = replace(self.staged, channels=channels_to_json(found))
+            files = tuple(file for batches in found.values() for batch in batches for file in batch.files)
+            self.staged = replace(self.staged, channels=channels_to_json(found), in_flight=files)
         finally:
             self.moment.snapshot.release()
 
@@ -118,10 +115,12 @@ class StagedPipeline(Pipeline):
         """Assign ids to triggers, and give them to the stages of the starts as a group."""
         life = self._alive()
         reach(FailPoint.ASSIGN_BEFORE)
-        if self.owner.state is State.PROCESSING:
+        self.follow(told=False)
+        if self.owner.state in (State.STARTED, State.DRAINING):
             self.owner.moved(Event.TRIGGERED)
         first = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, len(pending))
-        members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(pending))
+        reminded = self._read_before.remind(pending)
+        members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(reminded))
         reach(FailPoint.ASSIGN_AFTER)
         life.give(Group(members=members, epoch=self.owner.epoch, attempt=part_attempt(uuid.uuid4().hex)))
 
@@ -146,12 +145,13 @@ class StagedPipeline(Pipeline):
         if not moment.groups:
             number = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, 1)
             staged = replace(staged, progress_id=number)
-        if self.owner.state is State.PROCESSING:
-            self.owner.moved(Event.TRIGGERED)
+        self.follow(told=False)
+        if self.owner.state is State.PROCESSING:  # what stages finish later is committed beside the work of the starts
+            self.owner.moved(Event.DRAIN_BEGUN, told=False)
         self.owner.moved(Event.DRAINED_BLOCKING)
         self.under_way = StagedEstablishing(
             owner=self.owner, states=self.states, staged=staged, grace=self.grace,
-            deadline=time.monotonic() + self._drain_timeout, late=self._late_commit(staged.row_id),
+            deadline=time.monotonic() + self._group_timeout, late=self._late_commit(staged.row_id),
             tag=f"drainmark-{attempt}-commit", moment=moment, is_progress=not moment.groups,
         )  # fmt: skip
         self._begun_at = time.monotonic()
@@ -175,10 +175,18 @@ class StagedPipeline(Pipeline):
         self.states.completed()
         if self.life.is_idle:  # no stage reads anything
             self.states.keep_copies(done.staged)
-        self.owner.moved(Event.CHECKPOINTED, told=not self.life.groups)
-        if self.life.groups:
-            self.owner.moved(Event.TRIGGERED)
+        self.owner.moved(Event.CHECKPOINTED, told=self.life.is_idle)
+        self.follow()
         return done
+
+    def follow(self, *, told: bool = True) -> None:
+        """Bring the controller to where the stages are: at work, or draining, as their starts are."""
+        if self.life is None or self.life.is_idle:
+            return
+        if self.owner.state is State.STARTED:
+            self.owner.moved(Event.TRIGGERED, told=told and not self.life.is_draining)
+        if self.owner.state is State.PROCESSING and self.life.is_draining:
+            self.owner.moved(Event.DRAIN_BEGUN, told=told)
 
     def reset(self) -> None:
         """Bring all states back to the last committed id, and into the channels what was in flight then (F5, F28)."""
@@ -218,7 +226,7 @@ class StagedPipeline(Pipeline):
             outlets=self._outlets_of.setdefault(name, Outlets()),
             grace=self.grace,
             small_bytes=self.small_bytes,
-            drain_timeout=self._drain_timeout,
+            group_timeout=self._group_timeout,
             late=self._too_late,
             restarts_allowed=parameters.max_consecutive_reset_attempts,
             note=self._restarted,
@@ -288,6 +296,6 @@ class StagedPipeline(Pipeline):
     def _late_commit(self, number: int) -> DrainTimeout:
         blame = self.blueprint.region.starts[0]
         return DrainTimeout(
-            f"committing {number} took longer than {self._drain_timeout:g} s", operator=blame.name,
-            location=blame.location, remedy="look at the store; or raise drain_timeout in @consistent",
+            f"committing {number} took longer than {self._group_timeout:g} s", operator=blame.name,
+            location=blame.location, remedy="look at the store; or raise group_timeout in @consistent",
         )  # fmt: skip

@@ -33,7 +33,7 @@ class StagedRun(RegionRun):
             states=StagedStates.of(self.blueprint, self.outside),
             grace=Grace(self._is_interrupted),
             small_bytes=self.limits.small_bytes,
-            note=self._note,
+            note=self.report,
         )
         self._housekeeping = Housekeeping(
             region=self.blueprint.region, owner=self.owner, states=self.states, report=self.report
@@ -92,6 +92,7 @@ class StagedRun(RegionRun):
     def _step(self, *, is_final: bool) -> Iterator[GroupReport]:
         """Do what there is to do, else wait until there is something: a failure, the end of a commit, a commit."""
         stages = self._stages
+        stages.follow()
         failure = stages.failure
         if stages.under_way is not None and (stages.has_ended or failure is not None):
             yield from self._last_report()

@@ -12,6 +12,7 @@ from jobs.channels.items import Batch
 from jobs.channels.rows import ArrowRows, FileRows, Rows
 from jobs.errors import DrainTimeout, Retry
 from jobs.failpoints import ChannelPoint, reach
+from jobs.graph.operator import ORDINAL
 from jobs.handler_errors import ResetWanted
 from jobs.protocol.flow import part_attempt
 from jobs.regions.stages import StagePlan
@@ -21,6 +22,7 @@ from jobs.runtime.materialising import Materialiser
 from jobs.runtime.outlets import Outlets
 from jobs.runtime.ports import Outside
 from jobs.runtime.reading import Group
+from jobs.runtime.row_types import arrow_schema
 from jobs.runtime.staged import StagedGroup
 from jobs.runtime.stages.life import Life, Task
 from jobs.runtime.stages.states import moved_on
@@ -41,7 +43,7 @@ class StageWorker:
     Attributes:
         states: of the stage.
         small_bytes: groups up to here stay in this process (H35).
-        drain_timeout: seconds for one group in this stage (V36).
+        group_timeout: seconds for one group in this stage (V36).
         late: makes the error of a group that takes longer.
         restarts_allowed: of one group, before the region is reset.
         note: called with the stage, the group and the error whenever it begins a group again.
@@ -54,7 +56,7 @@ class StageWorker:
     outlets: Outlets
     grace: Grace
     small_bytes: int
-    drain_timeout: float
+    group_timeout: float
     late: Callable[[Group], DrainTimeout]
     restarts_allowed: int
     note: Callable[[str, Group, BaseException], None]
@@ -149,7 +151,7 @@ class StageWorker:
         tag = self.tag
         found: StagedGroup = Bounded(
             action,
-            self.drain_timeout,
+            self.group_timeout,
             self.grace,
             late=lambda _: self.late(group),
             cancel=lambda: self.outside.engine.cancel(tag),
@@ -160,11 +162,16 @@ class StageWorker:
 
     def _received(self, batches: Mapping[str, Batch], materialiser: Materialiser) -> Mapping[str, DataFrame]:
         """Return the frames of batches: of few rows in one partition of this process, else from where they are."""
+        import pyarrow as pa
+
         session, carried = self.outside.engine.session, self.states.blueprint.carried
         frames: dict[str, DataFrame] = {}
         for stream, batch in batches.items():
             table = batch.rows.table() if materialiser.small else None
             if table is not None:
+                if ORDINAL in carried[stream].names and ORDINAL not in table.column_names:  # left by version 0.3.0
+                    kind = arrow_schema(carried[stream]).field(ORDINAL).type
+                    table = table.append_column(ORDINAL, pa.nulls(table.num_rows, kind))
                 frames[stream] = materialiser.local(table, carried[stream])
             else:
                 frames[stream] = batch.rows.frame(session, carried[stream])
@@ -175,8 +182,7 @@ class StageWorker:
         spool = self.life.spool
         stem = f"{stream.replace('[', '.').replace(']', '')}-{group.first_id:019d}-{group.attempt}"
         reach(ChannelPoint.SPOOL_BEFORE)
-        frame.write.parquet(str(spool.staging.path(stem)))
-        found = spool.staging.describe(stem)
+        found = spool.staging.write_frame(frame, stem)
         reach(ChannelPoint.SPOOL_WRITTEN)
         rows = FileRows(
             found, sum(file.rows for file in found), sum(file.size for file in found), reader=spool.reader,

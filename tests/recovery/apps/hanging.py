@@ -27,7 +27,7 @@ class Params(dm.Params):
     hang_file: str = ""
 
 
-@dm.consistent(trigger="operator-driven", drain_timeout=BOUND, reset_timeout=BOUND)
+@dm.consistent(trigger="operator-driven", group_timeout=BOUND, reset_timeout=BOUND)
 @dm.source(dm.DirectoryScan(path="in", pattern="*.txt", format="text"))
 def lines(scanned: DataFrame) -> DataFrame:
     """One row a line."""

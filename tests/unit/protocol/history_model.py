@@ -23,6 +23,7 @@ class Model:
     epoch: int = 0
     attempts: int = 0
     outcome: str = "none"
+    code: str | None = None
     halted: bool = False
 
     def claim(self, burnt: int) -> None:
@@ -38,8 +39,11 @@ class Model:
         dropped = {f"op{number % 2}": f"{self.epoch:08x}"}
         self.rows[-1] = claim(
             self.next_id, self.epoch, self.rows[-1].detail["previous"],
-            operators={"op0": f"{number}", "op1": "x"}, dropped_states=dropped,
+            operators={"op0": f"{number}", "op1": "x"}, dropped_states=dropped, code=f"code{number % 2}",
         )  # fmt: skip
+        if self.code not in (None, f"code{number % 2}"):
+            self.attempts = 0
+        self.code = f"code{number % 2}"
 
     def group(self, fresh: int, **detail: Any) -> None:
         again = sorted(self.withdrawn)[: fresh + 1]

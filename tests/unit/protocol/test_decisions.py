@@ -7,6 +7,7 @@ from checkpoint_rows import claim, group, published, row
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.engine_errors import EnvironmentFailed
 from jobs.errors import Retry
 from jobs.protocol.decisions import (
     EndRun,
@@ -19,6 +20,8 @@ from jobs.protocol.decisions import (
     after_claim,
     after_failure,
     attempts_after,
+    before_claim,
+    is_lifted,
 )
 from jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 from jobs.protocol.rows import RowKind
@@ -32,6 +35,15 @@ def test_only_an_unclean_end_costs_an_attempt(outcome: Outcome) -> None:
 def test_a_clean_owner_starts_with_full_groups_and_one_after_a_failure_with_one() -> None:
     assert after_claim(RegionHistory(), max_attempts=5, max_group=100) == Proceed(100)
     assert after_claim(RegionHistory(attempts=1), max_attempts=5, max_group=100) == Proceed(1)
+
+
+@pytest.mark.seed("DX3")
+def test_a_group_that_the_environment_failed_is_whole_again_once() -> None:
+    error = {"id": EnvironmentFailed.id, "message": "an executor was lost"}
+    history = RegionHistory.from_rows([claim(1, 1), claim(1, 2, previous="failed", error=error)])
+    assert after_claim(history, max_attempts=5, max_group=100) == Proceed(100)
+    history = history.with_rows([claim(1, 3, previous="failed", error=error)])
+    assert after_claim(history, max_attempts=5, max_group=100) == Proceed(1), "an input may be what kills executors"
 
 
 @pytest.mark.seed("E14")
@@ -55,6 +67,32 @@ def test_a_region_that_never_commits_is_claimed_once_and_five_times_more(ending:
                 break
             history = history.with_rows([published(0, history.epoch, outcome="failed")])
     assert runs == 6  # five resets were allowed, the sixth one wanted halts
+
+
+@pytest.mark.seed("E14", "AU1")
+@pytest.mark.parametrize("retry", list(Retry))
+def test_before_a_claim_all_but_what_passes_and_what_others_do_is_an_attempt(retry: Retry) -> None:
+    decisions = [before_claim(retry, attempts=done, max_attempts=2) for done in range(4)]
+    counted = [EndRun(), EndRun()]
+    if retry is Retry.QUIET:
+        assert decisions == [Leave()] * 4
+    elif retry is Retry.WAIT:
+        assert decisions == [Stop()] * 4
+    else:
+        assert decisions[:2] == counted
+        assert all(isinstance(decision, Halt) for decision in decisions[2:]), "the third failure in a row halts"
+
+
+@pytest.mark.seed("E18", "AU1")
+def test_other_code_takes_back_the_halt_of_code_that_failed_before_its_claim_and_no_other() -> None:
+    def halted(**detail: str) -> RegionHistory:
+        return RegionHistory.from_rows([claim(1, 1), row(RowKind.HALT, 0, reason="x", **detail)])
+
+    assert is_lifted(halted(code="one"), "two")
+    assert not is_lifted(halted(code="one"), "one")
+    assert not is_lifted(halted(code="one"), ""), "a verb has no code"
+    assert not is_lifted(halted(), "two"), "an operator's word stands"
+    assert not is_lifted(RegionHistory(), "two")
 
 
 @pytest.mark.seed("E14", "E18")

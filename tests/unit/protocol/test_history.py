@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.errors import RewindRefused
+from jobs.protocol.decisions import attempts_after
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.protocol.manifest import Image, Manifest
 from jobs.protocol.rows import CheckpointRow, RowKind
@@ -133,6 +134,19 @@ def test_unclean_claims_count_until_a_state_is_committed_not_until_a_reset_is_do
     assert fold(crashed, published(0, 3)).attempts == 2
     assert fold(crashed, group(1, [1], epoch=3)).attempts == 0
     assert fold(crashed, claim(1, 4, previous="clean"), claim(1, 5, previous="interrupted")).attempts == 2
+
+
+@pytest.mark.seed("E14", "AU1")
+def test_attempts_are_those_of_one_code() -> None:
+    one, two = {"code": "one"}, {"code": "two"}
+    failing = [claim(1, 1, **one), claim(1, 2, previous="failed", **one), claim(1, 3, previous="crashed", **one)]
+    assert fold(failing).attempts == 2
+    changed = fold(failing, claim(1, 4, previous="failed", **two))
+    assert (changed.attempts, changed.code) == (0, "two")
+    assert attempts_after(fold(failing), Outcome.FAILED, "two") == 0
+    assert attempts_after(fold(failing), Outcome.FAILED, "one") == 3
+    assert fold(failing, claim(1, 4, previous="failed")).attempts == 3, "a verb's claim has no code"
+    assert fold(claim(1, 1), claim(1, 2, previous="failed", **one)).attempts == 1, "rows of before say none"
 
 
 @pytest.mark.seed("E18")

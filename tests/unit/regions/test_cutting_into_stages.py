@@ -329,7 +329,7 @@ def test_what_is_no_stream_cannot_be_buffered(wrong: Any) -> None:
 
 @pytest.mark.seed("K6", "E30")
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 1e300])
-@pytest.mark.parametrize("name", ["checkpoint_interval", "alignment_timeout", "drain_timeout", "linger", "period"])
+@pytest.mark.parametrize("name", ["checkpoint_interval", "alignment_timeout", "group_timeout", "linger", "period"])
 def test_a_number_that_is_no_duration_is_refused_by_a_rule(name: str, wrong: float) -> None:
     with dm.application("app") as declarations:
 
@@ -341,6 +341,24 @@ def test_a_number_that_is_no_duration_is_refused_by_a_rule(name: str, wrong: flo
         dm.sink(dm.buffered(lines), dm.DeltaAppend("t"))
     with pytest.raises(DeclarationError, match=re.escape(f"{name}={wrong!r}")):
         compile_application(dm.build_application(declarations))
+
+
+@pytest.mark.seed("V36", "AU10")
+def test_the_bound_on_a_group_has_a_former_name() -> None:
+    def annotated(**bounds: Any) -> Any:
+        with dm.application("app"):
+
+            @dm.consistent(trigger="operator-driven", **bounds)
+            @dm.source(dm.DirectoryScan(path="in", pattern="*.txt"))
+            def lines(scanned: Any) -> Any:
+                return scanned
+
+        return lines.operator.consistent
+
+    assert annotated(drain_timeout=7.0) == annotated(group_timeout=7.0)
+    assert annotated(group_timeout=7.0).group_timeout == dt.timedelta(seconds=7)
+    with pytest.raises(UsageError):
+        annotated(group_timeout=7.0, drain_timeout=7.0)
 
 
 @pytest.mark.seed("V18")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,3 +63,56 @@ def test_other_code_and_other_constants_give_others(tmp_path: Path, other: dict[
 
 def test_another_name_in_a_lambda_gives_another(tmp_path: Path) -> None:
     assert digests(tmp_path)[0] != digests(tmp_path, column="m")[0]
+
+
+UDF_SOURCE = """\
+import beside.numbers as numbers
+from beside.functions import used
+from pyspark.sql.functions import udf
+
+@udf("int")
+def added(x):
+    return x + {step}
+
+def seen(frame):
+    return frame.select(added("n"))
+
+def named(frame):
+    return used(frame)
+
+def reached(frame):
+    return numbers.ONE
+
+functions = (seen, named, reached)
+"""
+USING = (
+    "from jobs.graph.operator import UserFunction\nfrom jobs.sessionless import module_loading\n"
+    + """\
+with module_loading("code"):
+    import written
+print(*(UserFunction(streams=(), function=each).source_digest() for each in written.functions))
+"""
+)
+
+
+def digests_of_udfs(folder: Path, step: int = 1, returned: str = "frame", one: int = 1) -> list[str]:
+    (folder / "beside").mkdir(exist_ok=True)
+    (folder / "beside" / "__init__.py").touch()
+    (folder / "beside" / "functions.py").write_text(f"def used(frame):\n    return {returned}\n")
+    (folder / "beside" / "numbers.py").write_text(f"ONE = {one}\n")
+    (folder / "written.py").write_text(UDF_SOURCE.format(step=step))
+    (folder / "using.py").write_text(USING)
+    environment = {"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, str(folder / "using.py")], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.seed("AU2")
+def test_udfs_and_modules_beside_the_application_count(tmp_path: Path) -> None:
+    before = digests_of_udfs(tmp_path)
+    changes: list[dict[str, Any]] = [{"step": 2}, {"returned": "None"}, {"one": 2}]
+    changed = [digests_of_udfs(tmp_path, **change) for change in changes]
+    differs = [[one != two for one, two in zip(before, after, strict=True)] for after in changed]
+    assert differs == [[True, False, False], [False, True, False], [False, False, True]]

@@ -11,10 +11,12 @@ import pytest
 import drainmark as dm
 from jobs.errors import DeclarationError, UsageError
 from jobs.operators.catalogue import entries
+from jobs.regions.notes import notes
 from jobs.regions.plan import compile_application
 
 MINUTE = dt.timedelta(minutes=1)
 TIMES = {"left_time": "at", "right_time": "at"}
+BY_TIME: dict[str, Any] = {"on": ["k"], "within": (-MINUTE, MINUTE), "lateness": 0, **TIMES}
 
 
 def broken(declare: Callable[[Any, Any], Any]) -> set[str]:
@@ -67,6 +69,23 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("JOIN_WINDOW", lambda a, b: dm.join(a, b, on=["k"], left_window=0)),
     ("JOIN_WINDOW", lambda a, b: dm.join(a, b, on=["k"], left_window="id")),
     ("JOIN_TIME", lambda a, b: dm.join(a, b, on=["k"], left_window=MINUTE)),
+    ("JOIN_KEYS", lambda a, b: dm.join(a, b, **{**BY_TIME, "on": []})),
+    ("BAD_COLUMN", lambda a, b: dm.join(a, b, **{**BY_TIME, "on": ["k", 1]})),
+    ("JOIN_HOW", lambda a, b: dm.join(a, b, **BY_TIME, how="outer")),
+    ("JOIN_INPUTS", lambda a, b: dm.join(a, a, **BY_TIME)),
+    ("JOIN_WITHIN", lambda a, b: dm.join(a, b, **{**BY_TIME, "within": None})),
+    ("JOIN_WITHIN", lambda a, b: dm.join(a, b, **{**BY_TIME, "within": MINUTE})),
+    ("JOIN_WITHIN", lambda a, b: dm.join(a, b, **{**BY_TIME, "within": (0, 60)})),
+    ("JOIN_WITHIN", lambda a, b: dm.join(a, b, **{**BY_TIME, "within": (MINUTE, -MINUTE)})),
+    ("JOIN_WITHIN", lambda a, b: dm.join(a, b, **{**BY_TIME, "within": (MINUTE, dt.timedelta.max)})),
+    ("JOIN_TIME", lambda a, b: dm.join(a, b, **{**BY_TIME, "left_time": None})),
+    ("JOIN_LATENESS", lambda a, b: dm.join(a, b, **{**BY_TIME, "lateness": None})),
+    ("JOIN_LATENESS", lambda a, b: dm.join(a, b, **{**BY_TIME, "lateness": -1})),
+    ("JOIN_LATENESS", lambda a, b: dm.join(a, b, **{**BY_TIME, "lateness": "1 hour"})),
+    ("JOIN_LATENESS", lambda a, b: dm.join(a, b, **BY_TIME, max_ahead=0)),
+    ("JOIN_LATENESS", lambda a, b: dm.join(a, b, **BY_TIME, max_ahead="1 hour")),
+    ("JOIN_SUFFIXES", lambda a, b: dm.join(a, b, **BY_TIME, suffixes=("_x", "_x"))),
+    ("JOIN_SUFFIXES", lambda a, b: dm.join(a, b, **BY_TIME, suffixes="_right")),
     ("THROTTLE_RATE", lambda a, b: dm.throttle(a, 0)),
     ("PARSE_FORMAT", lambda a, b: dm.parse(a, "k", format="xml", schema="x string")),
     ("PARSE_SCHEMA", lambda a, b: dm.parse(a, "k", format="json")),
@@ -83,6 +102,8 @@ REFUSED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("WINDOW_KIND", lambda a, b: dm.aggregate(a, keys=["k"], values={"n": dm.count()}, window=5)),
     ("ARGUMENT_TYPE", lambda a, b: dm.aggregate(
         a, keys=["k"], values={"n": dm.count()}, window=dm.tumbling("at", hours=1), emit="closed", lateness="1 hour")),
+    ("ARGUMENT_TYPE", lambda a, b: dm.aggregate(
+        a, keys=["k"], values={"n": dm.count()}, window=dm.tumbling("at", hours=1), lateness=0, max_ahead="1 hour")),
     ("ARGUMENT_TYPE", lambda a, b: dm.aggregate(
         a, keys=["k"], values={"n": dm.count()}, window=dm.session("at", gap="1 hour"), emit="closed")),
     ("ARGUMENT_TYPE", lambda a, b: dm.delay(a, ids="1")),
@@ -102,6 +123,8 @@ ALLOWED: list[Callable[[Any, Any], Any]] = [
     lambda a, b: dm.join(a, b, on=["k"], kind="latest"),
     lambda a, b: dm.join(a, b, on=["k"], kind="left", right_window=MINUTE, **TIMES),
     lambda a, b: dm.join(a, b, on=["k"], kind="full", left_window="id", right_window="id"),
+    lambda a, b: dm.join(a, b, **BY_TIME),
+    lambda a, b: dm.join(a, b, **{**BY_TIME, "on": "k", "within": [MINUTE, MINUTE]}, how="full"),
     lambda a, b: dm.deduplicate(a, keys=["k"], within=0),
     lambda a, b: dm.split(a, outputs={"x": "k is null"}, otherwise="y")["y"],
 ]
@@ -112,11 +135,59 @@ def test_what_can_be_is_not_refused(declare: Callable[[Any, Any], Any]) -> None:
     assert broken(declare) == set()
 
 
+@pytest.mark.seed("NU1")
+@pytest.mark.parametrize(
+    "of_windows",
+    [{"left_window": 1}, {"right_window": MINUTE}, {"kind": "latest"}],
+    ids=lambda given: next(iter(given)),
+)
+def test_a_join_goes_by_event_time_or_by_windows_and_not_by_both(of_windows: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as refused:
+        broken(lambda a, b: dm.join(a, b, **BY_TIME, **of_windows))
+    assert refused.value.location
+    assert refused.value.remedy
+
+
+@pytest.mark.seed("NU1")
+def test_the_graph_says_what_a_join_loses() -> None:
+    """Windows go by the order of arrival; late rows that nothing reads are kept nowhere."""
+
+    def noted(declare: Callable[[Any, Any], Any]) -> tuple[str, ...]:
+        with dm.application("noted") as declared:
+
+            @dm.consistent(trigger="operator-driven")
+            @dm.source(dm.DirectoryScan(path="inbox", pattern="*.csv", format="csv", schema="k string, at timestamp"))
+            def events(scanned: Any) -> Any:
+                return scanned
+
+            others = dm.functor(lambda events: events, name="others", inputs=[events])
+            for number, stream in enumerate(declare(events, others)):
+                dm.sink(stream, dm.DeltaAppend(f"out_{number}"))
+        return notes(compile_application(dm.build_application(declared)))
+
+    for windows in ({"left_window": MINUTE, "right_window": MINUTE, **TIMES}, {"kind": "latest"}):
+        (note,) = noted(lambda a, b, windows=windows: [dm.join(a, b, on=["k"], name="met", **windows)])
+        assert note.startswith("met goes by the order in which rows are read")
+        assert "within=" in note
+    assert noted(lambda a, b: [dm.join(a, b, on=["k"], left_window="id", right_window="id")]) == ()
+    (note,) = noted(lambda a, b: [dm.join(a, b, **BY_TIME, name="met")])
+    assert "met[late_left] or met[late_right]" in note
+
+    def all_read(a: Any, b: Any) -> list[Any]:
+        met = dm.join(a, b, **BY_TIME, name="met")
+        return [met, met["late_left"], met["late_right"]]
+
+    assert noted(all_read) == ()
+    counts = {"keys": ["k"], "values": {"n": dm.count()}, "window": dm.tumbling("at", hours=1)}
+    hours = noted(lambda a, b: [dm.aggregate(a, **counts, lateness=0, name="hours"), b])
+    assert ["hours[late]" in note for note in hours] == [True]
+
+
 def test_only_sources_may_start_a_region() -> None:
     """E8: no operator of the library that has an input ever starts one."""
     places = {entry.kind: entry.place for entry in entries()}
-    within = ("union", "split", "sort", "punctor", "deduplicate", "barrier", "join", "delay", "throttle", "parse",
-              "format", "dynamic-filter", "filter", "functor")  # fmt: skip
+    within = ("union", "split", "sort", "punctor", "deduplicate", "barrier", "join", "interval join", "delay",
+              "throttle", "parse", "format", "dynamic-filter", "filter", "functor")  # fmt: skip
     assert {places[kind] for kind in within} == {"region"}
     assert places["source"] == "start"
 
@@ -161,6 +232,7 @@ def test_a_loop_on_a_dynamic_filter_makes_groups_of_one() -> None:
         lambda events: dm.deduplicate(events, keys="k"),
         lambda events: dm.aggregate(events, keys="k", values={"n": dm.count()}),
         lambda events: dm.join(events, events, on="k", left_window=1, right_window=1),
+        lambda events: dm.join(events, events, **{**BY_TIME, "on": "k"}),
         lambda events: dm.dynamic_filter(events, events, on="k"),
         lambda events: dm.pair(events, events, key="k"),
         lambda events: dm.barrier(events, events, keys="k"),

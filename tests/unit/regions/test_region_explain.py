@@ -50,7 +50,7 @@ region app/lines
   tables
     counts  exactly-once  by save
   parameters
-    drain within 180 s, reset within 180 s, halt after 5 resets in a row, rewind by 10000 ids
+    a group within 180 s, reset within 180 s, halt after 5 resets in a row, rewind by 10000 ids
 
 autonomous app/dim
     dim  dimension
@@ -142,7 +142,7 @@ region app/lines
     lines->words  read by words  at most 1 batch    2 MB
     words->save   read by save   at most 8 batches  64 MB
   parameters
-    drain within 180 s, reset within 180 s, halt after 5 resets in a row, rewind by 10000 ids"""
+    a group within 180 s, reset within 180 s, halt after 5 resets in a row, rewind by 10000 ids"""
 
 
 def staged(**parameters: Any) -> Application:

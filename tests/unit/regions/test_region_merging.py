@@ -20,10 +20,10 @@ def members(region: RegionPlan) -> set[str]:
 def test_merged_regions_take_the_maximum_of_each_number() -> None:
     seconds = dt.timedelta(seconds=1)
     left = replace(
-        PERIODIC, period=5 * seconds, drain_timeout=7 * seconds, max_consecutive_reset_attempts=9, linger=4 * seconds
+        PERIODIC, period=5 * seconds, group_timeout=7 * seconds, max_consecutive_reset_attempts=9, linger=4 * seconds
     )
     right = replace(
-        PERIODIC, period=6 * seconds, drain_timeout=3 * seconds, reset_timeout=999 * seconds, rewind_horizon=20_000,
+        PERIODIC, period=6 * seconds, group_timeout=3 * seconds, reset_timeout=999 * seconds, rewind_horizon=20_000,
         linger=8 * seconds,
     )  # fmt: skip
     plan = compile_application(
@@ -33,7 +33,7 @@ def test_merged_regions_take_the_maximum_of_each_number() -> None:
     assert region.parameters == replace(
         PERIODIC,
         period=6 * seconds,
-        drain_timeout=7 * seconds,
+        group_timeout=7 * seconds,
         reset_timeout=999 * seconds,
         max_consecutive_reset_attempts=9,
         rewind_horizon=20_000,

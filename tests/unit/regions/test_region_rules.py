@@ -34,9 +34,10 @@ import drainmark as dm
 from jobs.errors import DeclarationError, Location, Violation
 from jobs.graph.annotations import Buffered
 from jobs.graph.application import Application
-from jobs.graph.operator import Input, Operator
+from jobs.graph.operator import Input, Operator, UserFunction
 from jobs.operators import catalogue
 from jobs.operators.deduplicate import Deduplicate
+from jobs.operators.functor import Functor as RealFunctor
 from jobs.regions.plan import compile_application
 from jobs.regions.rules import RULES
 from jobs.regions.rules.annotations import start_kind, unsupported_in_region
@@ -69,6 +70,24 @@ def dm_declared(declare: Any, *streams: str) -> Operator:
     with dm.application("app") as declarations:
         declare(*streams, address="localhost:1")
     return declarations.operators[0]
+
+
+def mapped_by_rdd(rows: Any) -> Any:
+    return rows.rdd.map(len).toDF()
+
+
+def read_by_name(rows: Any) -> Any:
+    rows.createOrReplaceTempView("rows_read")
+    return rows.sparkSession.table("rows_read")
+
+
+def calls_another(rows: Any) -> Any:
+    return mapped_by_rdd(rows)
+
+
+def functor(name: str, function: Any) -> Operator:
+    called = UserFunction(function=function, streams=("start",))
+    return RealFunctor(name=name, inputs=(Input(upstream="start"),), location=Location("rdd.py", 3), function=called)
 
 
 def violations_of(application: Application) -> tuple[Violation, ...]:
@@ -109,7 +128,7 @@ BROKEN = {
     "PERIOD_FORBIDDEN": [declared(period=dt.timedelta(seconds=1))],
     "NONPOSITIVE_TIMEOUT": [
         periodic(period=dt.timedelta(seconds=-1)),
-        declared(drain_timeout=dt.timedelta(seconds=-1)),
+        declared(group_timeout=dt.timedelta(seconds=-1)),
         declared(reset_timeout="5 s"),
         declared(alignment_timeout=dt.timedelta(0)),
     ],
@@ -220,6 +239,11 @@ BROKEN = {
             made(TableSource, "orders", table="Orders", consistent=OPERATOR_DRIVEN),
             made(Custom, "a", "orders", table="orders"),
         )
+    ],
+    "CLASSIC_ONLY": [
+        app(start(), functor("f", mapped_by_rdd)),
+        app(start(), functor("f", calls_another)),
+        app(start(), functor("f", read_by_name)),
     ],
     "BUFFERED_OUTSIDE_REGION": [
         app(start(), made(Dimension, "d"), made(Functor, "f", "start", buffered("d"))),
@@ -459,3 +483,11 @@ def test_ports_without_a_parameter_are_ports_of_their_own() -> None:
     compile_application(
         app(start(), made(Dimension, "d"), made(Functor, "f", Input(upstream="start"), Input(upstream="d")))
     )
+
+
+@pytest.mark.seed("AU2")
+def test_what_only_classic_spark_has_is_refused_with_its_own_line() -> None:
+    (violation,) = violations_of(app(start(), functor("f", calls_another)))
+    line = mapped_by_rdd.__code__.co_firstlineno + 1
+    assert violation.location == Location(__file__, line)
+    assert "mapInPandas" in (violation.remedy or "")

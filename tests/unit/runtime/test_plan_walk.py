@@ -9,6 +9,13 @@ from jobs.runtime.walking import Verdict, verdict_of
 STREAM = "LogicalRDD [_sequence_id#1L, user#2], false"
 
 
+NAMED = (
+    f"WithCTE\n:- CTERelationDef 0, false\n:  +- {STREAM}\n"
+    ":- CTERelationDef 1, false\n:  +- Project [user#7]\n:     +- CTERelationRef 0, true, [_sequence_id#6L, user#7]\n"
+)
+"""A common table expression of the stream that leaves the id out, by way of another one."""
+
+
 class Explained:
     """A frame as the walk sees it: its columns, and the text that `explain` prints."""
 
@@ -39,6 +46,11 @@ def judged(plan: str, **options: tuple[str, ...]) -> Verdict:
         f"Join Inner, ((user#2 = u#8) AND (NOT (n#3 = m#9) AND (_sequence_id#1L = _sequence_id#7L)))\n:- {STREAM}\n"
         "+- LogicalRDD [_sequence_id#7L, u#8, m#9], false",
         f"Join LeftOuter, (user#2 = user#9)\n:- {STREAM}\n+- Aggregate [user#9], [user#9]\n   +- LogicalRDD [user#9]",
+        f"FlatMapGroupsInPandas [_sequence_id#1L, user#2], f(user#2)#3, [_sequence_id#4L, user#5]\n+- {STREAM}",
+        "WithCTE\n:- CTERelationDef 0, false\n:  +- SubqueryAlias w\n"
+        f":     +- {STREAM}\n+- CTERelationRef 0, true, [_sequence_id#1L, user#2], false, false",
+        "WithCTE\n:- CTERelationDef 0, false\n:  +- Aggregate [user#9], [user#9]\n:     +- LogicalRDD [user#9]\n"
+        f"+- Join LeftOuter, (user#2 = user#9)\n   :- {STREAM}\n   +- CTERelationRef 0, true, [user#9], false, false",
     ],
 )
 def test_what_keeps_triggers_apart_vectorises(plan: str) -> None:
@@ -61,6 +73,12 @@ def test_what_keeps_triggers_apart_vectorises(plan: str) -> None:
         (f"Join RightOuter, (user#2 = user#9)\n:- {STREAM}\n+- LogicalRDD [user#9]", "mixes triggers"),
         (f"Filter (n#3 = scalar-subquery#5 [])\n:  +- Aggregate [max(n#3)]\n+- {STREAM}", "subquery"),
         (f"MapInPandas f(user#2), [_sequence_id#5L]\n+- {STREAM}", "MapInPandas"),
+        (f"FlatMapGroupsInPandas [user#2], f(user#2)#3, [_sequence_id#4L]\n+- {STREAM}", "FlatMapGroupsInPandas"),
+        (
+            f"{NAMED}+- Aggregate [user#7], [user#7, count(1) AS n#8L]\n   +- CTERelationRef 1, true, [user#7]",
+            "Aggregate",
+        ),
+        (f"{NAMED}+- Join Inner, (user#2 = user#7)\n   :- {STREAM}\n   +- CTERelationRef 1, true, [user#7]", "mixes"),
     ],
 )
 def test_what_may_mix_triggers_forces_groups_of_one_and_says_why(plan: str, reason: str) -> None:
@@ -119,7 +137,24 @@ def test_a_function_of_several_outputs_is_judged_by_all_of_them() -> None:
     assert not keeps.with_other(explodes).keeps_places
     assert not explodes.with_other(keeps).keeps_places
     assert not keeps.with_other(mixes).vectorises
-    assert mixes.with_other(keeps) is mixes
+    assert mixes.with_other(keeps) == mixes
+
+
+@pytest.mark.seed("RT6")
+@pytest.mark.parametrize(
+    ("plan", "keeps"),
+    [
+        (f"Project [_sequence_id#1L, _position#2, e#4]\n+- Generate explode(few#5), [e#4]\n   +- {PLACED}", True),
+        (f"MapInPandas made(_sequence_id#1L, _position#2)\n+- {PLACED}", True),
+        (f"Project [_sequence_id#1L, struct(block, 0) AS _position#5]\n+- {PLACED}", False),
+        (f"Union false, false\n:- {PLACED}\n+- {PLACED}", False),
+        (f"Join LeftOuter, (user#3 = user#9)\n:- {PLACED}\n+- LogicalRDD [user#9], false", False),
+        (f"Sort [_sequence_id#1L ASC]\n+- {PLACED}", False),
+    ],
+)
+def test_what_is_made_of_one_row_keeps_its_order_where_nothing_moves_it(plan: str, keeps: bool) -> None:
+    assert judged(plan, columns=("_sequence_id", "_position", "user")).keeps_order is keeps
+    assert not judged(plan).keeps_order, "there is no position"
 
 
 def test_a_result_without_the_id_forces_groups_of_one() -> None:

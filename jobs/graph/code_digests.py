@@ -1,0 +1,209 @@
+"""Digests of the author's functions, the same in every process: what `plan` and the states of operators compare.
+
+`source_digest` goes by the source, for what a function computes from now on. `code_digest` goes by what was compiled,
+for what is merged into a state: nothing but the function itself counts, however the statement around a lambda changes.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from jobs.graph.own_modules import files_of
+from jobs.sessionless import LateFunction
+
+_STANDARD = os.path.join(os.path.dirname(os.__file__), "")
+_OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_FACADE = os.path.join(os.path.dirname(os.path.dirname(_OWN)), "drainmark.py")
+
+
+def source_digest(function: Callable[..., Any]) -> str:
+    """Return a hash of what a function computes: its source without decorators and comments, and the constants and
+    functions of the same module, and of modules beside it, that it names."""
+    return hashlib.sha256(repr(_meaning(function, set())).encode()).hexdigest()[:16]
+
+
+def code_digest(*functions: Any) -> str:
+    """Return a hash of compiled functions, and of the constants and the author's own functions that they name.
+
+    Lines, comments, names of local variables and docstrings do not count. Another version of Python may give another
+    digest. Functions of libraries count by their names.
+    """
+    digest = _Digest(authors=frozenset(_package_of(function) for function in functions) - {"pyspark"})
+    return hashlib.sha256(repr([digest.of(function) for function in functions]).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class _Digest:
+    """What compiled functions do, as nested tuples without addresses.
+
+    Attributes:
+        authors: packages that are the author's wherever they are installed.
+        seen: functions that are told already.
+    """
+
+    authors: frozenset[str]
+    seen: set[int] = field(default_factory=set)
+
+    def of(self, value: Any, names: Collection[str] = ()) -> Any:
+        """Return what a function, a constant or an object does, of an object as far as some names ask for it."""
+        if isinstance(value, functools.partial):
+            bound = [self.of(each) for each in (*value.args, *value.keywords.values())]
+            return self.of(value.func), [*value.keywords], bound
+        value = inspect.unwrap(value) if callable(value) else value
+        if isinstance(value, FunctionType):
+            return self._function(value)
+        constant = _constant(value)
+        return constant if constant is not None else self._object(value, names)
+
+    def _function(self, function: FunctionType) -> Any:
+        code = function.__code__
+        if self._is_library(code.co_filename, _package_of(function)):
+            return function.__qualname__
+        if id(code) in self.seen:
+            return ""
+        self.seen.add(id(code))
+        around, names = _around(function, code), _names_in(code)
+        named = {name: around.get(name, function.__globals__.get(name)) for name in sorted({*names, *around})}
+        told = [(name, self.of(value, names)) for name, value in named.items() if value is not None]
+        defaults = [self.of(value) for value in function.__defaults__ or ()]
+        defaults += [(name, self.of(value)) for name, value in sorted((function.__kwdefaults__ or {}).items())]
+        return _bytecode(code, has_doc=function.__doc__ is not None), defaults, told
+
+    def _object(self, value: Any, names: Collection[str]) -> Any:
+        """Return what is known of a module, a class or another object: what a library's is called changes with where
+        it is imported from, and stands among the names of who asks."""
+        kind = value if isinstance(value, type | ModuleType) else type(value)
+        home = kind if isinstance(kind, ModuleType) else sys.modules.get(kind.__module__)
+        if self._is_library(getattr(home, "__file__", None), _package_of(home)):
+            return ""
+        call = inspect.getattr_static(kind, "__call__", None)
+        called = self._function(call) if isinstance(call, FunctionType) else ""
+        asked = {*names, *_names_in(call.__code__)} if isinstance(call, FunctionType) else names
+        held = getattr(value, "__dict__", {})
+        return called, [(name, self.of(held[name])) for name in sorted(asked) if name in held]
+
+    def _is_library(self, file: str | None, package: str) -> bool:
+        """Is it Python's, somebody else's or Drainmark's, and none of the author's?"""
+        if file is None or file == _FACADE or file.startswith("<frozen"):
+            return True
+        if file.startswith(_OWN):
+            return not file.startswith(f"{_OWN}apps{os.sep}")
+        is_installed = any(f"{os.sep}{name}{os.sep}" in file for name in ("site-packages", "dist-packages"))
+        return package not in self.authors if is_installed else file.startswith(_STANDARD)
+
+
+def _package_of(value: Any) -> str:
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return str(name or "").partition(".")[0]
+
+
+def _meaning(function: Any, seen: set[str]) -> Any:
+    """Return the function's syntax tree and, recursively, what it names in its module and in the function around it."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(type(function))
+    seen.add(function.__qualname__)
+    named: list[tuple[str, Any]] = []
+    for name, value in named_by(function):
+        constant = _constant(value) if value is not None else None
+        if constant is not None:
+            named.append((name, constant))
+        elif isinstance(value, ModuleType):
+            named += _texts_of(name, value, function)
+        elif is_own_function(value, function) and value.__qualname__ not in seen:
+            named.append((name, _meaning(value, seen)))
+    return _tree(function, code), named
+
+
+def named_by(function: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a function names in its module and in the function around it, by name; of what `udf` made, the
+    function that it was made of."""
+    code = function.__code__
+    around = _around(function, code)
+    for name in sorted({*_names_in(code), *around}):
+        value = around[name] if name in around else function.__globals__.get(name)
+        yield name, value.func if isinstance(value, LateFunction) else value
+
+
+def is_own_function(value: Any, function: Any) -> bool:
+    """Is it a function of the same module, or of one beside it?"""
+    if not inspect.isfunction(value):
+        return False
+    return value.__module__ == function.__module__ or _is_beside(value.__code__.co_filename, function)
+
+
+def _is_beside(file: str, function: Any) -> bool:
+    """Is a file below the folder of the function's, and not of what is installed there?"""
+    folder = os.path.dirname(function.__code__.co_filename)
+    is_below = bool(folder) and file.startswith(folder + os.sep)
+    return is_below and "site-packages" not in file[len(folder) :] and not file.startswith(_OWN) and file != _FACADE
+
+
+def _texts_of(name: str, module: ModuleType, function: Any) -> list[tuple[str, Any]]:
+    """Return hashes of a module of the author's, or of its package; nothing for others."""
+    file = vars(module).get("__file__")
+    if not file or not _is_beside(file, function):
+        return []
+    place = Path(file).parent if hasattr(module, "__path__") else Path(file)
+    return [(name, [hashlib.sha256(each.read_bytes()).hexdigest() for each in files_of(place)])]
+
+
+def _names_in(code: Any) -> set[str]:
+    """Return what a function calls by name, and the functions defined inside it do."""
+    return {*code.co_names}.union(*(_names_in(const) for const in code.co_consts if inspect.iscode(const)))
+
+
+def _constant(value: Any) -> str | None:
+    """Return a text of a value that is the same in every process, None where it has none: a set has no order, and an
+    object may be known by its address alone."""
+    if value is None or isinstance(value, str | int | float | complex | bytes) or value is ...:
+        return repr(value)
+    if isinstance(value, tuple | list | set | frozenset):
+        items = [_constant(item) for item in value]
+    elif isinstance(value, dict):
+        items = [_constant(item) for item in value.items()]
+    else:
+        return None
+    told = [item for item in items if item is not None]
+    if len(told) < len(items):
+        return None
+    return f"{type(value).__name__}({', '.join(sorted(told) if isinstance(value, set | frozenset) else told)})"
+
+
+def _around(function: Any, code: Any) -> dict[str, Any]:
+    """Return what a function finds in the function around it, as far as it is set: the values that a composite has."""
+    found = {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # the cell is empty: what it names is declared further down
+            found[name] = cell.cell_contents
+    return found
+
+
+def _tree(function: Any, code: Any) -> str:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return repr(_bytecode(code))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.decorator_list = []
+    return ast.dump(tree)
+
+
+def _bytecode(code: CodeType, *, has_doc: bool = False) -> Any:
+    """Return what a function does whose source is no statement, as that of a lambda in the middle of a call."""
+    found = code.co_consts[1:] if has_doc else code.co_consts
+    consts = [_bytecode(const) if inspect.iscode(const) else _constant(const) for const in found]
+    return code.co_code, code.co_names, consts

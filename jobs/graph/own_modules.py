@@ -1,0 +1,147 @@
+"""Modules beside an application's file: it imports them as a program does that stands beside them.
+
+They are loaded with the application, each time: what was edited, or what another application has under the same name,
+is never taken from an earlier load.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+from jobs.errors import Location, UsageError
+
+_OUR_MODULES = frozenset({"drainmark", "jobs", "resources", "orchestration"})
+"""They stand beside an application in a checkout of Drainmark, and are not its own."""
+
+_OUR_FOLDER = Path(__file__).resolve().parents[2]
+
+_folders: list[str] = []
+"""Folders that were put on `sys.path` here, the one of the application loaded last first."""
+
+_lock = threading.RLock()
+
+
+def own_modules(path: Path, *, root: Path | None = None) -> dict[str, Path]:
+    """Return what stands beside an application's file and is imported by it, or by what it imports.
+
+    Args:
+        path: of the application.
+        root: where its own modules are, if not beside it: where its package is.
+
+    Returns:
+        file, or folder of a package, by the top-level name of the module.
+    """
+    folder, found, unread = root or path.resolve().parent, dict[str, Path](), [path.resolve()]
+    while unread:
+        for name in _imported_by(unread.pop()):
+            place = _beside(folder, name)
+            if name not in found and place is not None:
+                found[name] = place
+                unread += files_of(place)
+    return found
+
+
+def files_of(place: Path) -> list[Path]:
+    """Return the Python files of a module or package, sorted."""
+    return [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+
+@contextmanager
+def own_modules_importable(path: Path) -> Iterator[None]:
+    """Have imports inside the block, and later ones inside of functions, find what stands beside an application.
+
+    Raises:
+        UsageError: the name of such a module is also that of an installed one, or of one that is loaded already.
+    """
+    own, folder = own_modules(path), str(path.resolve().parent)
+    with _lock:
+        stale = {name for name in own if name in sys.modules and _came_from_application(sys.modules[name])}
+        for name in [name for name in sys.modules if name.partition(".")[0] in stale]:
+            del sys.modules[name]
+        for name, place in own.items():
+            _require_one_meaning(name, place, path)
+        _put_first(folder)
+        yield
+
+
+def _imported_by(file: Path) -> Iterator[str]:
+    """Yield the top-level names that a file imports, wherever in it the import stands."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # importing it says what is wrong
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    if name in sys.stdlib_module_names or (folder == _OUR_FOLDER and name in _OUR_MODULES):
+        return None  # a file called json does not stand in the way of json
+    package, file = folder / name, folder / f"{name}.py"
+    if (package / "__init__.py").is_file():
+        return package
+    if file.is_file():
+        return file
+    return package if package.is_dir() and any(package.glob("*.py")) else None
+
+
+def _came_from_application(module: ModuleType) -> bool:
+    place = None if module.__spec__ is None else _place_of(module.__spec__)
+    return place is not None and str(place.parent) in _folders
+
+
+def _require_one_meaning(name: str, place: Path, path: Path) -> None:
+    loaded = sys.modules.get(name)
+    spec = _found_elsewhere(name) if loaded is None else loaded.__spec__
+    other = None if spec is None else _place_of(spec)
+    if other is None or other == place.resolve():
+        return
+    raise UsageError(
+        f"{path.name} imports {name!r}, and there are two of that name: {place} and {other}",
+        location=Location(str(path), 1),
+        remedy=f"rename {place.name} and its imports",
+    )
+
+
+def _found_elsewhere(name: str) -> ModuleSpec | None:
+    """Return what an import would find without the folders of applications."""
+    entries = [entry for entry in sys.path if entry not in _folders]
+    for finder in sys.meta_path:
+        spec = PathFinder.find_spec(name, entries) if finder is PathFinder else finder.find_spec(name, None)
+        if spec is not None:
+            return spec
+    return None
+
+
+def _place_of(spec: ModuleSpec) -> Path | None:
+    """Return the file, or the folder of the package; None for what has none, which gives way to what has."""
+    if spec.origin is None or not spec.has_location:
+        folders = [Path(folder).resolve() for folder in spec.submodule_search_locations or ()]
+        return folders[0] if len(folders) == 1 and str(folders[0].parent) in _folders else None
+    origin = Path(spec.origin).resolve()
+    return origin.parent if origin.name == "__init__.py" else origin
+
+
+def _put_first(folder: str) -> None:
+    """Put a folder on the path behind everything that is installed, and before other applications' folders."""
+    if folder in sys.path and folder not in _folders:
+        return
+    sys.path[:] = [entry for entry in sys.path if entry not in _folders]
+    _folders[:] = [folder, *(each for each in _folders if each != folder)]
+    sys.path.extend(_folders)
+
+
+def texts_of(own: Mapping[str, Path]) -> dict[str, bytes]:
+    """Return the contents of all their files by path below the application's folder, sorted."""
+    files = [(place.parent, file) for _, place in sorted(own.items()) for file in files_of(place)]
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for folder, file in files}

@@ -1,0 +1,348 @@
+"""`join(…, within=(low, high))`: rows of two streams whose event times are close, in whatever order they arrive (NU1).
+
+Each side has a watermark, which judges the rows of an id by ids before it. A row below its side's watermark is late and
+meets nothing; all others meet every partner that SQL over the whole input would give them. For a row is kept until the
+other side's watermark has passed the end of its interval, and whatever comes later than that is late itself.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs.errors import OperatorFailed, Violation
+from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Input, KeptState, Operator, Result, Retention
+from jobs.lazy import F
+from jobs.operators.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
+from jobs.operators.windows import LONGEST, micros
+from jobs.state.placed import (
+    FROM,
+    HELD,
+    IS_NEW,
+    LEAVES,
+    PLACE,
+    held_changes,
+    payload_of,
+    placed,
+    quoted,
+    require_columns,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.frames import GroupFrames
+
+LEFT, RIGHT = "left", "right"
+LATE_LEFT, LATE_RIGHT = "late_left", "late_right"
+
+_ALONE: Mapping[str, tuple[str, ...]] = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
+
+_AT, _TIME, _ROW, _MET = "_at", "_time", "_row", "_met"
+_BUCKET = "__bucket"
+_FIRST_MET = "__first_met"
+_TIMES = ("timestamp", "timestamp_ntz", "date")
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side of a group.
+
+    Attributes:
+        late: rows that are below the watermark or have no event time, as they came.
+        held: all others, and those of the state: keys, `HELD`, `_at` (the position), `_time`, `_row` (the payload),
+            `IS_NEW`; `_met` where rows that meet none are put out: has it met one before this group?
+    """
+
+    watermark: Watermark
+    late: DataFrame
+    held: DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalJoin(Operator):
+    """State: the rows of each side that may still meet one, and its watermark."""
+
+    kind: ClassVar[str] = "interval join"
+    summary: ClassVar[str] = "join of two streams on equal keys and close event times, in any order of arrival"
+    keeps_tags: ClassVar[bool] = True
+    configurations: ClassVar[tuple[str, ...]] = ("inner", "left", "right", "full")
+
+    keys: tuple[str, ...]
+    how: str
+    within: tuple[dt.timedelta, dt.timedelta]
+    left_time: str
+    right_time: str
+    lateness: dt.timedelta
+    suffixes: tuple[str, str]
+    max_ahead: dt.timedelta | None = None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("", LATE_LEFT, LATE_RIGHT)
+
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """Return the sides whose rows are put out, too, where they meet none."""
+        return _ALONE.get(self.how, ())
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        low, high = self.within
+        marks = tuple(KeptState(part=_mark_of(side), evolves=True) for side in (LEFT, RIGHT))
+        return (*marks, self._held(LEFT, high), self._held(RIGHT, -low))
+
+    def _held(self, side: str, reach: dt.timedelta) -> KeptState:
+        """Return the state of a side's rows; those that are put out alone are kept with whether they met."""
+        what = "rows, and whether they met," if side in self.alone else "rows"
+        of = f"seconds between {what} by `{self.left_time}` and `{self.right_time}`"
+        return KeptState(
+            part=side, keys=(*self.keys, *HELD), retention=Retention(of=of, reach=reach.total_seconds())
+        )  # fmt: skip
+
+    def fingerprint(self) -> Any:
+        return {
+            **super().fingerprint(),
+            "on": list(self.keys),
+            "how": self.how,
+            "within": [bound.total_seconds() for bound in self.within],
+            "by": [self.left_time, self.right_time],
+            "lateness": self.lateness.total_seconds(),
+            "suffixes": list(self.suffixes),
+            **({} if self.max_ahead is None else {"max_ahead": self.max_ahead.total_seconds()}),
+        }
+
+    def notes(self, read: Collection[str]) -> Iterator[str]:
+        yield from unread_late_rows(self, (LATE_LEFT, LATE_RIGHT), read)
+
+    # --- what is refused --------------------------------------------------------------------------------------------
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if not self.keys:
+            yield self.wrong("JOIN_KEYS", "it has no columns to join on", 'give on=["order"]')
+        if self.how not in _ALONE:
+            yield self.wrong("JOIN_HOW", f"how={self.how!r} is not known", "inner, left, right or full")
+        if self.inputs[0].stream == self.inputs[1].stream:
+            yield self.wrong("JOIN_INPUTS", "it joins a stream with itself", "give one side a name by dm.functor")
+        if problem := self._wrong_interval():
+            example = "within=(dt.timedelta(0), dt.timedelta(hours=1)), for right rows up to an hour after left ones"
+            yield self.wrong("JOIN_WITHIN", f"within={self.within!r}: {problem}", f"such as {example}")
+        if wrong := [time for time in (self.left_time, self.right_time) if not isinstance(time, str) or not time]:
+            message = f"{wrong[0]!r} is no column of event time, and both sides need one"
+            yield self.wrong("JOIN_TIME", message, 'give left_time="ordered_at", right_time="paid_at"')
+        if problem := _wrong_lateness(self.lateness):
+            yield self.wrong("JOIN_LATENESS", problem, "lateness=600 (seconds), or a timedelta; 0 for none")
+        if self.max_ahead is not None and not _is_bound(self.max_ahead):
+            message = f"max_ahead={self.max_ahead!r} bounds no watermark"
+            yield self.wrong("JOIN_LATENESS", message, "seconds above 0, or a timedelta; leave it out for no bound")
+        if not _is_pair(self.suffixes, str) or self.suffixes[0] == self.suffixes[1]:
+            message = f"suffixes={self.suffixes!r} do not tell columns of one name apart"
+            yield self.wrong("JOIN_SUFFIXES", message, 'give two texts, such as suffixes=("_ordered", "_paid")')
+
+    def _wrong_interval(self) -> str | None:
+        if not _is_pair(self.within, dt.timedelta):
+            return "it is no pair of timedeltas, the least and the most that a right row is later than its left row"
+        low, high = self.within
+        if low > high:
+            return "the least is above the most"
+        return f"a bound is over {LONGEST.days} days" if max(abs(low), abs(high)) > LONGEST else None
+
+    def _require_types(self, frames: GroupFrames, port: Input, time: str) -> None:
+        """Refuse a column of event time that is no time: a text such as 12:34 would be of the day it is read on."""
+        rows = frames.input(port)
+        require_columns(self, port, rows, [*self.keys, time])
+        kind = rows.schema[time].dataType.typeName()
+        if kind not in _TIMES:
+            raise self._failed(
+                f"`{time}` of {port.stream!r} is {kind}, and event time is a timestamp",
+                f"make it one before: rows.withColumn({time!r}, F.to_timestamp({time!r}))",
+            )
+
+    def _require_comparable(self, frames: GroupFrames) -> None:
+        from pyspark.sql.types import NumericType
+
+        left, right = (frames.input(port).schema for port in self.inputs)
+        for key in self.keys:
+            kinds = left[key].dataType, right[key].dataType
+            if kinds[0] != kinds[1] and not all(isinstance(kind, NumericType) for kind in kinds):
+                names = " and ".join(kind.simpleString() for kind in kinds)
+                raise self._failed(f"the key `{key}` is {names}", "give both sides one type in a dm.functor before")
+
+    def _failed(self, message: str, remedy: str) -> OperatorFailed:
+        return OperatorFailed(
+            f"{self.name!r}: {message}", operator=self.name, location=self.location, remedy=remedy
+        )  # fmt: skip
+
+    # --- a group ----------------------------------------------------------------------------------------------------
+
+    def step(self, frames: GroupFrames) -> Result:
+        names = frames.once_a_run((self.name, "names"), lambda: self._names(frames))
+        low, high = map(micros, self.within)
+        left = self._side(frames, LEFT, self.inputs[0], self.left_time)
+        right = self._side(frames, RIGHT, self.inputs[1], self.right_time)
+        held = {
+            LEFT: self._leaving(frames, right.watermark, left.held, high),
+            RIGHT: self._leaving(frames, left.watermark, right.held, -low),
+        }
+        pairs = self._pairs(held[LEFT], held[RIGHT])
+        if self.alone:
+            pairs = frames.once(self, pairs)
+            held |= {side: self._met(held[side], pairs, side) for side in self.alone}
+        output = self._joined(pairs, names)
+        for side in self.alone:
+            output = output.unionByName(self._lonely(held[side], names[side]), allowMissingColumns=True)
+        changes = {side: self._changes(rows, side in self.alone) for side, rows in held.items()}
+        for side, found in ((LEFT, left), (RIGHT, right)):
+            late_rows = found.late.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias(LATE_ROWS))
+            changes[_mark_of(side)] = found.watermark.changes(late_rows)
+        return Result(None, changes, outputs={"": output, LATE_LEFT: left.late, LATE_RIGHT: right.late})
+
+    def _names(self, frames: GroupFrames) -> Mapping[str, Mapping[str, str]]:
+        """Return by side what each of its columns is called in the output; columns of one name get the suffixes.
+
+        Raises:
+            OperatorFailed: a column is not there or of a type that does not fit; names are still not apart.
+        """
+        for port, time in zip(self.inputs, (self.left_time, self.right_time), strict=True):
+            self._require_types(frames, port, time)
+        self._require_comparable(frames)
+        left, right = ([name for name in payload_of(frames.input(port)) if name not in self.keys]
+                       for port in self.inputs)  # fmt: skip
+        both = {name.lower() for name in left} & {name.lower() for name in right}
+        named = {
+            side: {name: name + suffix if name.lower() in both else name for name in own}
+            for side, own, suffix in ((LEFT, left, self.suffixes[0]), (RIGHT, right, self.suffixes[1]))
+        }
+        every = [*TAGS, *self.keys, *named[LEFT].values(), *named[RIGHT].values()]
+        lower = [name.lower() for name in every]
+        if twice := sorted({name for name in every if lower.count(name.lower()) > 1}):
+            raise self._failed(
+                f"the output would have several columns {', '.join(twice)}",
+                'rename one in a dm.functor before, or give suffixes=("_left", "_right")',
+            )
+        return named
+
+    def _side(self, frames: GroupFrames, side: str, port: Input, time: str) -> _Side:
+        """Judge the new rows of a side, and put those in time beside the ones of the state."""
+        moment = F.unix_micros(F.col(f"`{time}`").cast("timestamp"))
+        rows = placed(frames, self, port, self.keys)
+        watermark = Watermark.of(
+            self, frames, rows, moment, self.lateness, max_ahead=self.max_ahead, part=_mark_of(side)
+        )  # fmt: skip
+        watermark = replace(watermark, ids=frames.once(self, watermark.ids))  # it judges both sides
+        judged = watermark.judge(rows)
+        is_late = moment.isNull() | F.coalesce(moment < F.col(BEFORE), F.lit(False))
+        added = [BEFORE, PLACE, *(name for name in TAGS if name not in frames.input(port).columns)]
+        free = ", ".join(quoted([name for name in payload_of(rows) if name not in (*self.keys, PLACE)]))
+        new = judged.where(~is_late).select(
+            *quoted(self.keys), F.col(SEQUENCE_ID).alias(FROM), PLACE, F.col(POSITION).alias(_AT), moment.alias(_TIME),
+            F.expr(f"struct({free})" if free else "cast(null as boolean)").alias(_ROW),
+            *([F.lit(False).alias(_MET)] if side in self.alone else []),
+        )  # fmt: skip
+        like = frames.once_a_run((self.name, side), lambda: new.schema)
+        old = frames.kept(self, side, like).withColumn(IS_NEW, F.lit(False))
+        held = frames.gathered(self, new.withColumn(IS_NEW, F.lit(True)).unionByName(old))
+        return _Side(watermark, judged.where(is_late).drop(*added), held)
+
+    def _leaving(self, frames: GroupFrames, other: Watermark, held: DataFrame, reach: int) -> DataFrame:
+        """Return a side's rows with `LEAVES`: the id at the end of which nothing that they could meet can come.
+
+        A partner at the end of the interval comes as long as the other side's watermark is not above it. Null equals
+        nothing, so a row with such a key meets nothing anyhow.
+        """
+        rows = other.leaving(held, F.col(_TIME) + F.lit(reach + 1))
+        has_null = " or ".join(f"{key} is null" for key in quoted(self.keys))
+        rows = rows.withColumn(LEAVES, F.expr(f"if({has_null}, {FROM}, {LEAVES})"))
+        return frames.once(self, rows) if frames.is_local(self) else rows  # a large state stays where it is
+
+    def _pairs(self, left: DataFrame, right: DataFrame) -> DataFrame:
+        """Return the pairs of which a row is new: `_left`, `_right` (rows of the sides), `SEQUENCE_ID`, `POSITION`.
+
+        What is new meets all, and what is held meets what is new: two rows of the state are never compared. Times are
+        cut into buckets as wide as the interval, so a row is compared with those of its key that are near it.
+        """
+        low, high = map(micros, self.within)
+        width = max(high - low, 1)
+        spread = f"sequence({_floor(low, width)}, {_floor(high, width)}, {width}L)"
+        near = left.selectExpr("*", f"explode({spread}) as {_BUCKET}")
+        other = right.selectExpr("*", f"{_floor(0, width)} as {_BUCKET}")
+        same = " and ".join(f"l.{key} = r.{key}" for key in quoted([*self.keys, _BUCKET]))
+        interval = f"r.{_TIME} between l.{_TIME} + ({low}L) and l.{_TIME} + ({high}L)"
+
+        def met(some: DataFrame, others: DataFrame) -> DataFrame:
+            return some.alias("l").join(others.alias("r"), on=F.expr(f"{same} and {interval}"), how="inner").selectExpr(
+                *sides, f"greatest(l.{FROM}, r.{FROM}) as {SEQUENCE_ID}",
+                f"if({left_last}, l.{_AT}, r.{_AT}) as {POSITION}",
+            )  # fmt: skip
+
+        left_last = f"struct(l.{FROM}, l.{_AT}) > struct(r.{FROM}, r.{_AT})"
+        sides = [
+            f"struct({', '.join(f'{alias}.{name}' for name in quoted([*self.keys, *HELD, _ROW]))}) as _{side}"
+            for alias, side in (("l", LEFT), ("r", RIGHT))
+        ]
+        return met(near.where(IS_NEW), other).unionByName(met(near.where(f"not {IS_NEW}"), other.where(IS_NEW)))
+
+    def _joined(self, pairs: DataFrame, names: Mapping[str, Mapping[str, str]]) -> DataFrame:
+        keys = [f"coalesce(_{LEFT}.{key}, _{RIGHT}.{key}) as {key}" for key in quoted(self.keys)]
+        columns = [
+            f"_{side}.{_ROW}.`{name}` as `{shown}`" for side in (LEFT, RIGHT) for name, shown in names[side].items()
+        ]
+        return pairs.selectExpr(SEQUENCE_ID, POSITION, *keys, *columns)
+
+    def _met(self, held: DataFrame, pairs: DataFrame, side: str) -> DataFrame:
+        """Return a side's rows with `_FIRST_MET`: the id of this group at which a row met its first partner."""
+        by = [*self.keys, *HELD]
+        first = pairs.groupBy(*(F.col(f"_{side}.`{name}`").alias(f"__met_{at}") for at, name in enumerate(by))).agg(
+            F.min(SEQUENCE_ID).alias(_FIRST_MET)
+        )
+        same = " and ".join(f"`{name}` = __met_{at}" for at, name in enumerate(by))
+        return held.join(first, on=F.expr(same), how="left").drop(*(f"__met_{at}" for at in range(len(by))))
+
+    def _lonely(self, held: DataFrame, names: Mapping[str, str]) -> DataFrame:
+        """Return the rows that leave without ever having met one, at the ids at which they leave."""
+        columns = [f"{_ROW}.`{name}` as `{shown}`" for name, shown in names.items()]
+        return held.where(f"{LEAVES} is not null and not {_MET} and {_FIRST_MET} is null").selectExpr(
+            f"{LEAVES} as {SEQUENCE_ID}", f"{_AT} as {POSITION}", *quoted(self.keys), *columns
+        )  # fmt: skip
+
+    def _changes(self, held: DataFrame, may_be_alone: bool) -> DataFrame:
+        """Return the changes of a side's state; a row that meets its first partner later than it came is noted anew."""
+        kept = [_AT, _TIME, _ROW]
+        if not may_be_alone:
+            return held_changes(held, self.keys, kept)
+        others = [name for name in held.columns if name != _MET]
+        met_at_once = f"{_MET} or coalesce({_FIRST_MET} <= {FROM}, false) as {_MET}"
+        changes = held_changes(held.selectExpr(*quoted(others), met_at_once), self.keys, [*kept, _MET])
+        met_later = f"not {_MET} and {_FIRST_MET} > {FROM} and ({LEAVES} is null or {LEAVES} > {_FIRST_MET})"
+        noted = held.where(met_later).selectExpr(
+            *quoted(self.keys), *HELD, *kept, f"true as {_MET}", f"false as {GONE}", f"{_FIRST_MET} as {SEQUENCE_ID}"
+        )  # fmt: skip
+        return changes.unionByName(noted)
+
+
+def _mark_of(side: str) -> str:
+    return f"{side}-watermark"
+
+
+def _floor(add: int, width: int) -> str:
+    """Return SQL of the start of the bucket that holds a row's time and so many microseconds more."""
+    moved = f"({_TIME} + ({add}L))"
+    return f"({moved} - pmod({moved}, {width}L))"
+
+
+def _is_pair(given: object, kind: type) -> bool:
+    return isinstance(given, list | tuple) and len(given) == 2 and all(isinstance(one, kind) for one in given)
+
+
+def _is_bound(given: object) -> bool:
+    return isinstance(given, dt.timedelta) and dt.timedelta(0) < given <= LONGEST
+
+
+def _wrong_lateness(lateness: object) -> str | None:
+    if lateness is None:
+        return "nothing says how late rows may be"
+    if not isinstance(lateness, dt.timedelta) or not dt.timedelta(0) <= lateness <= LONGEST:
+        return f"a lateness of {lateness!r} is none"
+    return None

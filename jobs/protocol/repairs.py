@@ -1,0 +1,164 @@
+"""What others did to a table of a region, and the one commit that puts it right; pure (docs/how-to/repair.md).
+
+A table of rows is made of files that never change, so what it showed before is shown again, or, where such a file is
+gone, the files that checkpoint rows name for its ids. A visible table is rebuilt from its history where that is not
+enough. Ids of which something is left nowhere are lost: the region keeps halting until a rewind goes below them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.protocol.manifest import StagedFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDamage:
+    """What is found of a table whose rows others changed, or may have.
+
+    Attributes:
+        version: Delta version that was looked at.
+        txn_version: of the region, at that version; None before its first commit.
+        commits: of others that changed rows, oldest first, as JSON: `version`, `operation`, `engine`, `user`.
+        live: bytes by path of the files that the table shows now.
+        sound: files that it showed before them and that are still there.
+        gone: files that it showed before them and that are not there any more.
+        is_traced: is it known what it showed? Not where the region committed on top, or where the log was cut.
+    """
+
+    version: int
+    txn_version: int | None
+    commits: tuple[Mapping[str, Any], ...] = ()
+    live: Mapping[str, int] = field(default_factory=dict)
+    sound: tuple[StagedFile, ...] = ()
+    gone: tuple[StagedFile, ...] = ()
+    is_traced: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """Rows of some ids, in the files that have them among others."""
+
+    ids: tuple[int, ...]
+    files: tuple[StagedFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRepair:
+    """One commit to a table: what leaves, what comes back.
+
+    Attributes:
+        table: its name.
+        version: Delta version that it comes right behind; where others committed since, it is to be planned anew.
+        txn_version: that the table has, and keeps.
+        commits: what others did, as in `TableDamage`.
+        added: files that are shown again.
+        removed: bytes by path of the files that leave.
+        copied: rows that are written anew, since their files have others, too.
+        history: the table whose rows, the last of each key or id, take the place of all; None for a table of rows.
+        lost: ids of which something is left nowhere.
+    """
+
+    table: str
+    version: int
+    txn_version: int | None
+    commits: tuple[Mapping[str, Any], ...] = ()
+    added: tuple[StagedFile, ...] = ()
+    removed: Mapping[str, int] = field(default_factory=dict)
+    copied: tuple[Copied, ...] = ()
+    history: str | None = None
+    lost: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `doctor --repair --json` prints of it."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "commits": [dict(commit) for commit in self.commits],
+            "shown_again": [file.path for file in self.added],
+            "removed": sorted(self.removed),
+            "rewritten": [{"ids": list(part.ids), "files": [file.path for file in part.files]} for part in self.copied],
+            "rebuilt_from": self.history,
+            "lost_ids": list(self.lost),
+        }
+
+
+def exact_repair(name: str, damage: TableDamage) -> TableRepair | None:
+    """Return the repair that shows just what the table showed before; None where that is unknown, or partly gone."""
+    if not damage.is_traced or damage.gone:
+        return None
+    return _repair(name, damage, damage.sound)
+
+
+def repair_from_history(name: str, damage: TableDamage, history: str, lost: Iterable[int]) -> TableRepair:
+    """Return the repair of a visible table by what its history has."""
+    return TableRepair(
+        table=name, version=damage.version, txn_version=damage.txn_version, commits=damage.commits,
+        removed=damage.live, history=history, lost=tuple(sorted(lost)),
+    )  # fmt: skip
+
+
+def repair_of_rows(
+    name: str,
+    damage: TableDamage,
+    named: Iterable[StagedFile],
+    *,
+    ids: Collection[int],
+    edge: int,
+    is_there: Callable[[StagedFile], bool],
+    through: int | None = None,
+    restored: Sequence[Copied] = (),
+) -> TableRepair:
+    """Return the repair of a table of rows.
+
+    Args:
+        named: files that checkpoint rows name, of groups that the table has.
+        ids: those whose rows belong to the table.
+        edge: rows of ids up to this may have been dropped; an image, or a sink outside, stands for them.
+        is_there: says whether a file is on the disk or in the bucket.
+        through: ids above this leave whatever was shown: a rewind is under way; None without one.
+        restored: rows that come back with the rewind.
+    """
+    back = {number for part in restored for number in part.ids}
+    spoilt = {
+        number for number in ids if number > edge and number not in back
+        and (not damage.is_traced or any(file.may_hold((number,)) for file in damage.gone))
+    }  # fmt: skip
+    sources = {file.path: file for file in named if file.may_hold(spoilt)}
+    missing = {path for path, file in sources.items() if not is_there(file)}
+    lost = {number for number in spoilt if any(sources[path].may_hold((number,)) for path in missing)}
+    stays = [(file, _staying(file, ids, spoilt, through)) for file in (damage.sound if damage.is_traced else ())]
+    comes = [(file, _within(file, spoilt - lost)) for path, file in sources.items() if path not in missing]
+    copied = [Copied(ids=tuple(kept), files=(file,)) for file, kept in (*stays, *comes) if kept]
+    whole = [file for file, kept in (*stays, *comes) if kept is None]
+    return _repair(name, damage, whole, copied=(*copied, *restored), lost=tuple(sorted(lost)))
+
+
+def _staying(file: StagedFile, ids: Collection[int], spoilt: Collection[int], through: int | None) -> list[int] | None:
+    """Return the ids whose rows stay of a file that was shown; None for all."""
+    if not file.may_hold(spoilt) and (through is None or (file.last_id or 0) <= through):
+        return None
+    bounds = range(file.first_id or 0, (file.last_id or 0) + 1)
+    return [n for n in sorted(ids) if n in bounds and n not in spoilt and (through is None or n <= through)]
+
+
+def _within(file: StagedFile, ids: Collection[int]) -> list[int] | None:
+    """Return which of some ids a file may hold; None where these are all that its bounds hold."""
+    first, last = file.first_id or 0, file.last_id or 0
+    found = sorted(number for number in ids if first <= number <= last)
+    return None if len(found) == last - first + 1 else found
+
+
+def _repair(name: str, damage: TableDamage, shown: Iterable[StagedFile], **more: Any) -> TableRepair:
+    files = {file.path: file for file in shown}
+    return TableRepair(
+        table=name,
+        version=damage.version,
+        txn_version=damage.txn_version,
+        commits=damage.commits,
+        added=tuple(file for path, file in files.items() if path not in damage.live),
+        removed={path: size for path, size in damage.live.items() if path not in files},
+        **more,
+    )

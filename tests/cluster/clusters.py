@@ -1,0 +1,151 @@
+"""Spark clusters on this machine for tests: a standalone master, workers that share its disk or see none of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from resources.resident.server import free_port
+
+HOST = "127.0.0.1"
+_SPARK = Path(pyspark.__file__).parent
+_SECONDS = 120.0
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that live for seconds: most of their time would go into optimising what runs once."""
+
+CONF = {
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.cores.max": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": _QUICK,
+    "spark.executor.extraJavaOptions": _QUICK,
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Two executors, and small files that are one partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a verb ended: what it printed as JSON, or its error."""
+
+    code: int
+    printed: Any
+    error: dict[str, Any]
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A folder with `app.py`, an inbox and a home, run by the command line in processes of its own."""
+
+    folder: Path
+    master: str
+
+    def write(self, app: str, files: dict[str, str], **settings: Any) -> None:
+        (self.folder / "inbox").mkdir(parents=True)
+        (self.folder / "app.py").write_text(app)
+        for name, text in files.items():
+            (self.folder / "inbox" / name).write_text(text)
+        values = {"home": "home", "spark_master": self.master, "retry_backoff_seconds": 0.1, **settings}
+        (self.folder / "drainmark.toml").write_text(f"{_toml(values)}[spark_conf]\n{_toml(CONF)}")
+
+    def drainmark(self, *arguments: str) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestration.cli.main", *arguments, "--json"],
+            cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        last = done.stderr.strip().splitlines()[-1:]
+        error = json.loads(last[0])["error"] if done.returncode and last and last[0].startswith("{") else {}
+        printed = json.loads(done.stdout) if done.stdout.strip() and not done.returncode else None
+        return Ran(done.returncode, printed, error, done.stderr)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        from deltalake import DeltaTable
+
+        found: list[dict[str, Any]] = DeltaTable(self.folder / "home" / "lake" / table).to_pyarrow_table().to_pylist()
+        return found
+
+
+def _toml(values: Mapping[str, Any]) -> str:
+    return "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+def environment() -> dict[str, str]:
+    """Return that of workers and drivers, whose Python is this one."""
+    left_out = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "PYTHONPATH")
+    own = {name: value for name, value in os.environ.items() if name not in left_out}
+    daemons = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _QUICK}
+    return {**own, **daemons, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(_SPARK), "SPARK_LOCAL_IP": HOST}
+
+
+def why_not_isolated() -> str:
+    """Return why workers cannot have disks of their own here, "" where they can."""
+    try:
+        done = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "there is no unshare"
+    return "" if done.returncode == 0 else f"unshare -m is not permitted: {done.stderr.strip()}"
+
+
+@contextlib.contextmanager
+def standalone(folder: Path, *, hidden: Sequence[Path] = ()) -> Iterator[str]:
+    """Start a master and a worker of two cores; yield the master's address.
+
+    Args:
+        folder: for their logs and work, which the worker sees.
+        hidden: folders that are empty for the worker.
+    """
+    port = free_port()
+    address = f"spark://{HOST}:{port}"
+    spark_class = str(_SPARK / "bin" / "spark-class")
+    where = ["--host", HOST, "--webui-port", str(free_port())]
+    master = [spark_class, "org.apache.spark.deploy.master.Master", *where, "--port", str(port)]
+    worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", HOST, "--webui-port", str(free_port()),
+              "-c", "2", "-m", "1g", "-d", str(folder / "work"), address]  # fmt: skip
+    if hidden:
+        mounts = "".join(f"mount -t tmpfs tmpfs {shlex.quote(str(path))} && " for path in hidden)
+        worker = ["unshare", "-m", "--propagation", "private", "bash", "-c", f"{mounts}exec {shlex.join(worker)}"]
+    folder.mkdir(parents=True, exist_ok=True)
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        started.append(_start(master, folder / "master.log"))
+        _await_port(port)
+        started.append(_start(worker, folder / "worker.log"))
+        yield address
+    finally:
+        for process in reversed(started):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as out:
+        return subprocess.Popen(
+            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment(), start_new_session=True
+        )
+
+
+def _await_port(port: int) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"nothing listens on {port}")

@@ -1,0 +1,102 @@
+"""No value is another one than the file says: what Spark's parsers would change is quarantined on every way (I12)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import LONG_AGO, run_once
+
+import drainmark as dm
+from orchestration.assembly import Workplace, open_application
+from resources.settings import Settings
+from resources.spark import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k string, at timestamp, amount decimal(10,2)"
+GOOD = ("a,2026-01-01T10:00:00Z,1.25", "b,2026-01-01 11:30:00,0.5", "c,,100", "d,2026-01-01T10:00:00.5+01:00,1.50")
+BAD = ("e,12:34,1.25", "f,T12:34,1.25", "g,2026-01-01T10:00:00Z,0.005", "h,2026-01-01T10:00:00Z,1e-3")
+SPECIAL = ("i,now,1", "j,today,1", "k,yesterday,1", "l,epoch,1")
+
+
+def as_json(line: str) -> str:
+    k, at, amount = line.split(",")
+    return f'{{"k":"{k}","at":{f"{chr(34)}{at}{chr(34)}" if at else "null"},"amount":{amount}}}'
+
+
+FILES = {
+    "1.csv": [*GOOD, *BAD], "2.csv": list(GOOD), "3.csv": [*SPECIAL, *GOOD],
+    "1.json": [as_json(line) for line in (*GOOD, *BAD)], "2.json": [as_json(line) for line in GOOD],
+    "3.json": [as_json(line) for line in (*SPECIAL, *GOOD)] + ['{"k":"m","AT":"2026-01-01T10:00:00Z","amount":1}'],
+}  # fmt: skip
+
+
+def declare(inbox: Path, form: str, way: str) -> Any:
+    with dm.application("changed") as declared:
+        parsed = way == "dm.parse"
+        options = {"multiLine": "false", "comment": "#"} if way == "Spark" and form == "csv" else {}
+        scan = dm.DirectoryScan(
+            path=str(inbox), pattern=f"*.{form}", format="text" if parsed else form,
+            schema=None if parsed else SCHEMA, settle=0, max_bad_ratio=1, options=options,
+        )  # fmt: skip
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(scan)
+        def events(scanned: Any) -> Any:
+            return scanned
+
+        rows = dm.parse(events, "value", format=form, schema=SCHEMA, name="rows") if parsed else events
+        dm.sink(rows, dm.DeltaAppend("rows"))
+    return open_application(dm.build_application(declared))
+
+
+@pytest.mark.seed("RT5", "RT11")
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_small_and_large_groups_and_parse_agree_on_what_is_bad(tmp_path: Path, engine: SparkEngine, form: str) -> None:
+    """Arrow's parser, Spark's readers, and `from_csv` and `from_json`."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for name, lines in FILES.items():
+        (inbox / name).write_text("".join(f"{line}\n" for line in lines))
+        os.utime(inbox / name, (LONG_AGO, LONG_AGO))
+    found = {}
+    for way, small, size in (("Arrow", 8 << 20, 1), ("Spark", 0, 3), ("dm.parse", 8 << 20, 3)):
+        place = Workplace(Settings(home=tmp_path / way, project_root=tmp_path, small_group_bytes=small))
+        place.use_engine(engine)
+        try:
+            run_once(place, declare(inbox, form, way), max_group=size)
+            store = place.store("changed/events")
+            rows = store.table("lake/rows").read().to_pylist()
+            bad = store.table("lake/changed_quarantine").read().to_pylist()
+        finally:
+            place.registry.close()
+        plain = sorted(repr([row[name] for name in ("_sequence_id", "k", "at", "amount")]) for row in rows)
+        found[way] = (plain, sorted((row["_sequence_id"], row["raw"]) for row in bad))
+    assert found["Arrow"] == found["Spark"]
+    assert found["Arrow"] == found["dm.parse"]
+    rows, bad = found["Arrow"]
+    assert len(rows) == 3 * len(GOOD)
+    assert bad == sorted((number, line) for number in (1, 3) for line in FILES[f"{number}.{form}"] if line[0] != "#"
+                         and line not in (GOOD if form == "csv" else [as_json(good) for good in GOOD]))
+
+
+@pytest.mark.seed("RT11")
+def test_rounding_is_asked_for(tmp_path: Path, engine: SparkEngine) -> None:
+    files = {"1.csv": "a,0.005\nb,1.25\n"}
+
+    def app() -> None:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(
+            path="inbox", pattern="*.csv", format="csv", schema="k string, amount decimal(10,2)", rounding="half_up",
+        ))  # fmt: skip
+        def rows(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(rows, dm.DeltaAppend("rows"))
+
+    ran = dm.testing.run_app(app, files)
+    assert [str(row["amount"]) for row in ran.sink("rows")] == ["0.01", "1.25"]
+    assert ran.quarantine() == []

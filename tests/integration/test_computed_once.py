@@ -1,0 +1,43 @@
+"""Rows that are other ones whenever they are computed: jobs on several executors read them from files (H15)."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import AccountingError
+from jobs.runtime import materialising
+from jobs.runtime.materialising import Materialiser
+from resources.spark import SparkEngine
+
+pytestmark = [pytest.mark.spark, pytest.mark.seed("DX2", "H15")]
+ROWS = 1000
+ROLLED = "reflect('java.util.UUID', 'randomUUID')"  # `uuid()` has its seed in the plan: it gives the same again
+
+
+@pytest.mark.parametrize("untyped", [False, True], ids=["files", "blocks"])
+def test_two_jobs_read_the_same_rows(engine: SparkEngine, tmp_path: Path, untyped: bool) -> None:
+    """A column without a type fits in no file; names may be of any kind."""
+    rolled = engine.session.range(0, ROWS, 1, 2).selectExpr(
+        "id", f"{ROLLED} as `a.b`", *(["null as nothing"] if untyped else [])
+    )
+    assert rolled.collect() != rolled.collect()
+    once = Materialiser(session=engine.session, small=False, folder=tmp_path / "once").once(rolled)
+    assert once.columns == rolled.columns
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda _: once.collect(), range(2))
+    assert len(one) == ROWS
+    assert sorted(one) == sorted(two)
+
+
+def test_rows_that_went_to_another_disk_are_missed(
+    engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that Spark wrote to is not the one that is here."""
+    write = materialising.write_counted
+    monkeypatch.setattr(materialising, "write_counted", lambda frame, _: write(frame, tmp_path / "elsewhere"))
+    with pytest.raises(AccountingError) as raised:
+        materialising.from_files(engine.session.range(7), tmp_path / "once")
+    assert (raised.value.facts["rows"], raised.value.facts["expected"]) == (0, 7)

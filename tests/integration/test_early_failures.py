@@ -1,0 +1,335 @@
+"""What fails before the claim counts as what fails after it: attempts, HALTED, resume, changed code (E14, AU1, AU2)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from harness import rows
+from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance_at, write_application
+
+from jobs.early_errors import AnalysisTimeout, ApplicationBroken
+from jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed
+from jobs.protocol.history import Outcome
+from orchestration import operations
+from orchestration.assembly import Workplace, open_application
+from orchestration.attempts import on_its_way
+from orchestration.cli.main import invoke
+from orchestration.doctor import repair
+from orchestration.metadata import REGION_TAG
+from orchestration.opening import count_unopened, open_in_time, unopened
+from orchestration.retries import Interruption, RegionLoop, RunOptions, Watch
+from orchestration.run_retries import tags_of
+from resources.settings import Settings
+
+pytestmark = [pytest.mark.spark]
+
+ALLOWED = 2
+RETRIED = {"dagster/auto_retry_run_id": "another"}
+WELL = 'F.col("v")'
+TELLER = "import json, sys; open(sys.argv[1], 'a').write(json.dumps(json.load(sys.stdin)) + '\\n')"
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with instance_at(tmp_path / "home" / "dagster") as opened:
+        yield opened
+
+
+@pytest.fixture
+def place(workplace: Workplace, tmp_path: Path) -> Workplace:
+    """A home with the run's Spark session, and a file that is told of halts."""
+    (tmp_path / "inbox").mkdir()
+    command = (sys.executable, "-c", TELLER, str(tmp_path / "told.jsonl"))
+    changes = {"on_halt": command, "retry_backoff_seconds": 0.0, "linger_seconds": 0.0}
+    workplace.settings = workplace.settings.model_copy(update=changes)
+    return workplace
+
+
+def write_with(folder: Path, old: str, new: str) -> Path:
+    """Write the application with something else in one place."""
+    path = write_application(folder)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new).replace("attempts=1", f"attempts={ALLOWED}"))
+    return path
+
+
+def line_of(path: Path, text: str) -> str:
+    """Return where something stands in a file, as `file:line`."""
+    number = next(n for n, line in enumerate(path.read_text().splitlines(), 1) if text in line)
+    return f"{path}:{number}"
+
+
+def loop_over(place: Workplace, path: Path, attempts: int | None = None) -> RegionLoop:
+    opened = open_application(str(path))
+    return RegionLoop(
+        workplace=place, opened=opened, region=opened.region(REGION), options=RunOptions(attempts=attempts),
+        interruption=Interruption(), watch=Watch(), run_id=f"cli-{time.monotonic_ns()}",
+    )  # fmt: skip
+
+
+def failed_with(place: Workplace, path: Path, attempts: int | None = None) -> DrainmarkError:
+    with pytest.raises(DrainmarkError) as raised:
+        loop_over(place, path, attempts).run()
+    return raised.value
+
+
+@pytest.mark.seed("AU1", "V106")
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ('F.col("nosuch")', "nosuch"),
+        ('__import__("nosuch_package").v', "nosuch_package"),
+        ("time.sleep(30)", "took longer"),
+    ],
+    ids=["a misspelt column", "a package that is missing", "an analysis that hangs"],
+)
+def test_a_run_that_fails_in_its_analysis_is_an_attempt(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path, broken: str, says: str
+) -> None:
+    seconds = 1.0 if "sleep" in broken else 60.0
+    place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": seconds})
+    path = write_with(tmp_path, WELL, broken)
+    repository = definitions(place, path)
+    drop(tmp_path, "0.csv", "a,1\n")
+    runs = [execute(repository, instance).run_id for _ in range(ALLOWED + 2)]
+    ended = [instance.get_run_by_id(run_id) for run_id in runs]
+    assert [run.status for run in ended] == [dg.DagsterRunStatus.FAILURE] * (ALLOWED + 2)
+    assert [run.tags["dagster/max_retries"] for run in ended] == ["2", "2", "0", "0"]
+
+    history = place.history(REGION)
+    assert history.halt is not None
+    assert (history.epoch, history.attempts) == (ALLOWED + 1, ALLOWED), "who finds it halted claims nothing"
+    error = history.halt.detail["error"]
+    assert history.halt.detail["operator"] == "numbers"
+    assert says in error["message"]
+    place_in_file = "time.sleep(30)" if says == "took longer" else "@dm.functor"
+    assert error["location"] == line_of(path, place_in_file), "where it hangs, or the operator that fails"
+    told = [json.loads(text) for text in (tmp_path / "told.jsonl").read_text().splitlines()]
+    assert [(event["region"], event["operator"], event["run_id"]) for event in told] == [(REGION, "numbers", runs[2])]
+    assert invoke(["status", "--check", "--home", str(place.home)]) == 3
+
+    repair(place)
+    assert place.history(REGION).halt is not None
+
+    write_with(tmp_path, WELL, WELL)
+    assert execute(repository, instance).success, "changed code needs no operator's word"
+    after = place.history(REGION)
+    assert (after.halt, after.attempts, after.last_outcome) == (None, 0, Outcome.CLEAN)
+    assert [row["v"] for row in rows(place, REGION, "little_numbers")] == [1]
+
+
+@pytest.mark.seed("AU1", "V106")
+def test_the_command_line_counts_in_one_process_and_ends_halted(place: Workplace, tmp_path: Path) -> None:
+    path = write_with(tmp_path, WELL, 'F.col("nosuch")')
+    drop(tmp_path, "0.csv", "a,1\n")
+    assert isinstance(failed_with(place, path, attempts=1), OperatorFailed)
+    assert place.history(REGION).last_outcome is Outcome.FAILED
+    error = failed_with(place, path)
+    assert isinstance(error, Halted)
+    assert (error.exit_code, error.operator) == (3, "numbers")
+    assert place.history(REGION).epoch == ALLOWED + 1, "two more, the third halts"
+    assert isinstance(failed_with(place, path), Halted)
+    assert place.history(REGION).epoch == ALLOWED + 1
+
+    operations.resume(place, REGION, "try again")
+    assert isinstance(failed_with(place, path, attempts=1), OperatorFailed), "a fresh budget"
+
+    write_with(tmp_path, WELL, 'F.col("nosuch_either")')
+    assert isinstance(failed_with(place, path, attempts=ALLOWED), OperatorFailed), "other code counts anew"
+    assert place.history(REGION).halt is None
+    write_with(tmp_path, WELL, WELL + " ")
+    assert loop_over(place, path).run()["outcome"] == "processed"
+
+
+@pytest.mark.seed("AU1")
+def test_a_halt_by_an_operator_outlives_changed_code(place: Workplace, tmp_path: Path) -> None:
+    path = write_with(tmp_path, WELL, WELL)
+    drop(tmp_path, "0.csv", "a,1\n")
+    loop_over(place, path).run()
+    operations.halt(place, REGION, "the disk is to be replaced")
+    write_with(tmp_path, WELL, WELL + " ")
+    drop(tmp_path, "1.csv", "a,1\n")
+    assert isinstance(failed_with(place, path), Halted)
+
+
+@pytest.mark.seed("AU1", "AU10")
+def test_a_first_trial_that_hangs_is_bounded_and_counted(
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let = threading.Event()
+    monkeypatch.setattr("jobs.runtime.probing.probe", lambda *_: let.wait(60) and ())
+    place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 20.0})
+    path = write_with(tmp_path, WELL, WELL)
+    for number in range(2):
+        drop(tmp_path, f"{number}.csv", "a,1\n")
+    loop = loop_over(place, path, attempts=1)
+    loop._is_work_there()
+    place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 2.0})
+    with pytest.raises(AnalysisTimeout) as raised:
+        loop.run()
+    let.set()
+    assert "first trial" in raised.value.message
+    assert place.history(REGION).last_outcome is Outcome.FAILED
+
+
+@pytest.mark.seed("AU1")
+def test_a_first_trial_that_is_refused_is_counted(
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise NotRowWise("mixes rows", operator="numbers")
+
+    monkeypatch.setattr("jobs.runtime.probing.probe_if_changed", refuse)
+    path = write_with(tmp_path, WELL, WELL)
+    drop(tmp_path, "0.csv", "a,1\n")
+    ended = [failed_with(place, path) for _ in range(ALLOWED + 1)]
+    assert [error.exit_code for error in ended] == [2, 2, 3], "a refusal is not tried again in one process"
+
+
+@pytest.mark.seed("AU1")
+def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "inbox").mkdir()
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))  # no Spark is wanted to count
+    path = write_with(tmp_path, WELL, WELL)
+    loop_over(place, path).run()
+    program = (
+        "import os, signal, sys; from pathlib import Path; from orchestration.assembly import Workplace;"
+        "from orchestration.attempts import on_its_way; from resources.settings import Settings;"
+        "home = Path(sys.argv[1]); place = Workplace(Settings(home=home, project_root=home.parent));\n"
+        "with on_its_way(place, sys.argv[2], 'killed'): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    for _ in range(ALLOWED + 1):
+        assert place.history(REGION).halt is None
+        subprocess.run([sys.executable, "-c", program, str(place.home), REGION], cwd=ROOT, check=False)
+        with suppress(Halted):
+            loop_over(place, path)._is_work_there()
+    assert isinstance(failed_with(place, path), Halted)
+    with on_its_way(place, REGION, "interrupted"):
+        pass
+    epoch = place.history(REGION).epoch
+    assert isinstance(failed_with(place, path), Halted)
+    assert place.history(REGION).epoch == epoch
+    assert not place.engine.is_started
+    place.registry.close()
+
+
+# --- files that cannot be loaded -----------------------------------------------------------------------------------
+
+
+def sensor_of(repository: dg.RepositoryDefinition, name: str) -> dg.SensorDefinition:
+    return next(sensor for sensor in repository.sensor_defs if sensor.name == name)
+
+
+def tick(repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, name: str) -> dg.SensorResult:
+    context = dg.build_sensor_context(instance=instance, repository_def=repository, sensor_name=name)
+    result: dg.SensorResult = sensor_of(repository, name)(context)
+    return result
+
+
+@pytest.mark.seed("AU2")
+def test_a_broken_file_leaves_the_others_and_says_its_line(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.py"
+    other.write_text("import drainmark as dm\n\nimport nosuch_package\n")
+    place.settings = place.settings.model_copy(update={"applications": (str(write_application(tmp_path)),)})
+    from orchestration.factory import build_definitions
+
+    settings = place.settings.model_copy(update={"applications": ("little.py", "other.py", "gone.py")})
+    repository = build_definitions(settings, place).get_repository_def()
+    assert JOB in repository.job_names
+    with pytest.raises(ApplicationBroken) as raised:
+        tick(repository, instance, "other__broken")
+    assert str(raised.value.location) == f"{other}:3"
+    assert "nosuch_package" in raised.value.message
+    assert f"{other}:3" in raised.value.message
+    assert sensor_of(repository, "gone__broken")
+
+    drop(tmp_path, "0.csv", "a,1\n")
+    assert execute(repository, instance).success
+
+    assert [str(error) for error in unopened(place, (str(tmp_path / "little.py"), str(other))).values()] == [
+        str(raised.value)
+    ], "what `status` and `doctor` say"
+
+    other.write_text(write_application(tmp_path).read_text())
+    assert "reload" in str(tick(repository, instance, "other__broken").skip_message)
+
+
+@pytest.mark.seed("AU1", "AU2")
+def test_runs_of_a_region_whose_file_is_broken_count(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    path = write_with(tmp_path, WELL, WELL)
+    drop(tmp_path, "0.csv", "a,1\n")
+    assert execute(definitions(place, path), instance).success
+    before = place.history(REGION).epoch
+
+    path.write_text(path.read_text() + "\nimport nosuch_package\n")
+    repository = definitions(place, path)
+    for _ in range(ALLOWED + 1):
+        (request,) = tick(repository, instance, f"{JOB}__sensor").run_requests
+        assert request.tags[REGION_TAG] == REGION
+        ended = repository.get_job(JOB).execute_in_process(instance=instance, raise_on_error=False, tags=request.tags)
+        assert not ended.success
+        instance.add_run_tags(ended.run_id, RETRIED)
+    skipped = tick(repository, instance, f"{JOB}__sensor")
+    assert not skipped.run_requests
+    assert "HALTED" in skipped.skip_reason.skip_message
+    history = place.history(REGION)
+    assert history.halt is not None
+    assert history.epoch == before + ALLOWED + 1
+    assert history.halt.detail["error"]["location"] == line_of(path, "import nosuch_package")
+    assert isinstance(count_unopened(place, str(path), ApplicationBroken("again")), Halted), "as `drainmark run` says"
+
+    write_with(tmp_path, WELL, WELL)
+    assert execute(definitions(place, path), instance).success
+    assert place.history(REGION).halt is None
+
+
+@pytest.mark.seed("AU10")
+def test_an_import_that_hangs_is_bounded(place: Workplace, tmp_path: Path) -> None:
+    path = tmp_path / "slow.py"
+    path.write_text("import time\n\ntime.sleep(30)\n")
+    settings = place.settings.model_copy(update={"analysis_timeout_seconds": 0.3})
+    with pytest.raises(AnalysisTimeout) as raised:
+        open_in_time(settings, str(path))
+    assert str(raised.value.location) == f"{path}:3"
+
+
+# --- runs that leave no word ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.seed("AU1")
+def test_runs_that_died_before_their_claim_are_counted_by_the_next_tick(
+    place: Workplace, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    repository = definitions(place, write_with(tmp_path, WELL, WELL))
+    drop(tmp_path, "0.csv", "a,1\n")
+    for number in range(ALLOWED + 1):
+        tags = tags_of(REGION, ALLOWED)
+        run = dg.DagsterRun(job_name=JOB, run_id=f"dead-{number}", tags=tags, status=dg.DagsterRunStatus.STARTED)
+        instance.add_run(run)
+        instance.report_run_failed(run, "killed for want of memory")
+        instance.add_run_tags(run.run_id, RETRIED)
+    skipped = tick(repository, instance, f"{JOB}__sensor")
+    assert not skipped.run_requests
+    assert "HALTED" in skipped.skip_reason.skip_message
+    history = place.history(REGION)
+    assert history.halt is not None
+    assert history.epoch == ALLOWED + 1
+    assert "want of memory" in history.halt.detail["error"]["message"]
+    tick(repository, instance, f"{JOB}__sensor")
+    operations.resume(place, REGION, "more memory")
+    assert tick(repository, instance, f"{JOB}__sensor").run_requests, "each counts once"

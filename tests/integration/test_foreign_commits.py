@@ -1,0 +1,435 @@
+"""What others do to a region's tables is noticed before anything is committed on top, and put right (RT1).
+
+No Spark: a region that is fed by hand, with an append sink, a state, and the upsert sink that is merged from it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from by_hand import Counting
+from deltalake import DeltaTable, write_deltalake
+from harness import verbs
+
+from jobs import failpoints
+from jobs.errors import Halted, RewindRefused, SplitBrain
+from jobs.protocol.rows import RowKind
+from orchestration import operations, repairs
+from orchestration.assembly import Workplace
+from resources import delta_commits
+from resources.commit_log import SoleWriter
+from resources.settings import Settings
+
+APPEND, STATE, UPSERT = "lake/kept", "state/by_hand/last", "lake/last"
+Harm = Callable[[DeltaTable], Any]
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a region that has taken two files, a group each."""
+    folder = tmp_path_factory.mktemp("begun")
+    scene = opened(folder / "home", folder)
+    take(scene, one="a b", two="a c")
+    scene.workplace.registry.close()
+    return folder
+
+
+@pytest.fixture
+def fed(begun: Path, tmp_path: Path) -> Iterator[Counting]:
+    """That region, in a home of the test's own."""
+    shutil.copytree(begun / "home", tmp_path / "home")
+    scene = opened(tmp_path / "home", begun)
+    yield scene
+    failpoints.arm("")
+    scene.workplace.registry.close()
+
+
+def opened(home: Path, folder: Path) -> Counting:
+    return Counting(Workplace(Settings(home=home, project_root=folder)), folder / "inbox")
+
+
+def take(fed: Counting, **files: str) -> None:
+    """Give the region files, and let it process them, a group each."""
+    for name, values in files.items():
+        fed.write(name, values.split())
+        fed.add(name)
+    fed.drain()
+
+
+def table(fed: Counting, name: str) -> DeltaTable:
+    return DeltaTable(fed.workplace.home / name)
+
+
+def shown(fed: Counting) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the rows of every table."""
+    store = fed.workplace.store(fed.region)
+    return {
+        each.name: sorted(tuple(row.values()) for row in store.table(each.name).read().to_pylist())
+        for each in fed.tables
+    }
+
+
+def versions(fed: Counting) -> dict[str, int]:
+    return {name: table(fed, name).version() for name in (APPEND, STATE, UPSERT)}
+
+
+def append(target: DeltaTable) -> None:
+    rows = pa.table({"value": ["x"], "_sequence_id": pa.array([2], pa.int64())})
+    write_deltalake(target, rows, mode="append")
+
+
+def append_without_id(target: DeltaTable) -> None:
+    rows = pa.table({"value": ["x"], "_sequence_id": pa.array([None], pa.int64())})
+    write_deltalake(target, rows, mode="append")
+
+
+def merge(target: DeltaTable) -> None:
+    rows = pa.table({"value": ["a"], "_sequence_id": pa.array([9], pa.int64())})
+    merger = target.merge(rows, "t.value = s.value", source_alias="s", target_alias="t")
+    merger.when_matched_update_all().execute()
+
+
+def overwrite(target: DeltaTable) -> None:
+    write_deltalake(target, pa.table({"value": ["x"], "_sequence_id": pa.array([1], pa.int64())}), mode="overwrite")
+
+
+def delete_and_optimise(target: DeltaTable) -> None:
+    target.delete("value = 'a'")
+    append(target)
+    target.optimize.compact()
+
+
+HARMS: dict[str, Harm] = {
+    "delete": lambda target: target.delete("value = 'a'"),
+    "delete all": lambda target: target.delete(),
+    "update": lambda target: target.update(updates={"_sequence_id": "1"}, predicate="value = 'a'"),
+    "restore": lambda target: target.restore(1),
+    "merge": merge,
+    "overwrite": overwrite,
+    "append": append,
+    "append without id": append_without_id,
+    "delete and optimise": delete_and_optimise,
+}
+
+
+@pytest.mark.seed("RT1")
+@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+@pytest.mark.parametrize("harm", HARMS)
+def test_the_next_run_halts_before_it_commits_to_any_table_and_a_repair_undoes_it(
+    fed: Counting, name: str, harm: str
+) -> None:
+    HARMS[harm](table(fed, name))
+    before = versions(fed)
+    with pytest.raises(Halted):
+        take(fed, three="a d")
+    assert versions(fed) == before
+    assert fed.history().committed_id == 2
+    halt = fed.history().halt
+    assert halt is not None
+    error = halt.detail["error"]
+    assert error["id"] == SplitBrain.id
+    assert name in error["message"]
+    assert re.search(r"version \d, [A-Z]+ by delta-rs", error["message"])
+    (plan,) = repairs.plan(fed.workplace)
+    (step,) = plan.tables
+    assert (step.table, step.lost, plan.remedy) == (name, (), None)
+    assert len(step.commits) == (2 if " and " in harm else 1)
+    done = repairs.mend(fed.workplace, fed.region)
+    assert done.tables == plan.tables, "plan and deed are the same values"
+    assert versions(fed) == {**before, name: before[name] + 1}
+    assert repairs.plan(fed.workplace) == []
+    operations.resume(fed.workplace, fed.region, "put right")
+    fed.drain()
+    assert fed.history().committed_id > 2
+    assert shown(fed) == golden(fed)
+
+
+def harmless(target: DeltaTable) -> None:
+    target.optimize.compact()
+    target.optimize.z_order(["value"])
+    target.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    target.alter.set_table_properties({"delta.logRetentionDuration": "interval 30 days"})
+
+
+@pytest.mark.seed("RT1", "D9")
+@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+def test_what_leaves_the_rows_as_they_are_disturbs_nobody(fed: Counting, name: str) -> None:
+    harmless(table(fed, name))
+    take(fed, three="a d")
+    assert shown(fed)[APPEND] == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 2), ("d", 3)]
+    assert shown(fed)[UPSERT] == [("a", 3), ("b", 1), ("c", 2), ("d", 3)]
+
+
+# --- the way back ----------------------------------------------------------------------------------------------------
+
+
+def golden(fed: Counting) -> dict[str, list[tuple[Any, ...]]]:
+    """Return what plain Python makes of the files that are committed, under the ids that they have."""
+    rows, last = [], {}
+    for number, row in fed.history().states.items():
+        for value in Path(row.trigger_uri or "").read_text().splitlines():
+            rows.append((value, number))
+            last[value] = number
+    return {APPEND: sorted(rows), STATE: sorted(set(rows)), UPSERT: sorted(last.items())}
+
+
+@pytest.mark.seed("RT1")
+def test_doctor_shows_the_plan_acts_with_yes_and_is_clean_afterwards(
+    fed: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(table(fed, APPEND))
+    table(fed, UPSERT).delete()
+    with pytest.raises(Halted):
+        take(fed, three="a d")
+    run, before = verbs(fed.workplace.home, capsys), versions(fed)
+    plan = run("doctor", "--repair", code=2)["repairs"]
+    assert versions(fed) == before, "without --yes nothing is changed"
+    assert [step["table"] for step in plan[0]["tables"]] == [APPEND, UPSERT]
+    assert plan[0]["tables"][0]["commits"][0]["operation"] == "WRITE"
+    done = run("doctor", "--repair", "--yes")
+    assert done["repairs"] == plan
+    assert done["problems"] == []
+    assert {entry["verdict"] for entry in done["checks"] if entry["check"] == "tables"} == {"ok"}
+    assert run("resume", fed.region)["was_halted"]
+    fed.drain()
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_nobody_goes_on_while_the_damage_is_there_and_it_is_said_once(fed: Counting) -> None:
+    append(table(fed, APPEND))
+    for _ in range(2):
+        with pytest.raises(Halted):
+            take(fed)
+    with pytest.raises(Halted):
+        operations.resume(fed.workplace, fed.region, "try")
+    kinds = [row.kind for row in fed.workplace.store(fed.region).checkpoint.rows()]
+    assert kinds.count(RowKind.HALT) == 1
+
+
+@pytest.mark.seed("RT1")
+@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+def test_what_comes_between_two_groups_of_a_run_is_noticed_before_the_second_is_committed(
+    fed: Counting, name: str
+) -> None:
+    for file in ("three", "four"):
+        fed.write(file, ["e"])
+        fed.add(file)
+    with fed.owning() as owner:
+        fed.process(1)
+        append(table(fed, name))
+        with pytest.raises(SplitBrain):
+            owner.commit(fed.group(1))
+    assert len(fed.history().states) == 3
+
+
+@pytest.mark.seed("RT1", "H2")
+def test_what_comes_between_check_and_commit_is_never_committed_on_top(
+    fed: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The publish that was checked is refused by the table; the next try finds what came in between."""
+    fed.write("three", ["e"])
+    fed.add("three")
+    real, came = delta_commits.transact, []
+
+    def late(opened: DeltaTable, *given: Any, **named: Any) -> None:
+        if not came and APPEND in opened.table_uri:
+            came.append(append(table(fed, APPEND)))
+        real(opened, *given, **named)
+
+    with fed.owning() as owner:
+        row = owner.commit(fed.group(1))
+        monkeypatch.setattr(delta_commits, "transact", late)
+        with pytest.raises(SplitBrain):
+            owner.publish(row)
+    assert came
+    assert ("x", 2) in shown(fed)[APPEND]
+    assert ("e", row.sequence_id) not in shown(fed)[APPEND]
+    repairs.mend(fed.workplace, fed.region)
+    fed.drain()
+    assert shown(fed) == golden(fed), "what was committed is published after the repair"
+
+
+def vanish(fed: Counting, name: str, number: int) -> None:
+    """Delete the files that checkpoint rows name of a table, of one id: not even a repair finds them."""
+    files = [file for row in fed.history().states.values() if row.sequence_id == number
+             for file in row.detail["manifest"]["files"].get(name, ())]  # fmt: skip
+    for file in files:
+        (fed.workplace.home / name / file["path"]).unlink()
+
+
+@pytest.mark.seed("RT1")
+def test_files_that_are_gone_are_made_anew_from_those_that_were_staged(fed: Counting) -> None:
+    """Compacted, then deleted from, then the compacted file is gone: the rows are where they were staged."""
+    with fed.owning() as owner:
+        staging = owner.outside.store.staging(APPEND, owner.epoch, "c")
+        kept = owner.outside.store.table(APPEND)
+        assert kept.compact(kept.txn_version() or 0, staging, files_at_least=2)
+    (compacted,) = table(fed, APPEND).file_uris()
+    table(fed, APPEND).delete("value = 'a'")
+    Path(compacted).unlink()
+    (plan,) = repairs.plan(fed.workplace)
+    (step,) = plan.tables
+    assert (len(step.added), step.lost) == (2, ())
+    repairs.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_a_visible_table_whose_files_are_gone_is_rebuilt_from_its_history(fed: Counting) -> None:
+    target = table(fed, UPSERT)
+    target.delete()
+    target.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    (plan,) = repairs.plan(fed.workplace)
+    assert [step.history for step in plan.tables] == [STATE]
+    repairs.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_what_the_region_committed_on_top_of_is_put_right_too(fed: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an older version left it, which noticed nothing."""
+    append(table(fed, APPEND))
+    table(fed, UPSERT).update(updates={"_sequence_id": "9"}, predicate="value = 'b'")
+    with monkeypatch.context() as older:
+        older.setattr(SoleWriter, "require", lambda self, version: None)
+        take(fed, three="a d")
+    assert shown(fed) != golden(fed)
+    (plan,) = repairs.plan(fed.workplace)
+    assert {step.table: step.lost for step in plan.tables} == {APPEND: (), UPSERT: ()}
+    repairs.mend(fed.workplace, fed.region)
+    assert shown(fed) == golden(fed)
+    assert repairs.plan(fed.workplace) == []
+
+
+@pytest.mark.seed("RT1")
+def test_ids_that_are_lost_are_told_and_a_rewind_below_them_brings_them_back(
+    fed: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(fed, APPEND).delete("value = 'a'")
+    append(table(fed, STATE))
+    table(fed, UPSERT).delete("value = 'a'")
+    vanish(fed, APPEND, 2)
+    run = verbs(fed.workplace.home, capsys)
+    plan = run("doctor", "--repair", code=2)["repairs"]
+    assert {step["table"]: step["lost_ids"] for step in plan[0]["tables"]} == {APPEND: [2], STATE: [], UPSERT: []}
+    assert f"reset {fed.region} --to 1" in plan[0]["remedy"]
+    before = versions(fed)
+    left = run("doctor", "--repair", "--yes", code=1)
+    assert any(APPEND in problem["message"] for problem in left["problems"])
+    assert versions(fed)[APPEND] == before[APPEND], "a table of which ids are lost stays as it is, and noticed"
+    with pytest.raises(Halted):
+        take(fed)
+    refused = run("reset", fed.region, "--to", 2, "--yes", code=2)
+    assert refused["id"] == RewindRefused.id
+    assert "--to 1" in refused["remedy"]
+    run("reset", fed.region, "--to", 1, "--yes")
+    assert shown(fed) == golden(fed)
+    fed.drain()
+    assert len(fed.history().states) == 2
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+def test_a_table_that_was_deleted_is_not_made_anew_and_empty(fed: Counting, name: str) -> None:
+    shutil.rmtree(fed.workplace.home / name)
+    with pytest.raises(Halted):
+        take(fed, three="a d")
+    assert not (fed.workplace.home / name).exists()
+    (plan,) = repairs.plan(fed.workplace)
+    (step,) = plan.tables
+    assert (step.table, step.lost) == (name, () if name == UPSERT else (1, 2))
+    if name == UPSERT:
+        repairs.mend(fed.workplace, fed.region)
+        operations.resume(fed.workplace, fed.region, "put right")
+    else:
+        assert "--to 0" in (plan.remedy or "")
+        operations.reset(
+            fed.workplace, operations.plan_reset(fed.workplace, fed.region, operations.Target(to_initial=True))
+        )
+    fed.drain()
+    assert len(fed.history().states) == 3
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+@pytest.mark.parametrize("name", [APPEND, STATE, UPSERT])
+def test_a_rewind_of_a_damaged_region_puts_its_tables_right_on_the_way(fed: Counting, name: str) -> None:
+    for harm in (append, merge):
+        harm(table(fed, name))
+    plan = operations.plan_reset(fed.workplace, fed.region, operations.Target(to=1))
+    assert [repair.table for repair in plan.repairs] == [name]
+    operations.reset(fed.workplace, plan)
+    assert shown(fed) == golden(fed)
+    fed.drain()
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_what_is_committed_and_not_published_leaves_with_a_rewind_of_a_table_that_lost_ids(fed: Counting) -> None:
+    fed.write("three", ["a"])
+    fed.add("three")
+    with fed.owning() as owner:
+        row = owner.commit(fed.group(1))
+        table(fed, APPEND).delete("value = 'c'")
+        with pytest.raises(SplitBrain):
+            owner.publish(row)
+    vanish(fed, APPEND, 2)
+    plan = operations.plan_reset(fed.workplace, fed.region, operations.Target(to=1))
+    operations.reset(fed.workplace, plan)
+    fed.drain()
+    assert len(fed.history().states) == 3
+    assert shown(fed) == golden(fed)
+
+
+@pytest.mark.seed("RT1")
+def test_a_log_that_was_cut_is_no_damage_where_the_rows_are_all_there(fed: Counting) -> None:
+    """Somebody optimises every night, and cleans the log: nobody can tell any more what they did."""
+    for name in (APPEND, STATE, UPSERT):
+        harmless(table(fed, name))
+        cut(fed, name)
+    take(fed, three="a d")
+    assert shown(fed) == golden(fed)
+    for name in (APPEND, UPSERT):
+        table(fed, name).delete("value = 'd'")
+        table(fed, name).alter.set_table_properties({"delta.logRetentionDuration": "interval 1 days"})
+        cut(fed, name)
+        with pytest.raises(Halted):
+            take(fed)
+        repairs.mend(fed.workplace, fed.region)
+        operations.resume(fed.workplace, fed.region, "put right")
+        assert shown(fed) == golden(fed)
+
+
+def cut(fed: Counting, name: str) -> None:
+    """Write a checkpoint of a table's log, and delete every entry before it: what they did is not told any more."""
+    table(fed, name).create_checkpoint()
+    for entry in sorted((fed.workplace.home / name / "_delta_log").glob("*.json"))[:-1]:
+        entry.unlink()
+
+
+@pytest.mark.seed("RT1")
+def test_the_checkpoint_table_is_watched_and_put_right_before_all_others(
+    fed: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = f"checkpoints/{fed.region}"
+    table(fed, checkpoint).delete("kind = 'state' and sequence_id = 2")
+    append(table(fed, APPEND))
+    version = table(fed, checkpoint).version()
+    with pytest.raises(Halted, match="checkpoints"):
+        take(fed, three="a d")
+    assert table(fed, checkpoint).version() == version
+    run = verbs(fed.workplace.home, capsys)
+    assert [step["table"] for step in run("doctor", "--repair", code=2)["repairs"][0]["tables"]] == [checkpoint]
+    done = run("doctor", "--repair", "--yes")
+    assert [step["table"] for step in done["repairs"][0]["tables"]] == [checkpoint, APPEND]
+    assert fed.history().committed_id == 2
+    fed.drain()
+    assert shown(fed) == golden(fed)

@@ -1,0 +1,218 @@
+"""Symbolic links in what is read: refused wherever files are looked for, unless the source says that they are files.
+
+Whoever may put a link into a folder could otherwise have any file read that this process may read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import drainmark as dm
+from jobs.errors import InputChanged, InputMissing
+from jobs.operators.sources import Cut
+from jobs.protocol.triggers import TriggerStatus
+from jobs.runtime.inspecting import Expected, inspect
+from jobs.runtime.scan_memory import ScanLimits
+from jobs.runtime.scanning import IS_LINK, scan_folder
+from orchestration import backfill
+from orchestration.backfill import Wanted
+from orchestration.scans import record_scan
+from orchestration.testing.running import Result
+from resources.inputs import Inputs
+from resources.object_store import ObjectStore
+from resources.registry import Registry
+
+pytestmark = pytest.mark.seed("RT4")
+
+REGION = "app/lines"
+CONTENT = "db:5432:*:admin:hunter2\n"
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    """A folder with a file, links out of it to a file and to a folder, and what they lead to."""
+    folder = tmp_path / "inbox"
+    (folder / "below").mkdir(parents=True)
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "pgpass.txt").write_text(CONTENT)
+    (folder / "1.txt").write_text("mine\n")
+    (folder / "2.txt").symlink_to(secrets / "pgpass.txt")
+    (folder / "below" / "3.txt").symlink_to(folder / "1.txt")
+    (folder / "linked").symlink_to(secrets)
+    for path in (folder / "1.txt", secrets / "pgpass.txt"):
+        os.utime(path, (time.time() - 60,) * 2)
+    return folder
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    made = Registry(f"sqlite:///{tmp_path}/registry.db")
+    yield made
+    made.close()
+
+
+def scanned(registry: Registry, folder: Path, whole: int = 100, **source: Any) -> tuple[set[str], dict[str, str]]:
+    """Scan as runs and ticks do; return the names that are pending, and what is refused."""
+    scan = dm.DirectoryScan(path=str(folder), recursive=True, settle=0, **source)
+    inputs = Inputs(ObjectStore(), spool_bytes=1, limits=ScanLimits(whole=whole))
+    found = record_scan(registry, REGION, inputs, str(folder), scan, now=time.time() + 100)
+    pending = registry.pending(REGION, limit=99)
+    names = {os.path.relpath(trigger.uri, folder) for trigger in pending}
+    return names, {os.path.relpath(uri, folder): why for uri, why in found.refused}
+
+
+@pytest.mark.parametrize("whole", [100, 1], ids=["small", "large"])
+def test_a_scan_takes_no_link(registry: Registry, inbox: Path, whole: int) -> None:
+    names, refused = scanned(registry, inbox, whole)
+    assert names == {"1.txt"}
+    assert {name: why == IS_LINK for name, why in refused.items()} == {"2.txt": True, "below/3.txt": True,
+                                                                      "linked": True}  # fmt: skip
+
+
+def test_a_source_may_say_that_links_are_files(registry: Registry, inbox: Path) -> None:
+    """Links to folders are none."""
+    names, refused = scanned(registry, inbox, follow_links=True)
+    assert names == {"1.txt", "2.txt", "below/3.txt"}
+    assert refused == {"linked": "is no regular file"}
+
+
+def test_the_folder_itself_may_be_a_link(registry: Registry, inbox: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").symlink_to(inbox)
+    names, _ = scanned(registry, tmp_path / "elsewhere")
+    assert names == {"1.txt"}
+    looked = scan_folder(tmp_path / "elsewhere", dm.DirectoryScan(path="x", settle=0), {}, now=time.time())
+    assert [Path(trigger.uri).name for trigger in looked.new] == ["1.txt"]
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_link_that_takes_a_files_place_before_it_is_read_is_not_read(
+    registry: Registry, inbox: Path, tmp_path: Path, what: str
+) -> None:
+    (inbox / "deep").mkdir()
+    (inbox / "deep" / "pgpass.txt").write_text(CONTENT)  # of the same size
+    os.utime(inbox / "deep" / "pgpass.txt", ns=((inbox.parent / "secrets" / "pgpass.txt").stat().st_mtime_ns,) * 2)
+    scanned(registry, inbox)
+    (trigger,) = (each for each in registry.pending(REGION, limit=9) if each.uri.endswith("deep/pgpass.txt"))
+    assert trigger.status is TriggerStatus.PENDING
+    inputs = Inputs(ObjectStore(), spool_bytes=1)
+    inputs.place([(trigger, tmp_path / "before")])
+    if what == "file":
+        (inbox / "deep" / "pgpass.txt").unlink()
+        (inbox / "deep" / "pgpass.txt").symlink_to(tmp_path / "secrets" / "pgpass.txt")
+    else:
+        (inbox / "deep").rename(tmp_path / "away")
+        (inbox / "deep").symlink_to(tmp_path / "secrets")
+    error = InputMissing if what == "file" else InputChanged
+    with pytest.raises(error) as refused:
+        inputs.place([(trigger, tmp_path / "after")])
+    assert trigger.uri in refused.value.message
+    assert not (tmp_path / "after").exists()
+    with pytest.raises(error):  # swapped while it was read
+        inputs.check([trigger])
+
+
+def declare(**source: Any) -> Callable[[], None]:
+    def app() -> None:
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.DirectoryScan(path="inbox", pattern="*.txt", format="text", **source))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        dm.sink(lines, dm.DeltaAppend("o"))
+
+    return app
+
+
+def link(result: Result, name: str, target: str | Path) -> Path:
+    path = result.home.parent / "inbox" / "lines" / name
+    path.symlink_to(target)
+    return path
+
+
+@pytest.mark.spark
+def test_a_run_and_a_backfill_leave_links_alone(run_app: Callable[..., Result]) -> None:
+    """A file of /proc, whose size is 0 though it has content, stops nobody where links are followed."""
+    result = run_app(declare(), {"1.txt": "mine\n"})
+    secret = result.home.parent / "pgpass"
+    secret.write_text(CONTENT)
+    os.utime(secret, (time.time() - 60,) * 2)
+    links = [link(result, "2.txt", secret), link(result, "3.txt", "/proc/self/status")]
+    result.add({"4.txt": "mine, too\n"}).run()
+    assert result.sink("o") == [
+        {"value": "mine", "source_file": str(links[0].with_name("1.txt"))},
+        {"value": "mine, too", "source_file": str(links[0].with_name("4.txt"))},
+    ]
+    queued = backfill.queue(result.workplace, result.region.name, Wanted(pattern=f"{links[0].parent}/*.txt"))
+    told = {Path(each["file"]).name: each["reason"] for each in queued["refused"]}
+    assert told == {"2.txt": IS_LINK, "3.txt": IS_LINK}
+    assert queued["queued"] == 0
+
+
+@pytest.mark.spark
+def test_where_links_are_followed_what_is_no_file_of_a_disk_is_quarantined(run_app: Callable[..., Result]) -> None:
+    result = run_app(declare(follow_links=True), {"1.txt": "mine\n"})
+    link(result, "2.txt", "/proc/version")
+    time.sleep(0.6)  # such a file is as old as the first look at it: let it settle
+    result.run()
+    assert [row["value"] for row in result.sink("o")] == ["mine"]
+    assert ["more than the 0 bytes of its size" in row["reason"] for row in result.quarantine()] == [True]
+    assert result.status["state"] != "HALTED"
+
+
+def test_more_than_its_size_says_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.data").symlink_to("/proc/self/status")
+    verdict = inspect(tmp_path / "x.data", Expected(format="text", columns=None), tmp_path / "cleaned")
+    assert "more than the 0 bytes of its size" in str(verdict.refused)
+
+
+@pytest.mark.parametrize("place", ["named", "glob", "deep glob", "folder", "literal"])
+def test_a_backfill_goes_through_no_linked_folder(inbox: Path, place: str) -> None:
+    """What was written out, without a star, is the operator's word."""
+    pattern = {
+        "named": inbox / "linked" / "pgpass.txt", "glob": inbox / "*" / "*.txt", "deep glob": inbox / "**" / "*.txt",
+        "folder": inbox, "literal": inbox / "linked" / "*.txt",
+    }[place]  # fmt: skip
+    wanted = Wanted(pattern=str(pattern))
+    found = dict(backfill._files(wanted, dm.DirectoryScan(path=str(inbox), recursive=True, settle=0), str(inbox)))
+    secret = found.get(str(inbox / "linked" / "pgpass.txt"))
+    if place in ("named", "literal"):
+        assert secret is not None
+        assert not isinstance(secret, str)
+    elif place != "folder" or secret is not None:
+        assert secret == f"lies behind a link to a folder, {inbox / 'linked'}"
+
+
+class Here:
+    """A reach of one folder."""
+
+    region = REGION
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, path: str) -> Path:
+        return self.folder / path
+
+
+def test_a_followed_file_is_no_link_unless_its_source_says_so(inbox: Path) -> None:
+    reach: Any = Here(inbox)
+    source = dm.FileSource(path="2.txt")
+    with pytest.raises(InputChanged) as refused:
+        source.next_slice(None, reach, Cut(source="lines"))
+    assert refused.value.facts["trigger"] == str(inbox / "2.txt")
+    assert dm.FileSource(path="2.txt", follow_links=True).next_slice(None, reach, Cut(source="lines")) is not None
+    rotated = dm.FileSource(path="1.txt", rotated="1.txt.*", rotate_wait=0)
+    (inbox / "1.txt.1").symlink_to(inbox / "2.txt")
+    piece = rotated.next_slice(None, reach, Cut(source="lines"))
+    assert piece is not None
+    assert piece.end["offset"] == len("mine\n")
+    os.mkfifo(inbox / "pipe")
+    with pytest.raises(InputChanged):
+        dm.FileSource(path="pipe").next_slice(None, reach, Cut(source="lines"))

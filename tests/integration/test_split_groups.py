@@ -1,0 +1,100 @@
+"""A group that fails: split, and said so, where an input may be to blame; not split where the place is (DX3)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import drainmark as dm
+from drainmark import F
+from jobs.engine_errors import EnvironmentFailed
+from jobs.graph.application import Application
+from jobs.runtime.reading import Inbox
+from orchestration.assembly import region_run
+from orchestration.retries import Interruption, RunOptions, Watch, run_application
+from orchestration.testing.processing import drive, scan
+from orchestration.testing.running import Result
+
+RunApp = Callable[..., Result]
+pytestmark = [pytest.mark.spark, pytest.mark.seed("DX3")]
+FILES = {f"{number}.json": json.dumps({"n": number}) + "\n" for number in range(3)}
+
+
+def application(kind: str = "json") -> Application:
+    with dm.application("divided") as declared:
+        shape = {"format": kind, "schema": "n int", "pattern": f"*.{kind}"}
+
+        @dm.consistent(trigger="operator-driven", max_consecutive_reset_attempts=3)
+        @dm.source(dm.DirectoryScan(path="in", settle=0, **shape))
+        def numbers(scanned: Any) -> Any:
+            return scanned
+
+        @dm.functor
+        def checked(numbers: Any) -> Any:
+            wrong = F.raise_error(F.lit("a two is too much"))
+            return dm.select(numbers, F.when(F.col("n") == 2, wrong).otherwise(F.col("n")).alias("n"))
+
+        dm.sink(checked, dm.DeltaAppend("checked"))
+    return dm.build_application(declared)
+
+
+def test_a_split_is_told_once_with_its_reason(run_app: RunApp) -> None:
+    result = run_app(application()).add(FILES)
+    told: list[str] = []
+    with Interruption() as interruption, pytest.raises(dm.DrainmarkError):
+        run_application(
+            result.workplace, result.opened, result.regions, options=RunOptions(attempts=1),
+            watch=Watch(on_note=told.append), run_id="r", interruption=interruption,
+        )  # fmt: skip
+    said = [line for line in told if "file by file" in line]
+    assert [line.partition(" files")[0].split()[-1] for line in said] == ["3"]
+    assert all("a two is too much" in line for line in said)
+    assert result.status["committed_sequence_id"] == 5  # the group of three had the ids 1 to 3
+
+
+def test_status_tells_of_a_split_until_a_run_begins_behind_one_that_ended_well(run_app: RunApp) -> None:
+    result = run_app(application()).add(FILES)
+    scan(result.workplace, result.opened, result.region)
+    run = region_run(result.workplace, result.opened, result.region)
+    run.claim()
+    next(groups := run.groups())
+    found = result.status["split"]
+    assert (found["triggers"], found["id"], found["operator"]) == (3, "OPERATOR_FAILED", "checked_sink")
+    assert "a two is too much" in found["message"]
+    groups.close()  # type: ignore[attr-defined]
+    run.hand_over()
+    drive(region_run(result.workplace, result.opened, result.region, max_triggers=1))
+    assert result.status["split"] is None
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_link_of_ours_that_is_gone_splits_nothing_and_blames_nobody(
+    run_app: RunApp, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Somebody cleans the inbox of links while a group is read: in Python, and by Spark."""
+    fill = Inbox.fill
+    files = {f"{number}.{kind}": FILES[f"{number}.json"] if kind == "json" else f"{number}\n" for number in range(2)}
+    result = run_app(application(kind), settings={"small_group_bytes": 0}).add(files)
+    scan(result.workplace, result.opened, result.region)
+    run = region_run(result.workplace, result.opened, result.region)
+
+    def filled(self: Inbox, **more: Any) -> None:
+        fill(self, **more)
+        shutil.rmtree(self.folder)
+
+    steps: list[str] = []
+    run.report = lambda step, numbers: steps.append(step)
+    with monkeypatch.context() as patched:
+        patched.setattr(Inbox, "fill", filled)
+        with pytest.raises(EnvironmentFailed) as failed:
+            drive(run)
+    assert "/inbox/divided/" in failed.value.message
+    assert failed.value.operator is None
+    assert "split" not in steps
+    (group,) = drive(region_run(result.workplace, result.opened, result.region))
+    assert group.triggers == 2, "whole again: no input is to blame"
+    assert sorted(row["n"] for row in result.sink("checked")) == [0, 1]

@@ -1,0 +1,7 @@
+"""A package beside the applications."""
+
+from __future__ import annotations
+
+from .scores import Score
+
+__all__ = ["Score"]

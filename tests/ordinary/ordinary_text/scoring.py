@@ -1,0 +1,11 @@
+"""How a text is scored."""
+
+from __future__ import annotations
+
+from .scores import Score
+
+POINTS = {"q": 3, "z": 3}
+
+
+def score(text: str) -> Score:
+    return Score(sum(POINTS.get(letter, 1) for letter in text))

@@ -1,0 +1,10 @@
+"""Beside the applications: what two of them import."""
+
+from __future__ import annotations
+
+from ordinary_endings import ENDINGS
+
+
+def stem(text: str) -> str:
+    """Return a text without its ending."""
+    return next((text.removesuffix(each) for each in ENDINGS if text.endswith(each)), text)

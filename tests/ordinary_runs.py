@@ -1,0 +1,105 @@
+"""Runs the applications of `tests/ordinary` on one Spark session: `python ordinary_runs.py MODE FOLDER NAMES…`.
+
+MODE is `resident`, `sc`, or a master URL. Another process than the tests' own, since a process has one kind of Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jobs.graph.application import Application, load_application
+from jobs.graph.operator import Operator
+from jobs.graph.own_modules import own_modules_importable
+from jobs.graph.params import Params
+from jobs.operators.sink import Sink
+from orchestration.engines import make_engine
+from orchestration.testing.connect_server import ConnectServer
+from orchestration.testing.running import run_app
+from resources.settings import Settings
+from resources.spark import SparkEngine
+
+FOLDER = Path(__file__).with_name("ordinary")
+APPLICATIONS = tuple(sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("ordinary_")))
+RESIDENT, CONNECT = "resident", "sc"
+LINES = "lines"
+CONF = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+
+
+def loaded(name: str) -> tuple[Application, ModuleType]:
+    """Return an application as `drainmark graph` loads it, and its module, which has files and expected rows."""
+    application = load_application(str(FOLDER / f"{name}.py"))
+    return application, sys.modules[f"drainmark_application_{name}"]
+
+
+def merged(names: Sequence[str]) -> Application:
+    """Return applications that read the same files as one, which processes them in one group: see `renamed`."""
+    found = [(name, loaded(name)[0]) for name in names]
+    operators = [renamed(name, operator) for name, application in found for operator in application.operators]
+    params = [application.params_class for _, application in found if application.params_class is not Params]
+    by_name = {operator.name: operator for operator in operators}
+    return Application(name="ordinary", operators=tuple(by_name.values()), params_class=(params or [Params])[0])
+
+
+def renamed(application: str, operator: Operator) -> Operator:
+    """Return an operator with its application in its name, its table's and its inputs'; all have the source `lines`."""
+
+    def name_of(name: str) -> str:
+        return name if name == LINES else f"{application}_{name}"
+
+    inputs = tuple(replace(port, upstream=name_of(port.upstream)) for port in operator.inputs)
+    table = {"table": f"{application}_{operator.table}"} if isinstance(operator, Sink) else {}
+    return replace(operator, name=name_of(operator.name), inputs=inputs, **table)
+
+
+def expected_of(name: str) -> dict[str, list[str]]:
+    """Return the rows that plain Python computes, by table as `merged` names it."""
+    expected = loaded(name)[1].expected
+    with own_modules_importable(FOLDER / f"{name}.py"):
+        return {f"{name}_{table}": _sorted(rows) for table, rows in expected().items()}
+
+
+def run(names: Sequence[str], home: Path, engine: SparkEngine) -> dict[str, Any]:
+    """Run applications on their files: the rows of each table, and how many groups there were."""
+    result = run_app(merged(names), loaded(names[0])[1].FILES, home=home, engine=engine)
+    tables = {table: _sorted(result.sink(table)) for name in names for table in expected_of(name)}
+    result.close()
+    return {"tables": tables, "groups": len(result.groups)}
+
+
+def _sorted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in rows)
+
+
+@contextlib.contextmanager
+def engine_of(mode: str, folder: Path) -> Iterator[SparkEngine]:
+    """Yield an engine as a run of that mode has it."""
+    with contextlib.ExitStack() as stack:
+        if mode == CONNECT:
+            server = ConnectServer(folder / "server")
+            stack.callback(server.stop)
+            server.start()
+            mode = server.master
+        settings = {"spark": RESIDENT} if mode == RESIDENT else {"spark_master": mode}
+        place = Settings(home=folder / "home", project_root=folder, spark_conf=CONF, **settings)
+        engine = make_engine(place, is_service=mode == RESIDENT)  # as a service: that server ends with this process
+        stack.callback(engine.stop)
+        yield engine
+
+
+def main(mode: str, folder: Path, sets: Sequence[str]) -> None:
+    """Print a line of JSON for each set of applications, whose names have commas between them."""
+    with engine_of(mode, folder) as engine:
+        for number, names in enumerate(sets):
+            found = run(names.split(","), folder / f"run-{number}" / "home", engine)
+            print(json.dumps({"names": names.split(","), **found}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

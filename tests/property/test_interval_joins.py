@@ -1,0 +1,222 @@
+"""Joins by event time against plain Python: whatever the order of arrival, and in any grouping (NU1, V5, H20).
+
+Random rows against the operator alone; whole runs, rewound and with states in files, are in `test_operator_library`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from join_bench import JoinBench, operator_of
+from join_oracle import MINUTE, NOON, Join, Row, Told, plain, told_by
+
+import drainmark as dm
+from resources.spark import SparkEngine
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.seed("NU1", "V5")]
+
+QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+JOINS = {
+    "inner, behind and ahead": Join(low=-5 * MINUTE, high=5 * MINUTE),
+    "left, ahead": Join(how="left", low=dt.timedelta(0), high=10 * MINUTE),
+    "right, long before": Join(how="right", low=-30 * MINUTE, high=-10 * MINUTE, lateness=dt.timedelta(0)),
+    "full, same time": Join(how="full", low=dt.timedelta(0), high=dt.timedelta(0), lateness=20 * MINUTE),
+    "full, behind and ahead": Join(how="full", low=-3 * MINUTE, high=12 * MINUTE, lateness=8 * MINUTE),
+    "left, bounded": Join(how="left", lateness=dt.timedelta(0), max_ahead=4 * MINUTE),
+}
+
+
+def rows(*of: tuple[str, str | None, int | None]) -> list[Row]:
+    """Rows by side, user, and minute after noon."""
+    return [
+        {"side": side, "user": user, "x": 1.0, "n": number,
+         "at": None if minute is None else NOON + minute * MINUTE}
+        for number, (side, user, minute) in enumerate(of)
+    ]  # fmt: skip
+
+
+def drawn_by(chance: random.Random, files: int, users: tuple[str | None, ...] = ("ann", "bob", None)) -> list[Any]:
+    """Files whose times go on, out of order and sometimes far behind; a file may be empty, or have rows twice."""
+    made = []
+    for number in range(files):
+        file = [
+            {
+                "side": chance.choice("lr"), "user": chance.choice(users),
+                "x": chance.choice([0.0, -0.0, math.nan, math.nan, 1.5, None]), "n": chance.choice([None, 1, 2]),
+                "at": chance.choice([None, *[NOON + MINUTE * (7 * number + chance.randint(-16, 9))] * 12]),
+            }
+            for _ in range(chance.choice([0, 3, 8, 12]))
+        ]  # fmt: skip
+        made.append(file + chance.sample(file, min(1, len(file))))
+    return made
+
+
+def assert_told(found: Told, told: Told, files: int, label: object = "") -> None:
+    for number in range(files):
+        assert plain(found.emitted[number]) == plain(told.emitted[number]), (label, number)
+        for side in ("l", "r"):
+            assert plain(found.late[side][number]) == plain(told.late[side][number]), (label, number, side)
+    assert found.kept == told.kept, label
+
+
+SAMPLE = JOINS["full, behind and ahead"]
+
+
+def test_a_join_is_that_of_sql_over_the_whole_input(engine: SparkEngine) -> None:
+    """Null, NaN, -0.0, rows that are there twice; late on both sides; rows that meet none."""
+    files = drawn_by(random.Random(1), 7)
+    assert_told(JoinBench(engine.session, SAMPLE).join(files, [4, 3]), told_by(SAMPLE, files), 7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_join_is_the_same_in_any_grouping(name: str, seed: int, engine: SparkEngine) -> None:
+    """Every state, too, is the same as in groups of one, and counts the late rows."""
+    join, files = JOINS[name], drawn_by(random.Random(seed), 7)
+    told = told_by(join, files)
+    benches = [JoinBench(engine.session, join), JoinBench(engine.session, join), JoinBench(engine.session, join)]
+    for bench, parts in zip(benches, ([1] * 7, [3, 4], [7]), strict=True):
+        assert_told(bench.join(files, parts), told, 7, parts)
+        assert bench.late_rows() == {side: sum(map(len, told.late[side].values())) for side in told.late}
+    for number in range(1, 8):
+        for bench in benches[1:]:
+            for side, kept in benches[0].at(number).items():
+                assert plain(bench.at(number)[side]) == plain(kept), (number, side)
+
+
+def test_the_random_rows_go_everywhere() -> None:
+    for name, join in JOINS.items():
+        told = [told_by(join, drawn_by(random.Random(seed), 7)) for seed in range(1, 8)]
+        assert any(sum(map(len, one.emitted.values())) > 5 for one in told), name
+        assert all(any(any(one.late[side].values()) for one in told) for side in "lr"), name
+        assert any(one.kept["l"] and one.kept["r"] for one in told), name
+    first = told_by(JOINS["full, behind and ahead"], drawn_by(random.Random(1), 7))
+    emitted = [row for found in first.emitted.values() for row in found]
+    assert {row["lat"] is None for row in emitted} == {row["rat"] is None for row in emitted} == {True, False}
+
+
+MOMENTS = st.none() | st.integers(0, 50).map(lambda minute: NOON + minute * MINUTE)
+ROWS = st.fixed_dictionaries({
+    "side": st.sampled_from("lr"), "user": st.sampled_from(["ann", None]), "n": st.none() | st.integers(1, 2),
+    "x": st.sampled_from([0.0, -0.0, math.nan, None]), "at": MOMENTS,
+})  # fmt: skip
+
+
+@st.composite
+def triggers(draw: st.DrawFn) -> tuple[list[list[Row]], list[int], Join]:
+    """A few files, sizes of consecutive groups of them, and a join."""
+    files = draw(st.lists(st.lists(ROWS, max_size=7), min_size=2, max_size=5))
+    cuts = sorted(draw(st.sets(st.integers(1, len(files) - 1), max_size=2)))
+    low, high = sorted(draw(st.tuples(st.integers(-15, 15), st.integers(-15, 15))))
+    join = Join(how=draw(st.sampled_from(["inner", "left", "right", "full"])), low=low * MINUTE, high=high * MINUTE,
+                lateness=draw(st.integers(0, 20)) * MINUTE,
+                max_ahead=draw(st.none() | st.integers(1, 20).map(lambda minutes: minutes * MINUTE)))  # fmt: skip
+    return files, [after - before for before, after in zip([0, *cuts], [*cuts, len(files)], strict=True)], join
+
+
+@pytest.mark.slow
+@given(drawn=triggers())
+@settings(max_examples=60, deadline=None, database=None, suppress_health_check=QUIET)
+def test_any_join_of_any_rows_in_any_grouping(drawn: tuple[Any, list[int], Join], engine: SparkEngine) -> None:
+    files, parts, join = drawn
+    assert_told(JoinBench(engine.session, join).join(files, parts), told_by(join, files), len(files))
+
+
+@pytest.mark.parametrize("parts", [[3], pytest.param([1, 1, 1], marks=pytest.mark.slow)], ids=str)
+def test_the_order_of_arrival_changes_no_pair(engine: SparkEngine, parts: list[int]) -> None:
+    """A payment that is read files before its order meets it; with the windows of `kind=` it was lost."""
+    join = Join(low=dt.timedelta(0), high=30 * MINUTE, lateness=60 * MINUTE)
+    files = [rows(("r", "ann", 20)), rows(("r", "bob", 25), ("l", "bob", 25)), rows(("l", "ann", 3))]
+    ways = [JoinBench(engine.session, join).join(order, parts) for order in (files, files[::-1])]
+    pairs = [plain([row for found in way.emitted.values() for row in found]) for way in ways]
+    assert pairs[0] == pairs[1]
+    assert len(pairs[0]) == 2
+
+
+def test_a_lonely_row_is_told_once_when_no_partner_can_come(engine: SparkEngine) -> None:
+    """At the id that takes the other watermark past its interval, and not at its end; never if it met one, or is
+    late."""
+    join = Join(how="left", low=dt.timedelta(0), high=10 * MINUTE, lateness=dt.timedelta(0))
+    files = [
+        rows(("l", "ann", 0), ("l", "bob", 0), ("l", None, 0)),
+        rows(("r", "eve", 10)),  # ann and bob end at ten past: one of that time may still come
+        rows(("r", "ann", 10)),
+        rows(("r", "eve", 11)),
+        rows(("l", "dan", -1), ("l", "fay", 0)),  # late by a minute; and in time, when its interval is over
+        rows(("r", "eve", 60)),
+    ]
+    bench = JoinBench(engine.session, join)
+    found = bench.join(files, [2, 3, 1])
+    told = {n: [(row["user"], row["rat"] is None) for row in found.emitted[n]] for n in range(6)}
+    assert told == {0: [(None, True)], 1: [], 2: [("ann", False)], 3: [("bob", True)], 4: [("fay", True)], 5: []}
+    assert [row["user"] for row in found.late["l"][4]] == ["dan"]
+    assert found.kept["l"] == 0
+
+
+def test_the_state_shrinks_and_a_side_that_stalls_lets_it_grow(engine: SparkEngine) -> None:
+    join = Join(low=-2 * MINUTE, high=2 * MINUTE, lateness=dt.timedelta(0))
+    bench = JoinBench(engine.session, join)
+    both = [rows(("l", "ann", minute), ("r", "bob", minute)) for minute in range(0, 60, 10)]
+    assert bench.join(both, [3, 3]).kept == {"l": 1, "r": 1}
+    stalled = [rows(("l", "ann", minute)) for minute in range(60, 100, 10)]
+    assert bench.join(stalled, [4], first_id=7).kept == {"l": 5, "r": 0}
+    assert bench.join([rows(("r", "bob", 100))], [1], first_id=11).kept["l"] == 0
+
+
+def test_less_of_the_past_may_be_asked_for_in_the_middle(engine: SparkEngine) -> None:
+    """Rows that the older code kept for longer leave by the rule of the new one, and none is told twice."""
+    wide, narrow = Join(how="full", high=60 * MINUTE, lateness=dt.timedelta(0)), Join(how="full", lateness=5 * MINUTE)
+    bench = JoinBench(engine.session, wide)
+    bench.join([rows(("l", "ann", 0), ("l", "bob", 0), ("r", "ann", 20)), rows(("r", "eve", 40))], [2])
+    bench.operator = operator_of(narrow)
+    found = bench.join([rows(("r", "eve", 41)), rows(("l", "ann", 90))], [2], first_id=3)
+    assert [(row["user"], row["lat"]) for row in found.emitted[0]] == [("bob", NOON)]
+    assert [row["user"] for row in found.emitted[1]] == ["eve", "eve"]
+
+
+def test_a_key_that_has_many_rows_is_not_compared_with_all_of_them(engine: SparkEngine) -> None:
+    """Rows meet within buckets of time: of one key's thousand and thousand rows, a few thousand are compared."""
+    join = Join(low=dt.timedelta(0), high=MINUTE)
+    many = [rows(*((side, "ann", minute) for minute in range(1000) for side in "lr"))]
+    bench = JoinBench(engine.session, join, small=False)
+    output = bench._group(many, 1).of("")
+    assert output.count() == 1999
+    text = output._jdf.queryExecution().toString()
+    assert "__bucket" in text
+    assert "CartesianProduct" not in text
+    keyed = [line for line in text.splitlines() if "Join" in line and "__bucket" in line]
+    assert keyed, text
+
+
+def test_joins_differ_in_what_their_code_says() -> None:
+    one = operator_of(Join()).fingerprint()
+    changed = [{"how": "left"}, {"low": -MINUTE}, {"high": MINUTE}, {"lateness": MINUTE}, {"max_ahead": MINUTE}]
+    for change in changed:
+        assert operator_of(dataclasses.replace(Join(), **change)).fingerprint() != one
+
+
+@pytest.mark.slow
+def test_a_join_survives_failures_around_its_commits(engine: SparkEngine) -> None:
+    """What is paired, what comes alone and what is late are those of the golden run, whatever fails (NU1)."""
+    chance = random.Random(3)
+    files = {
+        f"{number}-{kind}.csv": "".join(
+            f"{chance.randrange(4)},{NOON + MINUTE * (5 * number + chance.randint(-6, 6)):%Y-%m-%dT%H:%M:%SZ}\n"
+            for _ in range(5)
+        )
+        for number in range(4)
+        for kind in ("payments", "orders")
+    }
+    app = Path(__file__).parents[1] / "recovery" / "apps" / "matched.py"
+    points = ["checkpoint.after_commit", "publish.before_commit", "rewind_table.after_commit"]
+    (proof,) = dm.testing.assert_exactly_once(app, files, fail_points=points, groupings=(1,), engine=engine)
+    assert proof.failures

@@ -1,0 +1,80 @@
+"""A repair of tables that others changed, failing at each of its commits: it is done again, and nothing is doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from by_hand import Counting
+from deltalake import DeltaTable
+from scene import assert_none
+
+from jobs.failpoints import FailPoint
+from orchestration import operations, repairs
+from orchestration.assembly import Workplace
+from orchestration.testing.children import Nursery
+from orchestration.testing.invariants import reused_ids
+from orchestration.testing.matrix import actions, is_of_repair
+from resources.settings import Settings
+
+OF_REPAIRS = tuple(point for point in FailPoint if is_of_repair(point))
+TABLES = ("lake/kept", "state/by_hand/last", "lake/last")
+
+
+def repairs_matrix() -> Iterator[Any]:
+    """Yield (point, action, passing): a commit a table; the default run kills at the second."""
+    for point in OF_REPAIRS:
+        for action in actions(point):
+            for passing in range(1, len(TABLES) + 1):
+                marks = () if (action, passing) == ("kill", 2) else (pytest.mark.recovery,)
+                yield pytest.param(point, action, passing, marks=marks, id=f"{point.value}-{action}-{passing}")
+
+
+@pytest.fixture
+def harmed(tmp_path: Path) -> Iterator[Counting]:
+    """A region of which others changed every table."""
+    scene = Counting(Workplace(Settings(home=tmp_path / "home", project_root=tmp_path)), tmp_path / "inbox")
+    for name, values in (("one", "a b"), ("two", "a c")):
+        scene.write(name, values.split())
+        scene.add(name)
+    scene.drain()
+    for name in TABLES:
+        DeltaTable(scene.workplace.home / name).delete("value = 'a'")
+    yield scene
+    scene.workplace.registry.close()
+
+
+def request(harmed: Counting, failpoints: str) -> dict[str, Any]:
+    home = harmed.workplace.home
+    return {
+        "home": str(home), "root": str(home.parent), "master": "local[1]", "app": "none", "inputs": [],
+        "region": harmed.region, "steps": [["repair"]], "failpoints": failpoints,
+    }  # fmt: skip
+
+
+@pytest.mark.seed("RT1")
+@pytest.mark.parametrize(("point", "action", "passing"), repairs_matrix())
+def test_a_repair_that_failed_is_done_again(
+    harmed: Counting, nursery: Nursery, point: FailPoint, action: str, passing: int
+) -> None:
+    ended = nursery.start(request(harmed, f"{point.value}:{action}:{passing}"), harmed.workplace.home.parent).wait()
+    landed = passing - (1 if point is FailPoint.REPAIR_BEFORE else 0)
+    if action == "kill":
+        assert ended.code == -9, ended
+        left = [step.table for region in repairs.plan(harmed.workplace) for step in region.tables]
+        assert left == list(TABLES[landed:])
+    elif point is FailPoint.REPAIR_AFTER:
+        assert ended.code == 0, ended
+    repairs.mend(harmed.workplace, harmed.region)
+    assert repairs.plan(harmed.workplace) == []
+    operations.resume(harmed.workplace, harmed.region, "put right")
+    harmed.write("three", ["a"])
+    harmed.add("three")
+    harmed.drain()
+    store = harmed.workplace.store(harmed.region)
+    assert_none(reused_ids(store.checkpoint.rows()))
+    third = harmed.history().committed_id
+    assert harmed.values() == [(1, "a"), (1, "b"), (2, "a"), (2, "c"), (third, "a")]
+    assert harmed.values("last") == [(1, "b"), (2, "c"), (third, "a")]

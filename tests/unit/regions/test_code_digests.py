@@ -1,0 +1,112 @@
+"""Digests of compiled functions: what is merged into a state is other code, or it is not."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import drainmark as dm
+from drainmark import F
+from jobs.graph.code_digests import code_digest
+
+SOURCE = """\
+import functools
+import helpers
+from helpers import pick, CONFIG
+from jobs.graph.code_digests import code_digest
+{imported}
+
+LEVELS = {{"low", "high", "middle"}}
+
+def largest(column):
+    "{doc}"
+    return lambda: {function}(column)  # {comment}
+
+class Merge:
+    def __init__(self, power):
+        self.power, self.seen = power, object()
+    def __call__(self, x):
+        return x ** self.power
+
+print(code_digest(
+    largest("{column}"), lambda x: pick(x) in LEVELS, lambda: helpers.step(2), functools.partial(pick, {bound}),
+    Merge({power}), lambda: CONFIG.name, {extra}
+))
+"""
+HELPERS = """\
+class Config:
+    name = "{name}"
+CONFIG = Config()
+CONFIG.name = "{name}"
+def pick(x):
+    return x + {by}
+def step(x):
+    return x * {times}
+"""
+AS_IT_WAS = {
+    "imported": "from drainmark import F", "function": "F.max", "doc": "Old.", "comment": "", "column": "p",
+    "bound": "1", "power": "2", "extra": "lambda local: local", "name": "n", "by": "1", "times": "1",
+}  # fmt: skip
+
+
+def digest(folder: Path, seed: int = 0, **other: str) -> str:
+    """In a process of its own, whose sets have an order and whose objects have addresses of their own."""
+    given = {**AS_IT_WAS, **other}
+    (folder / "code.py").write_text(SOURCE.format(**given))
+    (folder / "helpers.py").write_text(HELPERS.format(**given))
+    root = Path(__file__).parents[3]
+    environment = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "code.py"], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.seed("RT3")
+def test_every_process_gives_the_same_and_only_code_counts(tmp_path: Path) -> None:
+    before = digest(tmp_path, 1)
+    assert digest(tmp_path, 2) == before
+    same = {"doc": "New.", "comment": "said", "extra": "lambda other: other", "imported": "\n\nfrom drainmark import F"}
+    assert digest(tmp_path, 3, **same) == before
+    assert digest(tmp_path, 3, imported="from pyspark.sql import functions as F") == before
+
+
+@pytest.mark.seed("RT3")
+def test_whatever_a_function_does_counts(tmp_path: Path) -> None:
+    """Also what it names: values around it, constants, functions and objects of other modules of the author's."""
+    others = [
+        {"function": "F.min"}, {"column": "q"}, {"bound": "2"}, {"power": "3"}, {"name": "m"}, {"by": "2"},
+        {"times": "3"}, {"extra": "lambda local: -local"},
+    ]  # fmt: skip
+    found = [digest(tmp_path), *(digest(tmp_path, **other) for other in others)]
+    assert len({*found}) == len(found)
+
+
+def of(column: str, *, label: str = "mine", identity: str = "", top: bool = True) -> dict[str, Any]:
+    def choose(value: Any) -> Any:
+        return F.max(value) if top else F.min(value)
+
+    made = dm.Aggregation(partial=lambda: choose(column), merge=choose, label=label, identity=identity)
+    return made.meaning.to_json()
+
+
+@pytest.mark.seed("RT3")
+def test_the_meaning_of_an_aggregation() -> None:
+    assert dm.sum("p").meaning.to_json() == {"of": "sum(p)"}
+    assert of("p") == of("p")
+    assert of("p")["code"] != of("q")["code"]
+    assert of("p", top=False)["code"] != of("p")["code"]
+    by_part = dm.Aggregation(partial={"a": lambda: F.sum("p")}, merge={"a": F.sum})
+    assert by_part.meaning.code
+    assert by_part.fingerprint() != dm.Aggregation(
+        partial=by_part.partial, merge=by_part.merge, finish=lambda parts: parts["a"]
+    ).fingerprint()  # fmt: skip
+    finished = dm.Aggregation(partial=by_part.partial, merge=by_part.merge, finish=lambda parts: parts["a"])
+    assert finished.meaning == by_part.meaning  # a value is finished anew from the parts
+    bound = [code_digest(functools.partial(F.sum, name)) for name in ("p", "p", "q")]
+    assert bound[0] == bound[1] != bound[2]

@@ -1,0 +1,78 @@
+"""A `TableSource` whose table's log was cut: an error of ours that says what to do, and nothing is passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+import drainmark as dm
+from jobs.errors import InputChanged, InputMissing
+from jobs.operators.sources import Cut
+from resources.reach import RegionReach
+from resources.settings import Settings
+
+VERSIONS = 4
+CUT = Cut(source="rows", is_periodic=True)
+
+
+def entry(table: Path, version: int) -> Path:
+    return table / "_delta_log" / f"{version:020d}.json"
+
+
+def _half(path: Path) -> None:
+    path.write_text(path.read_text()[:40])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    for number in range(VERSIONS):
+        write_deltalake(str(tmp_path / "t"), pa.table({"v": [number]}), mode="append")
+    return tmp_path / "t"
+
+
+@pytest.fixture
+def reach(tmp_path: Path) -> Any:
+    settings = Settings(home=tmp_path / "home", project_root=tmp_path)
+    return RegionReach("app/rows", settings, None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("read", [0, 2])
+@pytest.mark.parametrize(
+    ("cut", "error"),
+    [
+        (lambda table: entry(table, 0).unlink(), InputMissing),
+        (lambda table: entry(table, 1).unlink(), InputMissing),
+        (lambda table: _half(entry(table, 3)), InputMissing),
+        (lambda table: _half(entry(table, 1)), InputMissing),
+        (lambda table: entry(table, 1).write_bytes(b"\xff\xfe\0"), InputMissing),
+        (lambda table: entry(table, 3).write_text(""), InputChanged),
+    ],
+    ids=["first gone", "one gone", "newest cut", "one cut", "no text", "newest empty"],
+)
+def test_a_log_that_was_cut_halts_with_a_remedy(
+    table: Path, reach: Any, cut: Callable[[Path], None], error: type[Exception], read: int
+) -> None:
+    source = dm.TableSource(str(table))
+    taken = source.next_slice(None, reach, CUT)
+    assert taken is not None
+    after = {**taken.end, "version": read} if read else None
+    cut(table)
+    with pytest.raises(error) as refused:
+        source.next_slice(after, reach, CUT)
+    assert "another name of the source" in str(refused.value)
+
+
+def test_a_table_that_went_back_is_not_waited_for(table: Path, reach: Any) -> None:
+    """A backup was put back: its next versions are others than those that were read."""
+    source = dm.TableSource(str(table))
+    taken = source.next_slice(None, reach, CUT)
+    assert taken is not None
+    assert source.next_slice(taken.end, reach, CUT) is None
+    entry(table, 3).unlink()
+    with pytest.raises(InputChanged):
+        source.next_slice(taken.end, reach, CUT)

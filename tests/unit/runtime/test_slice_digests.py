@@ -1,0 +1,146 @@
+"""Digests of what slices gave: noted when they are read, compared when they are read again (V144)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import drainmark as dm
+from jobs.errors import SliceLost
+from jobs.operators.sources import SlicedSource
+from jobs.protocol.rows import CheckpointRow, RowKind
+from jobs.protocol.triggers import DIGESTS, Trigger, TriggerStatus
+from jobs.protocol.withdrawn import identity_of
+from jobs.runtime.descriptions import full_identity, scanned_identity
+from jobs.runtime.reading import Assigned, Group
+from jobs.runtime.slice_files import ReadBefore, files_of_slices, require_same_bytes
+from jobs.runtime.slicing import cut_one
+from orchestration import slice_files
+from orchestration.assembly import Workplace, open_application
+from orchestration.declared import remember
+from orchestration.slice_files import lost_slices
+from resources.settings import Settings
+
+pytestmark = pytest.mark.seed("RT9")
+
+MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log"
+    path.write_text("".join(f"line {number:06d}\n" for number in range(1000)))
+    return path
+
+
+def source_of(log: Path) -> SlicedSource:
+    with dm.application("app"):
+
+        @dm.consistent(trigger="operator-driven")
+        @dm.source(dm.FileSource(path=str(log)))
+        def lines(scanned: Any) -> Any:
+            return scanned
+
+        operator = lines.operator
+    assert isinstance(operator, SlicedSource)
+    return operator
+
+
+def trigger_of(source: SlicedSource, log: Path) -> Trigger:
+    reach: Any = SimpleNamespace(region="app/lines", path=Path)
+    cut = cut_one(source, None, reach)
+    assert cut is not None
+    return Trigger(
+        uri=cut.uri, identity=cut.identity, identity_key=cut.identity_key, size_bytes=cut.size_bytes, order_index=7,
+        status=TriggerStatus.PENDING, id=1, region="app/lines", discovered_at=MOMENT,
+    )  # fmt: skip
+
+
+def read(source: SlicedSource, trigger: Trigger, target: Path) -> None:
+    """Do what a group does with a slice, but for its rows."""
+    group = Group(members=(Assigned(sequence_id=1, trigger=trigger),), epoch=1, attempt="a")
+    outside: Any = SimpleNamespace(reach=SimpleNamespace(region="app/lines", path=Path))
+    ids, files, inputs = files_of_slices(source, group, outside)
+    target.unlink(missing_ok=True)
+    inputs.place([(files[0], target)])
+    require_same_bytes(source, group, ids, inputs)
+
+
+def row_of(trigger: Trigger) -> CheckpointRow:
+    return CheckpointRow(
+        region="app/lines", kind=RowKind.STATE, sequence_id=1, epoch=1, attempt="a", recorded_at=MOMENT, run_id="r",
+        drainmark_version="0", graph_fingerprint="", params_hash="", trigger_uri=trigger.uri,
+        trigger_identity=full_identity(trigger), trigger_order=trigger.order_index,
+    )  # fmt: skip
+
+
+def test_a_slice_gives_what_it_gave_before_a_rewind_or_nothing(log: Path, tmp_path: Path) -> None:
+    source = source_of(log)
+    first = trigger_of(source, log)
+    read(source, first, tmp_path / "copy")
+    withdrawn = row_of(first)
+    before = ReadBefore(lambda: SimpleNamespace(withdrawn=(withdrawn,)))  # type: ignore[arg-type,return-value]
+    again = trigger_of(source, log)
+    assert again.digests == {}
+    before.remind([again])
+    assert again.digests == first.digests != {}
+    read(source, again, tmp_path / "copy")
+    with log.open("r+b") as file:
+        file.seek(6000)
+        file.write(b"X")
+    with pytest.raises(SliceLost) as lost:
+        read(source, again, tmp_path / "copy")
+    assert lost.value.facts["trigger"] == first.uri
+    assert first.uri in (lost.value.remedy or "")
+
+
+def test_a_slice_of_an_older_version_is_read_as_it_is_and_noted_from_then_on(log: Path, tmp_path: Path) -> None:
+    source = source_of(log)
+    old = row_of(trigger_of(source, log))
+    assert DIGESTS not in (old.trigger_identity or {})
+    trigger = trigger_of(source, log)
+    ReadBefore(lambda: SimpleNamespace(withdrawn=(old,))).remind([trigger])  # type: ignore[arg-type,return-value]
+    read(source, trigger, tmp_path / "copy")
+    row = row_of(trigger)
+    assert (row.trigger_identity or {})[DIGESTS] == trigger.digests != {}
+    assert identity_of(row) == identity_of(old), "it is the same slice"
+    assert scanned_identity(row.trigger_identity or {}) == dict(trigger.identity)
+
+
+APP = """\
+import drainmark as dm
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.FileSource(path={log!r}))
+def lines(scanned):
+    return scanned
+
+
+dm.sink(lines, dm.DeltaAppend("lines"))
+"""
+
+
+def test_the_plan_of_a_rewind_compares_what_is_not_too_large(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app.py").write_text(APP.format(log=str(log)))
+    opened = open_application(str(tmp_path / "app.py"))
+    place = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
+    remember(place, opened, opened.region())
+    source = source_of(log)
+    trigger = trigger_of(source, log)
+    read(source, trigger, tmp_path / "copy")
+    row = row_of(trigger)
+    assert lost_slices(place, [row]) == ([], [])
+    with log.open("r+b") as file:
+        file.seek(6000)
+        file.write(b"X")
+    assert lost_slices(place, [row]) == ([], [trigger.uri])
+    monkeypatch.setattr(slice_files, "COMPARED_BYTES", trigger.size_bytes - 1)
+    assert lost_slices(place, [row]) == ([], []), "it is compared when it is read"
+    place.registry.close()

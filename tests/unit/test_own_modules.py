@@ -1,0 +1,94 @@
+"""Modules beside an application's file: whose they are, and that they are never those of an earlier load."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import UsageError
+from jobs.graph.application import load_application
+from jobs.graph.own_modules import own_modules, texts_of
+
+pytestmark = pytest.mark.seed("AU2")
+
+APPLICATION = """
+import drainmark as dm
+from helping_words import WORD
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="in", pattern="*.txt", format="text"))
+def lines(scanned):
+    return scanned
+
+def late():
+    import helping_later
+    return helping_later.WORD
+
+dm.sink(lines, dm.DeltaAppend(WORD))
+"""
+
+
+@pytest.fixture(autouse=True)
+def path_restored() -> Iterator[None]:
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+
+
+def write(folder: Path, word: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "helping_words.py").write_text(f"WORD = {word!r}\n")
+    (folder / "helping_later.py").write_text(f"WORD = {word!r} + ' later'\n")
+    (folder / "app.py").write_text(APPLICATION)
+    return folder / "app.py"
+
+
+def words(path: Path) -> tuple[str, str]:
+    """Return what an application got from its modules at import, and gets of them later."""
+    application = load_application(str(path))
+    (table,) = (table for operator in application.operators for table in operator.tables)
+    return table, sys.modules["drainmark_application_app"].late()
+
+
+def test_each_application_has_the_modules_beside_it(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a", "first"), write(tmp_path / "b", "second")
+    found = [words(first), words(second), words(first)]
+    assert found == [("first", "first later"), ("second", "second later"), ("first", "first later")]
+
+
+def test_what_was_edited_is_loaded_anew(tmp_path: Path) -> None:
+    before = words(write(tmp_path, "before"))
+    assert (before, words(write(tmp_path, "afterwards"))) == (
+        ("before", "before later"),
+        ("afterwards", "afterwards later"),
+    )
+
+
+def test_own_modules_are_found_wherever_they_are_imported(tmp_path: Path) -> None:
+    path = write(tmp_path, "word")
+    (tmp_path / "helping_words.py").write_text("from helping_package import thing\nimport json, numpy\nWORD = 'w'\n")
+    (tmp_path / "helping_package" / "deep").mkdir(parents=True)
+    for name in ("__init__", "thing", "deep/thing"):
+        (tmp_path / "helping_package" / f"{name}.py").write_text("")
+    for name in ("json", "unused"):
+        (tmp_path / f"{name}.py").write_text("")
+    own = own_modules(path)
+    assert set(own) == {"helping_words", "helping_later", "helping_package"}
+    assert set(texts_of(own)) == {
+        "helping_words.py", "helping_later.py", "helping_package/__init__.py", "helping_package/thing.py",
+        "helping_package/deep/thing.py",
+    }  # fmt: skip
+
+
+def test_a_name_that_an_installed_module_has_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "word")
+    (tmp_path / "app.py").write_text(f"import psutil\n{APPLICATION}")
+    (tmp_path / "psutil.py").write_text("")
+    with pytest.raises(UsageError) as refused:
+        load_application(str(path))
+    assert refused.value.location is not None
+    assert refused.value.location.file == str(path)
+    assert "psutil.py" in (refused.value.remedy or "")
