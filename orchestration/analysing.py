@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jobs.early_errors import AnalysisTimeout
-from orchestration.assembly import Opened, Workplace, probe_first_use, region_run
+from orchestration.assembly import Opened, Workplace
+from orchestration.region_runs import probe_first_use, region_run
 
 if TYPE_CHECKING:
     from types import FrameType

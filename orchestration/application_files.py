@@ -77,7 +77,7 @@ def _former(workplace: Workplace, region: RegionPlan) -> Path | None:
 
     A project that was copied or moved with its home has its files at the same places below another root.
     """
-    from orchestration.declared import looks
+    from orchestration.assembly import looks
 
     registry = looks(workplace)
     note = registry.load_cursor(region.name, NOTE) if registry is not None and region.origin else None

@@ -20,6 +20,7 @@ from jobs.protocol.decisions import EndRun, Halt, before_claim, is_lifted
 from jobs.protocol.history import Outcome
 from jobs.runtime.descriptions import classified, described, halted_error
 from orchestration.halting import make_up
+from orchestration.region_runs import region_owner
 from resources.lease import process_started
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def count_failure(
     error = classified(failure)
     if isinstance(error, Halted) or not isinstance(before_claim(error.retry, attempts=0, max_attempts=0), Halt):
         return error
-    owner = workplace.owner(region, run_id=run_id, code=code)
+    owner = region_owner(workplace, region, run_id=run_id, code=code)
     try:
         history = workplace.history(region)
         if history.halt is not None and not is_lifted(history, code):

@@ -19,7 +19,7 @@ from jobs.protocol.triggers import AGAIN, NewTrigger, TriggerStatus, file_key
 from jobs.runtime.replacing import require_replaceable
 from orchestration.assembly import Workplace
 from orchestration.declared import load_region
-from orchestration.discovery import source_folder, source_of
+from orchestration.region_sources import source_folder, source_of
 
 ORIGIN = "backfill"
 

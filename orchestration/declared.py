@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainmarkError, RegistryLost, UnknownName
+from jobs.errors import DrainmarkError, UnknownName
 from jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
 from orchestration.application_files import NOTE, note_file
-from orchestration.assembly import Opened, Workplace, open_application
+from orchestration.assembly import Opened, Workplace, looks, open_application
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
-    from resources.registry import Registry
-    from resources.registry_looks import Looks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,31 +40,6 @@ class Declared:
     alignment: str | None = None
 
 
-def existing_registry(workplace: Workplace) -> Registry | None:
-    """Return the registry if there is one that can be read; looking does not create it."""
-    from resources.settings import SQLITE
-
-    url = workplace.settings.registry_url
-    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).is_file():
-        return None
-    try:
-        return workplace.registry
-    except RegistryLost:
-        return None
-
-
-def looks(workplace: Workplace) -> Looks | None:
-    """Return what answers questions about the registry soonest; None where there is none that can be read."""
-    from resources.registry_looks import SqliteLooks
-    from resources.settings import SQLITE
-
-    url = workplace.settings.registry_url
-    if url.startswith(SQLITE) and not workplace.has_registry:
-        found = SqliteLooks(Path(url.removeprefix(SQLITE)))
-        if found.is_of_today():
-            return found
-    return existing_registry(workplace)
-
 
 def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     """Leave the note of a region's declaration in the registry.
@@ -75,7 +48,7 @@ def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
         UsageError: the region is of another file; see `application_files`.
     """
     from jobs.graph.application import shipped_applications
-    from orchestration.discovery import place_of
+    from orchestration.region_sources import place_of
 
     reference = opened.reference
     if opened.application.origin and reference not in shipped_applications():

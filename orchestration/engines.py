@@ -7,14 +7,11 @@ import os
 from typing import TYPE_CHECKING
 
 from jobs.errors import UsageError
-from jobs.protocol.history import Outcome
 from resources.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jobs.runtime.run import RegionRun
-    from orchestration.assembly import Workplace
     from resources.resident.access import ResidentEngine
     from resources.spark import SparkEngine
 
@@ -23,9 +20,6 @@ logger = logging.getLogger(__name__)
 OWNER_VARIABLE = "DRAINMARK_SPARK_OWNER"
 """Pid of the process with which the resident Spark ends; `drainmark dev` sets it for all that it starts."""
 
-
-SESSION = "@spark_session"
-"""Cursor that holds the name of the last run's session."""
 
 
 def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
@@ -63,20 +57,6 @@ def resident_engine(settings: Settings, *, is_service: bool) -> ResidentEngine |
         settings.master, _conf(settings), settings.home / "spark", idle_seconds=settings.spark_idle_seconds, owner=owner
     )
 
-
-def end_predecessor(workplace: Workplace, run: RegionRun) -> None:
-    """End what a run that died still computes on the resident Spark; to be called after the claim, so behind the fence.
-
-    Each run leaves the name of its session in the registry (a cursor, which no operator can be called as).
-    """
-    engine, registry = workplace.engine, workplace.registry
-    session = engine.session_id
-    if session is None:
-        return
-    before, claim = registry.load_cursor(run.region, SESSION), run.owner.history.last_claim
-    if before and claim is not None and claim.detail.get("previous") == Outcome.CRASHED.value:
-        engine.end_session(before)
-    registry.save_cursor(run.region, SESSION, session)
 
 
 def _conf(settings: Settings) -> dict[str, str]:

@@ -31,9 +31,9 @@ from orchestration.assets import (
 from orchestration.broken import broken_definitions
 from orchestration.checks import build_checks
 from orchestration.declared import known_from
-from orchestration.discovery import source_folder
 from orchestration.opening import open_in_time
 from orchestration.part_jobs import part_definitions
+from orchestration.region_sources import source_folder
 from orchestration.run_retries import run_tags
 from orchestration.run_slot import SLOT, run_slot
 from orchestration.sensors import RegionTicks, build_schedule, build_sensor

@@ -75,7 +75,7 @@ class Feeds:
 
     def _scanned(self, reader: str, source: DirectorySource) -> str:
         """Record what is new in a source's folder; return the name of the reader's cursor."""
-        from orchestration.discovery import source_folder
+        from orchestration.region_sources import source_folder
 
         registry = self.workplace.registry
         name = cursor_name(reader, source.name)

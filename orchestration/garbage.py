@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.runtime.forgetting import forget, forgotten
-from orchestration.assembly import Workplace, owning
-from orchestration.declared import declared, declared_operators, existing_registry
+from orchestration.assembly import Workplace, existing_registry
+from orchestration.declared import declared, declared_operators
+from orchestration.region_runs import region_owner
+from orchestration.yielding import owning
 
 if TYPE_CHECKING:
     from jobs.protocol.history import RegionHistory
@@ -46,7 +48,7 @@ def collect_region(
     from jobs.runtime.collecting import clear
     from jobs.runtime.former import own_tables
 
-    with owning(workplace.owner(region)) as owner:
+    with owning(region_owner(workplace, region)) as owner:
         tables = own_tables(workplace.store(region), owner.history)
         found = clear(workplace.store(region), tables, epoch=owner.epoch, horizon=horizon, now=time.time())
         entries = forget(owner.history, store, horizon=horizon, left=left) if store is not None else []

@@ -16,9 +16,11 @@ from jobs.operators.sources import Source
 from jobs.protocol.triggers import TriggerStatus, slices_of
 from jobs.runtime.folder_slices import queue_of
 from jobs.runtime.slicing import cut_loss
-from orchestration.assembly import Workplace, owning
+from orchestration.assembly import Workplace
 from orchestration.declared import load_region
-from orchestration.discovery import has_folder
+from orchestration.region_runs import region_owner
+from orchestration.region_sources import has_folder
+from orchestration.yielding import owning
 
 if TYPE_CHECKING:
     from jobs.protocol.triggers import NewTrigger, Trigger
@@ -43,7 +45,7 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
         msg = f"region {region!r} has no source that knows how to go on behind what is lost"
         remedy = "drainmark skip passes a file or a slice; where its code was moved, run it once from there"
         raise UsageError(msg, remedy=remedy)
-    with owning(workplace.owner(region)) as owner:
+    with owning(region_owner(workplace, region)) as owner:
         registry = workplace.registry
         was_halted = owner.history.halt is not None
         waiting = registry.pending(region, _MOST)

@@ -158,7 +158,7 @@ class Present:
 
 def present_of(workplace: Workplace, region: str) -> Present:
     """Look at the registry for what the checkpoint table does not know."""
-    from orchestration.declared import existing_registry
+    from orchestration.assembly import existing_registry
     from resources.lease import describe
 
     registry = existing_registry(workplace)

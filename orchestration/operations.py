@@ -22,11 +22,13 @@ from jobs.protocol.repairs import TableRepair
 from jobs.protocol.rows import CheckpointRow
 from jobs.protocol.transitions import Event
 from jobs.protocol.triggers import Trigger, TriggerStatus
-from orchestration.assembly import Workplace, owning
-from orchestration.declared import declared, existing_registry
+from orchestration.assembly import Workplace, existing_registry
+from orchestration.declared import declared
+from orchestration.region_runs import region_owner
 from orchestration.repairs import claim_to_rewind, repairs_on_the_way
 from orchestration.slice_files import files_behind, lost_slices
 from orchestration.status import commit_times
+from orchestration.yielding import owning
 
 if TYPE_CHECKING:
     from jobs.runtime.owner import RegionOwner
@@ -238,7 +240,7 @@ def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -
         remedy = "restore them, or repeat with --accept-loss"
         raise RewindRefused(msg, remedy=remedy, gone=plan.gone, changed=plan.changed)
     pending = 0
-    owner = workplace.owner(plan.region)
+    owner = region_owner(workplace, plan.region)
     with owning(owner, claim_to_rewind(owner, plan.to)):
         if plan.to is not None:
             above = owner.history.triggers_above(plan.to)
@@ -302,7 +304,7 @@ def halt(
 
 
 def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
-    with owning(workplace.owner(region)) as owner:
+    with owning(region_owner(workplace, region)) as owner:
         if owner.history.halt is None:
             owner.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
         workplace.registry.clear_halt_request(region, owner.epoch)
@@ -311,7 +313,7 @@ def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]
 
 def resume(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
     """Grant a region a fresh budget of attempts and take a halt back (E18)."""
-    with owning(workplace.owner(region)) as owner:
+    with owning(region_owner(workplace, region)) as owner:
         was_halted = owner.history.halt is not None
         owner.resume(reason)
         workplace.registry.clear_halt_request(region, owner.epoch)
@@ -330,7 +332,7 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str,
         UsageError: it is committed, or the name means several.
     """
     trigger = pending_trigger(workplace, region, file)
-    with owning(workplace.owner(region)) as owner:
+    with owning(region_owner(workplace, region)) as owner:
         trigger = pending_trigger(workplace, region, trigger.uri)
         blamed = _blamed(owner.history)
         number = owner.skip(trigger, reason)

@@ -17,6 +17,7 @@ from jobs.regions.parts import as_plan, running_parts
 from jobs.regions.plan import AutonomousPlan
 from orchestration.assembly import Opened, Workplace
 from orchestration.feeds import Feeds
+from orchestration.region_runs import region_outside
 
 if TYPE_CHECKING:
     from jobs.runtime.micro_batches import BatchReport, MicroBatches
@@ -138,7 +139,7 @@ def micro_batches(workplace: Workplace, opened: Opened, part: AutonomousPlan, *,
 
     require_part_runnable(opened.plan, part)
     feeds = Feeds(workplace)
-    outside = workplace.outside(part.name, opened.application)
+    outside = region_outside(workplace, part.name, opened.application)
     return MicroBatches(
         blueprint=analyse(as_plan(opened.plan.name, part), opened.plan.name, opened.params, outside),
         outside=outside,

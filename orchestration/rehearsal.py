@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.protocol.triggers import NewTrigger, Trigger, TriggerStatus
 from jobs.runtime.scanning import ScanResult
-from orchestration.assembly import Opened, Workplace, region_run
-from orchestration.declared import existing_registry
-from orchestration.discovery import has_folder, is_periodic, source_folder, source_of, upcoming
+from orchestration.assembly import Opened, Workplace, existing_registry
+from orchestration.discovery import upcoming
+from orchestration.region_runs import region_run
+from orchestration.region_sources import has_folder, is_periodic, source_folder, source_of
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan

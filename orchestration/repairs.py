@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import RewindRefused, SplitBrain, UsageError
 from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.repairs import TableRepair
-from orchestration.assembly import Workplace, owning
+from orchestration.assembly import Workplace
+from orchestration.region_runs import region_owner
+from orchestration.yielding import owning
 
 if TYPE_CHECKING:
     from jobs.protocol.history import RegionHistory
@@ -146,7 +148,7 @@ def mend(workplace: Workplace, region: str) -> RegionRepair:
             raise UsageError(msg, remedy="restore it from a backup")
         store.put_right(first, epoch=0)
     done: list[RegionRepair] = []
-    owner = workplace.owner(region)
+    owner = region_owner(workplace, region)
     with owning(owner, lambda: owner.claim(repair=lambda owned: repair_under_claim(owned, done))):
         pass
     return RegionRepair(region=region, checkpoint=first, tables=done[0].tables, target=done[0].target)

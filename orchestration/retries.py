@@ -14,13 +14,16 @@ from jobs.errors import Halted, InputChanged, InputMissing, Interrupted, Retry, 
 from jobs.protocol.decisions import is_lifted
 from jobs.protocol.history import UNCLEAN
 from orchestration.analysing import analysed_run, tried_first_use
-from orchestration.assembly import Opened, Workplace, owning
+from orchestration.assembly import Opened, Workplace
 from orchestration.attempts import count_failure, count_killed, on_its_way
 from orchestration.code_digest import code_digest
 from orchestration.declared import remember
-from orchestration.discovery import Tick, has_threads, scan_region, settle_of
-from orchestration.engines import end_predecessor
+from orchestration.discovery import Tick, scan_region
 from orchestration.halting import halt_for_input, make_up
+from orchestration.predecessor import end_predecessor
+from orchestration.region_runs import region_owner
+from orchestration.region_sources import has_threads, settle_of
+from orchestration.yielding import owning
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan
@@ -294,7 +297,7 @@ class RegionLoop:
     def _halt(self, error: InputChanged | InputMissing) -> Halted:
         if self._active is not None:
             return halt_for_input(self._active.owner, self.region, error)
-        with owning(self.workplace.owner(self.region.name, run_id=self.run_id)) as owner:
+        with owning(region_owner(self.workplace, self.region.name, run_id=self.run_id)) as owner:
             return halt_for_input(owner, self.region, error)
 
     def _pending(self) -> int:

@@ -26,14 +26,17 @@ from jobs.protocol.decisions import is_lifted
 from jobs.protocol.history import Outcome, RegionHistory
 from jobs.regions.plan import RegionPlan
 from jobs.runtime.descriptions import halt_remedies
-from orchestration.assembly import Workplace, owning
+from orchestration.assembly import Workplace
 from orchestration.code_digest import code_digest
-from orchestration.discovery import Tick, has_folder, has_threads, scan_region, source_folder, source_of
+from orchestration.discovery import Tick, scan_region
 from orchestration.halting import halt_for_input, make_up
 from orchestration.lingering import linger_seconds
 from orchestration.metadata import TRIGGER_TAG
+from orchestration.region_runs import region_owner
+from orchestration.region_sources import has_folder, has_threads, source_folder, source_of
 from orchestration.run_retries import RegionRuns, run_tags
 from orchestration.watching import LOOK_SECONDS, FolderWatch
+from orchestration.yielding import owning
 from resources.lease import describe
 
 REQUESTS_A_TICK = 20
@@ -153,7 +156,7 @@ class RegionTicks:
         """Halt the region, as a run does that scans: the history has it then, and whoever is to know is told (K1)."""
         name = self.region.name
         if self.workplace.history(name).halt is None:
-            with suppress(Owned), owning(self.workplace.owner(name)) as owner:  # who owns it scans, too
+            with suppress(Owned), owning(region_owner(self.workplace, name)) as owner:  # who owns it scans, too
                 halt_for_input(owner, self.region, error)
 
     def _requests(self, context: dg.SensorEvaluationContext, cursor: Cursor) -> dg.SensorResult:

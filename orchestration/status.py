@@ -18,8 +18,8 @@ from jobs.protocol.ids import INITIAL_ID
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.transitions import State
 from jobs.protocol.triggers import DROPPED, PERIOD, TriggerStatus
-from orchestration.assembly import Workplace, open_application
-from orchestration.declared import Declared, declared, declared_of, looks
+from orchestration.assembly import Workplace, looks, open_application
+from orchestration.declared import Declared, declared, declared_of
 from orchestration.flows import channels_of, stages_of
 from orchestration.remedies import remedies
 

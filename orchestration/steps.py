@@ -32,12 +32,12 @@ from orchestration.checks import evaluations
 from orchestration.code_digest import code_digest
 from orchestration.declared import remember
 from orchestration.discovery import scan_region
-from orchestration.engines import end_predecessor
 from orchestration.event_pacing import EventPace
 from orchestration.interruption import ending_gracefully, watch_parent
 from orchestration.lingering import CodeFiles, Lingering, linger_seconds
 from orchestration.metadata import IDS_TAG, flow_metadata, group_metadata, groups_table
 from orchestration.opening import open_in_time, origin_of
+from orchestration.predecessor import end_predecessor
 from orchestration.run_endings import end_with
 from orchestration.run_retries import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
 from orchestration.run_slot import SLOT, RunSlot, slot_of

@@ -21,8 +21,7 @@ from jobs.protocol.manifest import RegionTable, TableRole
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.triggers import PERIOD, Trigger, TriggerStatus
 from jobs.runtime.descriptions import scanned_identity
-from orchestration.assembly import Workplace
-from orchestration.declared import existing_registry
+from orchestration.assembly import Workplace, existing_registry
 from orchestration.operations import names_file
 from orchestration.slice_files import files_behind
 from orchestration.status import commit_times, iso

@@ -18,7 +18,9 @@ from jobs.protocol.manifest import TableRole
 from jobs.regions.changes import RegionDifference, difference
 from jobs.regions.plan import RegionPlan
 from orchestration.application_files import require_own_file
-from orchestration.assembly import Opened, Workplace, owning, region_run
+from orchestration.assembly import Opened, Workplace
+from orchestration.region_runs import region_run
+from orchestration.yielding import owning
 
 if TYPE_CHECKING:
     from jobs.runtime.run import RegionRun

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from jobs.protocol.addresses import is_object
 from orchestration.assembly import Workplace
-from orchestration.discovery import Tick, has_folder, scan_region, source_folder, source_of
+from orchestration.discovery import Tick, scan_region
+from orchestration.region_sources import has_folder, source_folder, source_of
 
 if TYPE_CHECKING:
     from jobs.regions.plan import RegionPlan

@@ -25,6 +25,7 @@ from jobs.runtime.replacing import one_of_each
 from jobs.runtime.scanning import identity_key, identity_of
 from jobs.runtime.staged import StagedGroup, StagedTable
 from orchestration.assembly import Workplace
+from orchestration.region_runs import region_owner
 
 _COLUMNS = {"value": "string", "_sequence_id": "long"}
 SCHEMA_JSON = json.dumps(
@@ -81,7 +82,7 @@ class HandFed:
     @contextmanager
     def owning(self) -> Iterator[RegionOwner]:
         """Claim, and hand over; what is raised in between is a crash: nothing is noted, the lease is free."""
-        self.owner = self.workplace.owner(self.region)
+        self.owner = region_owner(self.workplace, self.region)
         try:
             self.owner.claim(self.tables)
             self.owner.reset_done()

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from jobs.runtime.run import GroupReport
-from orchestration.assembly import Opened, Workplace, open_application, region_run
+from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_run
 from orchestration.testing.processing import drive
 
 LONG_AGO = 1_000_000_000

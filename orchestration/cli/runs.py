@@ -270,7 +270,8 @@ def scan(
 
 def _scan(place: Workplace, opened: Opened, region: RegionPlan) -> dict[str, Any]:
     from orchestration.declared import remember
-    from orchestration.discovery import place_of, scan_region
+    from orchestration.discovery import scan_region
+    from orchestration.region_sources import place_of
 
     found = scan_region(place, region)
     remember(place, opened, region)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError
-from orchestration.assembly import Workplace, drainmark_version
-from orchestration.declared import configured_applications, existing_registry
+from orchestration.assembly import Workplace, drainmark_version, existing_registry
+from orchestration.declared import configured_applications
 from orchestration.doctor import machine
 from orchestration.doctor.daemons import daemons
 from orchestration.doctor.findings import Finding, Verdict, broken, fail, ok

@@ -12,9 +12,9 @@ from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, TriggerStatus, file_key
 from jobs.runtime.descriptions import scanned_identity
-from orchestration.assembly import Workplace, open_application
-from orchestration.declared import existing_registry, load_region, remember
-from orchestration.discovery import has_folder, source_folder, source_of
+from orchestration.assembly import Workplace, existing_registry, open_application
+from orchestration.declared import load_region, remember
+from orchestration.region_sources import has_folder, source_folder, source_of
 from orchestration.slice_files import rebuild_queues
 from resources.settings import SQLITE
 

@@ -19,6 +19,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from orchestration.region_runs import region_owner
+
 _POLL_SECONDS = 0.02
 
 
@@ -149,7 +151,7 @@ class Child:
         self._say("scan", {"new": len(found.new), "refused": [list(entry) for entry in found.refused]})
 
     def _run(self, max_group: int | None = None) -> None:
-        from orchestration.assembly import region_run
+        from orchestration.region_runs import region_run
         from orchestration.testing.processing import drive
 
         region = self.opened.region(self.region)
@@ -164,9 +166,9 @@ class Child:
 
     def _own(self) -> None:
         """Claim and hand over, nothing else: what any verb of an operator begins with."""
-        from orchestration.assembly import owning
+        from orchestration.yielding import owning
 
-        with owning(self.workplace.owner(self.region, report=self._say)):
+        with owning(region_owner(self.workplace, self.region, report=self._say)):
             pass
 
     def _compact(self) -> None:

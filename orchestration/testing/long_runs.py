@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError, UnknownName
 from jobs.graph.application import nearest
-from orchestration.assembly import region_run
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_run
 
 if TYPE_CHECKING:
     from jobs.runtime.run import RegionRun

@@ -6,9 +6,12 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from jobs.protocol.manifest import TableRole
-from orchestration.assembly import Opened, Workplace, owning
+from orchestration.assembly import Opened, Workplace
 from orchestration.declared import remember
-from orchestration.discovery import Tick, is_periodic, scan_region
+from orchestration.discovery import Tick, scan_region
+from orchestration.region_runs import region_owner
+from orchestration.region_sources import is_periodic
+from orchestration.yielding import owning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,13 +56,13 @@ def rewind(workplace: Workplace, region: str, to: int, horizon: int, *, report: 
     Raises:
         RewindRefused: see `RegionHistory.check_rewind`.
     """
-    with owning(workplace.owner(region, report=report)) as owner:
+    with owning(region_owner(workplace, region, report=report)) as owner:
         owner.rewind(to, horizon)
 
 
 def compact(workplace: Workplace, region: str, *, report: Report | None = None) -> None:
     """Compact every table of rows and the checkpoint table as maintenance does, only earlier."""
-    with owning(workplace.owner(region, report=report)) as owner:
+    with owning(region_owner(workplace, region, report=report)) as owner:
         store = workplace.store(region)
         for table in owner.history.tables:
             if table.is_managed and table.role is not TableRole.UPSERT:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from jobs.errors import UnknownName, UsageError
 from jobs.graph.application import nearest
-from orchestration.assembly import Opened, Workplace, probe_first_use, region_run
+from orchestration.assembly import Opened, Workplace
+from orchestration.region_runs import probe_first_use, region_run
 from orchestration.testing.applications import App, application_from, open_on, outside_of, sources_of
 from orchestration.testing.crashing import suspended
 from orchestration.testing.files import Files, Inbox

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DrainmarkError, UsageError
 from jobs.failpoints import InjectedFailure, arm, unreached
-from orchestration.assembly import Workplace, probe_first_use, region_run
+from orchestration.assembly import Workplace
+from orchestration.region_runs import probe_first_use, region_run
 from orchestration.testing import matrix
 from orchestration.testing.applications import App
 from orchestration.testing.comparing import Tables

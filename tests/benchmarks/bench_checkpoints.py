@@ -50,8 +50,9 @@ from jobs.graph.operator import POSITION, SEQUENCE_ID
 from jobs.operators.sliding import SlidingAggregate
 from jobs.protocol.history import RegionHistory, manifest_of
 from jobs.state.keyed import KeyedState
-from orchestration.assembly import Opened, Workplace, open_application, region_run
+from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_run
 from resources.settings import Settings
 from resources.spark import SparkEngine
 

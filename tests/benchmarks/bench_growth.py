@@ -26,10 +26,12 @@ from jobs.protocol.ids import txn_version
 from jobs.protocol.manifest import StagedFile
 from jobs.protocol.rows import CheckpointRow, RowKind
 from jobs.runtime.maintaining import maintain_tables
-from orchestration.assembly import Opened, Workplace, open_application, owning, region_run
+from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.declared import remember
 from orchestration.discovery import scan_region
 from orchestration.metrics import EVERY_SECONDS, MetricsFile
+from orchestration.region_runs import region_owner, region_run
+from orchestration.yielding import owning
 from resources.settings import Settings
 from resources.spark import SparkEngine
 
@@ -105,7 +107,7 @@ def growth(console: Console, size: Size, root: Path, engine: SparkEngine) -> dic
     scan_region(workplace, region)
     remember(workplace, opened, region)  # as `drainmark run` does
     first, _ = timed(workplace, opened, size.triggers)
-    with owning(workplace.owner(region.name)) as owner:
+    with owning(region_owner(workplace, region.name)) as owner:
         synthesise(workplace, owner, size)
     for path in sorted(later.iterdir()):
         path.rename(inbox / f"later-{path.name}")

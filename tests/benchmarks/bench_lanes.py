@@ -37,8 +37,10 @@ from jobs.runtime.micro_batches import BatchReport, MicroBatches
 from jobs.runtime.reading import Group
 from jobs.runtime.staged import StagedGroup, StagedTable
 from jobs.runtime.storable import require_text
-from orchestration.assembly import Opened, Workplace, region_run
-from orchestration.discovery import Tick, is_periodic, scan_region
+from orchestration.assembly import Opened, Workplace
+from orchestration.discovery import Tick, scan_region
+from orchestration.region_runs import region_outside, region_run
+from orchestration.region_sources import is_periodic
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -205,7 +207,7 @@ class Without(Lane):
     def _begun(self) -> Stateless:
         """Begin with the region's own plan, so that nothing but the states is missing."""
         region, registry = self.region, self.place.registry
-        outside = self.place.outside(region.name, self.application.application)
+        outside = region_outside(self.place, region.name, self.application.application)
         pipeline = Stateless(
             blueprint=analyse(region, self.application.application.name, self.application.params, outside),
             outside=outside,

@@ -14,8 +14,9 @@ from bench_peer import Measured
 
 from jobs.runtime.run import GroupReport
 from jobs.state.keyed import last_per_key
-from orchestration.assembly import Workplace, open_application, region_run
+from orchestration.assembly import Workplace, open_application
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_run
 from resources.settings import Settings
 from resources.spark import SparkEngine
 

@@ -36,6 +36,7 @@ from jobs.runtime.scanning import identity_key, identity_of
 from jobs.runtime.staged import StagedGroup, StagedTable
 from orchestration import operations
 from orchestration.assembly import Workplace
+from orchestration.region_runs import region_owner
 from resources.settings import Settings
 
 IDS_ABOVE = 1000
@@ -88,7 +89,7 @@ class Fed:
     def build(self) -> None:
         """Feed all ids, with the maintenance that runs do."""
         self._add_inputs()
-        owner = self.workplace.owner(self.region)
+        owner = region_owner(self.workplace, self.region)
         owner.claim(self.tables)
         store = self.workplace.store(self.region)
         for done in range(1, self.ids + 1):

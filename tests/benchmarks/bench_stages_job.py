@@ -27,8 +27,9 @@ import drainmark as dm
 from drainmark import F
 from jobs.runtime.owner import RegionOwner
 from jobs.runtime.stages.pipeline import StagedPipeline
-from orchestration.assembly import Opened, Workplace, open_application, region_run
+from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_run
 from orchestration.testing.processing import settings_of
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from jobs.protocol.triggers import NewTrigger
 from jobs.runtime.claiming import Code
 from jobs.runtime.owner import RegionOwner
 from orchestration.assembly import Workplace
+from orchestration.region_runs import region_owner
 from resources.settings import Settings
 
 REGION = "app/start"
@@ -36,7 +37,7 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
 
 
 def claimed(place: Workplace, code: Code) -> RegionOwner:
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.claim(code=code)
     return owner
 
@@ -72,7 +73,7 @@ def test_what_a_woken_owner_puts_in_flight_under_the_claim_of_other_code_is_kept
     """It was stopped when the other one looked, and wakes and commits before the claim of that one lands."""
     zombie = claimed(place, CUT)
     zombie.outside.lease.release(clean=True)
-    other = place.owner(REGION)
+    other = region_owner(place, REGION)
     checkpoint = other.outside.store.checkpoint
     claim = checkpoint.claim
 

@@ -10,7 +10,8 @@ import pytest
 from harness import opened, rows, run_once, settle
 
 from jobs.testing.syslog import HOSTS, write_syslog
-from orchestration.assembly import Workplace, open_application, region_run
+from orchestration.assembly import Workplace, open_application
+from orchestration.region_runs import region_run
 from orchestration.testing.processing import drive, scan
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

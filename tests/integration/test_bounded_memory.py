@@ -12,8 +12,9 @@ from harness import LONG_AGO
 
 from jobs.protocol.rows import CheckpointRow
 from jobs.runtime import housekeeping
-from orchestration.assembly import Workplace, open_application, region_run
+from orchestration.assembly import Workplace, open_application
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_run
 from resources import checkpoint_table
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"

@@ -28,9 +28,10 @@ from jobs.runtime.group import GroupWork
 from jobs.runtime.run import RegionRun
 from jobs.runtime.states import RegionStates
 from jobs.state.keyed import KeyedState
-from orchestration.assembly import Opened, Workplace, open_application, region_run
+from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.discovery import scan_region
 from orchestration.operations import resume
+from orchestration.region_runs import region_owner, region_run
 from orchestration.status import statuses
 
 pytestmark = pytest.mark.spark
@@ -422,7 +423,7 @@ class NoLease:
 
 def claimed_by_another(place: Workplace) -> int:
     """Claim the region as somebody else; return the epoch."""
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.outside = replace(owner.outside, lease=NoLease())
     owner.claim()
     return owner.epoch

@@ -19,9 +19,10 @@ from harness import settle
 
 from jobs.errors import Owned
 from orchestration import operations
-from orchestration.assembly import Workplace, owning
+from orchestration.assembly import Workplace
 from orchestration.cli.main import invoke
-from resources.reading import read_at
+from orchestration.yielding import owning
+from resources.reading import owner_of, read_at
 from resources.settings import Settings
 from resources.spark import SparkEngine
 
@@ -328,7 +329,7 @@ def test_a_skipped_file_leaves_an_empty_state(project: Project) -> None:
 
 def test_an_owned_region_is_left_alone(project: Project) -> None:
     place = project.workplace()
-    with owning(place.owner(REGION)):
+    with owning(owner_of(place, REGION)):
         assert project.status()["owner"]["pid"] == os.getpid()
         for verb in (
             ("reset", "word_count", "--yes"),

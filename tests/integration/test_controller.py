@@ -22,9 +22,11 @@ from jobs.protocol.transitions import TABLE, Event, State
 from jobs.runtime import bounded
 from jobs.runtime.run import RegionRun
 from orchestration import operations
-from orchestration.assembly import Opened, Workplace, open_application, owning, region_run
+from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_owner, region_run
 from orchestration.status import statuses
+from orchestration.yielding import owning
 
 REGION = "moves/lines"
 Row = tuple[State, Event]
@@ -197,7 +199,7 @@ def halted_by_an_operator(scene: Scene) -> Parts:
     place = scene.place
     found.append((scene.verb(lambda: operations.halt(place, REGION, "lunch")), [*CLAIM, (S, E.HALT_ASKED)]))
     arm("release.before:raise")
-    with pytest.raises(InjectedFailure), owning(place.owner(REGION)):
+    with pytest.raises(InjectedFailure), owning(region_owner(place, REGION)):
         pass
     arm("")
     scene.path.clear()

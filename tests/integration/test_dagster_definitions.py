@@ -27,11 +27,12 @@ from integration.dagster_scene import (
 
 from jobs.protocol.history import Outcome
 from jobs.runtime.run import GroupReport
-from orchestration.assembly import Workplace, open_application, region_run
+from orchestration.assembly import Workplace, open_application
 from orchestration.asset_roles import END_TAG, START_TAG
 from orchestration.assets import checkpoint_key
 from orchestration.checks import NOT_HALTED, build_checks
 from orchestration.metadata import IDS_TAG, NOTE_TAG, REGION_TAG
+from orchestration.region_runs import region_owner, region_run
 from orchestration.run_slot import SLOT, run_slot
 from orchestration.runless import report
 from resources.locations import LocalFolder
@@ -244,7 +245,7 @@ def test_a_run_that_finds_its_region_owned_ends_success(
     repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, workplace: Workplace, tmp_path: Path
 ) -> None:
     drop(tmp_path, "0.csv", "a,1\n")
-    owner = workplace.owner(REGION, run_id="somebody")
+    owner = region_owner(workplace, REGION, run_id="somebody")
     owner.claim()
     result = execute(repository, instance)
     assert result.success
@@ -274,7 +275,7 @@ def test_a_run_that_halts_is_not_retried(
     assert instance.get_run_by_id(third.run_id).tags["dagster/max_retries"] == "0"
     assert workplace.history(REGION).last_outcome is Outcome.CLEAN, "a halted run hands over"
 
-    owner = workplace.owner(REGION)
+    owner = region_owner(workplace, REGION)
     owner.claim()
     owner.resume("mended")
     owner.release(Outcome.CLEAN)

@@ -20,6 +20,7 @@ from jobs.protocol.history import Outcome
 from jobs.runtime.claiming import Code
 from orchestration.assembly import Workplace
 from orchestration.metadata import PROCESS_TAG, REGION_TAG
+from orchestration.region_runs import region_owner
 from orchestration.run_retries import counted_tag, tag_process
 from orchestration.sensors import Cursor, RegionTicks
 from orchestration.watching import FolderWatch
@@ -213,7 +214,7 @@ def test_a_spent_lineage_is_followed_by_a_new_run(
     assert not second.is_complete_and_waiting_to_retry
     for run in (first, second):  # they claimed, so there is a new epoch
         instance.add_run_tags(run.run_id, counted_tag(run.run_id))
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.claim()
     owner.release(Outcome.FAILED)
     (again,) = ticker().run_requests
@@ -263,7 +264,7 @@ def test_one_run_a_trigger_at_most_twenty_a_tick(
 
 def test_a_halted_region_waits_for_its_operator(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
     drop(tmp_path, "0.csv", "a,1\n")
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.claim()
     owner.halt("too many attempts", trigger="inbox/0.csv", operator="numbers", error=None)
     owner.release(Outcome.CLEAN)
@@ -276,7 +277,7 @@ def test_a_halted_region_waits_for_its_operator(ticker: Ticker, place: Workplace
 
 def test_an_owner_outside_dagster_is_named(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
     drop(tmp_path, "0.csv", "a,1\n")
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.claim()
     assert "owned by pid" in ticker.reason()
     owner.release(Outcome.CLEAN)
@@ -284,7 +285,7 @@ def test_an_owner_outside_dagster_is_named(ticker: Ticker, place: Workplace, tmp
 
 
 def test_an_owner_that_died_is_reason_enough(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.claim()
     owner.leave()  # without a word in the checkpoint table, as after SIGKILL
     assert ticker().run_requests
@@ -295,7 +296,7 @@ def test_what_is_in_flight_is_reason_enough(ticker: Ticker, place: Workplace, tm
     """All files are committed, the last owner ended well, and a stage has still to do what they left in its channel."""
     drop(tmp_path, "0.csv", "a,1\n")
     ticker()
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.claim(code=Code(operators={"numbers": "x"}, stages={"rows": (), "numbers": ("numbers",)}))
     (trigger,) = place.registry.pending(REGION, 2)
     commit_in_flight(owner, trigger, "rows->numbers", numbers=0)
@@ -312,7 +313,7 @@ def test_a_missing_folder_is_said(ticker: Ticker, tmp_path: Path) -> None:
 def test_a_changed_file_is_said(ticker: Ticker, place: Workplace, tmp_path: Path) -> None:
     path = drop(tmp_path, "0.csv", "a,1\n")
     ticker()
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.claim()
     trigger = place.registry.pending(REGION, 1)[0]
     number = owner.skip(trigger, "for the test")
@@ -333,7 +334,7 @@ def test_a_lost_registry_is_said(place: Workplace, instance: dg.DagsterInstance,
     drop(tmp_path, "0.csv", "a,1\n")
     ticker = Ticker(definitions(place, write_application(tmp_path)), instance)
     ticker()
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.claim()
     owner.skip(place.registry.pending(REGION, 1)[0], "for the test")
     owner.release(Outcome.CLEAN)
@@ -371,7 +372,7 @@ def test_a_schedule_asks_for_a_scan(place: Workplace, instance: dg.DagsterInstan
     )
     request = schedule(context)
     assert request.run_config["ops"][NODE]["config"] == {"scan": True}
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.claim()
     owner.halt("stop", trigger=None, operator=None, error=None)
     owner.release(Outcome.CLEAN)

@@ -21,7 +21,8 @@ from jobs.errors import AccountingError, DrainmarkError
 from jobs.failpoints import FailPoint, arm, reach
 from jobs.runtime import establishing
 from jobs.state import keyed
-from orchestration.assembly import Opened, Workplace, open_application, region_run
+from orchestration.assembly import Opened, Workplace, open_application
+from orchestration.region_runs import region_run
 from orchestration.testing.processing import drive, scan
 from orchestration.testing.running import Result
 from resources.settings import Settings

@@ -14,9 +14,10 @@ from harness import opened, run_once, settle
 
 from jobs.errors import Halted
 from orchestration import doctor, operations, repairs
-from orchestration.assembly import Workplace, region_run
+from orchestration.assembly import Workplace
 from orchestration.cli.main import invoke
 from orchestration.doctor import regions
+from orchestration.region_runs import region_run
 from orchestration.status import statuses
 from resources.lease import Lease
 

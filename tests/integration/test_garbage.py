@@ -19,10 +19,11 @@ from jobs.runtime import housekeeping
 from jobs.runtime.collecting import clear, clock_fault, discard, find_garbage
 from jobs.state import keyed
 from orchestration import garbage
-from orchestration.assembly import Opened, Workplace, open_application, owning
+from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.cli.main import invoke
+from orchestration.yielding import owning
 from resources.delta_commits import open_table
-from resources.reading import read_at, read_visible
+from resources.reading import owner_of, read_at, read_visible
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
@@ -65,7 +66,7 @@ def data_files(place: Workplace) -> dict[str, int]:
 
 def collect_later(place: Workplace, *, horizon: int, later: float = DAYS) -> int:
     """Collect as if the time were later; return the bytes."""
-    with owning(place.owner(REGION)) as owner:
+    with owning(owner_of(place, REGION)) as owner:
         found = clear(
             place.store(REGION), owner.history.tables, epoch=owner.epoch, horizon=horizon, now=time.time() + later
         )
@@ -73,13 +74,13 @@ def collect_later(place: Workplace, *, horizon: int, later: float = DAYS) -> int
 
 
 def rewind(place: Workplace, to: int) -> None:
-    with owning(place.owner(REGION)) as owner:
+    with owning(owner_of(place, REGION)) as owner:
         owner.rewind(to, 1000)
 
 
 def compact(place: Workplace) -> None:
     """Compact every table of rows, as maintenance does later."""
-    with owning(place.owner(REGION)) as owner:
+    with owning(owner_of(place, REGION)) as owner:
         store = place.store(REGION)
         for table in owner.history.tables:
             if table.role is not TableRole.UPSERT:
@@ -194,7 +195,7 @@ def test_files_of_a_group_that_is_committed_and_not_published_stay(
     store = workplace.store(REGION)
     found = find_garbage(store, history.tables, below_epoch=99, horizon=0, now=time.time() + DAYS)
     discard(store, found)
-    with owning(workplace.owner(REGION)):
+    with owning(owner_of(workplace, REGION)):
         pass  # rolls forward
     assert at_each_id(workplace) == states
     assert visible(workplace) == states[3]
@@ -232,7 +233,7 @@ def test_a_region_at_work_is_left_to_its_owner(
 ) -> None:
     run_once(workplace, application, region=REGION)
     leave_orphans(workplace)
-    with owning(workplace.owner(REGION)):
+    with owning(owner_of(workplace, REGION)):
         assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 4
     assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 0
 

@@ -22,6 +22,7 @@ from jobs.protocol.history import Outcome
 from orchestration import operations
 from orchestration.assembly import Workplace, open_application
 from orchestration.lingering import CodeFiles, Lingering
+from orchestration.region_runs import region_owner
 from orchestration.run_retries import SENSOR_TAG
 from orchestration.status import statuses
 from orchestration.watching import FolderWatch
@@ -248,7 +249,7 @@ def test_a_folder_at_rest_is_not_scanned(lingering: Lingering, place: Workplace,
 def test_a_verb_does_not_wait_for_a_run_that_does_not_linger(place: Workplace, engine: SparkEngine) -> None:
     other = Workplace(place.settings)
     other.use_engine(engine)
-    owner = place.owner(REGION, run_id="at-work")
+    owner = region_owner(place, REGION, run_id="at-work")
     owner.claim()
     started = time.monotonic()
     with pytest.raises(Owned):

@@ -11,8 +11,9 @@ import pytest
 import drainmark as dm
 from jobs.errors import StoreUnavailable
 from jobs.runtime import housekeeping
-from orchestration.assembly import Opened, Workplace, open_application, region_run
+from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("H30")]
 

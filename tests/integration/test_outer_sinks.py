@@ -20,12 +20,13 @@ from jobs.graph.params import Params
 from jobs.protocol.history import Outcome
 from jobs.regions.explain import as_json, as_text
 from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace, owning
+from orchestration.assembly import Opened, Workplace
 from orchestration.checks import judgements
 from orchestration.doctor.examining import examine
 from orchestration.operations import Target, plan_reset, reset
 from orchestration.testing.processing import compact
 from orchestration.trace import Tracer
+from orchestration.yielding import owning
 from resources.reading import owner_of, read_at, read_visible
 from resources.settings import Settings
 from resources.spark import SparkEngine
@@ -192,7 +193,7 @@ def test_a_publish_that_stops_anywhere_is_rolled_forward_without_the_application
     opened = declare(inbox)
     with_errors(lambda: run_once(workplace, opened, max_group=4))
     arm("")
-    with owning(workplace.owner(REGION)):
+    with owning(owner_of(workplace, REGION)):
         pass
     if workplace.registry.pending_count(REGION):
         run_once(workplace, opened, scan=False)
@@ -258,7 +259,7 @@ def test_a_constraint_that_came_between_halts_at_the_publish_and_resume_goes_on(
     assert as_rows(read_at(REGION, "all_rows", home=str(workplace.home))) == [("a", 1, 1), ("b", 2, 2)]
     with sqlite3.connect(workplace.home / "shop.db") as database:
         database.execute("DROP TRIGGER no")
-    with owning(workplace.owner(REGION)) as owner:
+    with owning(owner_of(workplace, REGION)) as owner:
         owner.resume("mended")
     assert not workplace.history(REGION).unpublished
     assert as_rows(read_visible(workplace.settings, REGION, "all_rows")) == [("a", 1, 1), ("b", 2, 2)]

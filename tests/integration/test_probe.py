@@ -21,8 +21,9 @@ from jobs.runtime.blueprint import Blueprint
 from jobs.runtime.ports import Outside
 from jobs.runtime.probing import changed_functions, probe, probe_if_changed
 from jobs.runtime.probing_handlers import SAMPLE_CALLS
-from orchestration.assembly import Opened, Workplace, region_run
+from orchestration.assembly import Opened, Workplace
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_run
 
 pytestmark = pytest.mark.spark
 

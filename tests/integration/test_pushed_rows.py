@@ -13,10 +13,11 @@ from harness import rows
 import drainmark as dm
 from jobs.errors import Halted, RewindRefused, UsageError
 from jobs.failpoints import FailPoint, arm
-from orchestration.assembly import Workplace, open_application, region_run
+from orchestration.assembly import Workplace, open_application
 from orchestration.cli.main import invoke
 from orchestration.operations import Target, plan_reset, reset
 from orchestration.pushing import push_to
+from orchestration.region_runs import region_run
 from orchestration.testing.processing import drive, scan
 from orchestration.testing.running import Result
 

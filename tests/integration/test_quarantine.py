@@ -21,6 +21,7 @@ from orchestration.assembly import Workplace
 from orchestration.checks import QUARANTINE_RATIO, judgements
 from orchestration.cli.main import invoke
 from orchestration.quarantine import quarantined_files, quarantined_rows, redrive
+from orchestration.region_runs import region_owner
 from orchestration.status import history_entries
 from resources.settings import Settings
 from resources.spark import SparkEngine
@@ -98,7 +99,7 @@ def test_the_same_is_quarantined_however_the_files_are_grouped_and_after_a_rewin
     write(inbox, FILES)
     run_once(workplace, copying(inbox, **CSV), max_group=1)
     apart = fates(workplace, inbox)
-    owner = workplace.owner(REGION)
+    owner = region_owner(workplace, REGION)
     owner.claim()
     owner.rewind(0, 1000)
     assert rows(workplace, REGION, QUARANTINE) == [], "the quarantine is rewound with the sinks"

@@ -398,7 +398,8 @@ from orchestration.assembly import Workplace
 from resources.settings import Settings
 home = Workplace(Settings(home=Path(sys.argv[1]), project_root=Path(sys.argv[1]), s3_endpoint_url=sys.argv[2],
                           lease_seconds=1.0, heartbeat_seconds=0.2))
-owner = home.owner("word_count/lines")
+from orchestration.region_runs import region_owner
+owner = region_owner(home, "word_count/lines")
 owner.claim()
 inbox = home.store("word_count/lines").inbox(owner.epoch, "attempt")
 inbox.mkdir(parents=True)

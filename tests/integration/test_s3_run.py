@@ -19,9 +19,10 @@ from deltalake import write_deltalake
 from harness import opened, run_once, settle, sinks
 
 from jobs.state import keyed
-from orchestration.assembly import Workplace, owning
+from orchestration.assembly import Workplace
+from orchestration.yielding import owning
 from resources.object_store import ObjectStore
-from resources.reading import read_at
+from resources.reading import owner_of, read_at
 from resources.s3_folder import S3Folder
 from resources.settings import Settings
 from resources.spark import SparkEngine
@@ -130,7 +131,7 @@ def test_a_run_in_a_bucket_leaves_the_tables_that_one_on_a_disk_leaves(
     assert not [path for path in (far.home / "copies").rglob("*") if path.is_file()]
 
     for place in (near, far):
-        with owning(place.owner(REGION)) as owner:
+        with owning(owner_of(place, REGION)) as owner:
             assert owner.rewind(2, 10_000) == 4
     expected, found = both(near, far)
     assert found == expected

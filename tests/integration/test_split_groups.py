@@ -14,7 +14,7 @@ from drainmark import F
 from jobs.engine_errors import EnvironmentFailed
 from jobs.graph.application import Application
 from jobs.runtime.reading import Inbox
-from orchestration.assembly import region_run
+from orchestration.region_runs import region_run
 from orchestration.retries import Interruption, RunOptions, Watch, run_application
 from orchestration.testing.processing import drive, scan
 from orchestration.testing.running import Result

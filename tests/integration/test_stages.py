@@ -18,12 +18,12 @@ from jobs.errors import DrainmarkError, DrainTimeout, InFlightLost, Interrupted,
 from jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
 from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, RowKind
 from orchestration import backfill
-from orchestration.assembly import region_run
 from orchestration.backfill import Wanted
 from orchestration.checks import QUARANTINE_RATIO, judgements
 from orchestration.garbage import collect_region
 from orchestration.operations import skip
 from orchestration.quarantine import quarantined_files
+from orchestration.region_runs import region_owner, region_run
 from orchestration.retries import Interruption, RunOptions, Watch, run_application
 from orchestration.sensors import needs_recovery
 from orchestration.testing.applications import open_on
@@ -555,7 +555,7 @@ def test_images_outlive_the_cut_that_wrote_them(run_app: RunApp, monkeypatch: py
     history = result.workplace.history(REGION)
     images = [image for table in history.images if (image := history.image_of(table)) is not None and image.files]
     assert images
-    crashed = result.workplace.owner(REGION)
+    crashed = region_owner(result.workplace, REGION)
     crashed.claim()
     crashed.leave()
     uncut = open_uncut(result, Gate())

@@ -16,7 +16,7 @@ import pytest
 import drainmark as dm
 from jobs.errors import ResetTimeout
 from jobs.graph.application import Application
-from orchestration.assembly import region_run
+from orchestration.region_runs import region_run
 from orchestration.testing.processing import drive, scan
 from orchestration.testing.running import Result
 

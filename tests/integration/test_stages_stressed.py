@@ -18,13 +18,13 @@ from jobs.runtime.collecting import clear
 from jobs.runtime.former import own_tables
 from jobs.runtime.maintaining import maintain_region
 from jobs.state import keyed
-from orchestration.assembly import owning
 from orchestration.garbage import collect_region
 from orchestration.operations import resume
 from orchestration.testing.comparing import NOW, Tables, multiset
 from orchestration.testing.processing import scan
 from orchestration.testing.running import Result
-from resources.reading import RegionReader
+from orchestration.yielding import owning
+from resources.reading import RegionReader, owner_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -134,7 +134,7 @@ def fail_while_it_is_reset(result: Result, chance: random.Random) -> None:
 def delete_what_may_go(result: Result) -> None:
     """Maintain the region, and collect as if the days for which readers are waited for were over."""
     store = result.workplace.store(REGION)
-    with owning(result.workplace.owner(REGION)) as owner:
+    with owning(owner_of(result.workplace, REGION)) as owner:
         maintain_region(owner, horizon=HORIZON)
         later = time.time() + 2 * DAY_SECONDS
         clear(store, own_tables(store, owner.history), epoch=owner.epoch, horizon=HORIZON, now=later)

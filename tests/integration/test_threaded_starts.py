@@ -17,8 +17,8 @@ from jobs.failpoints import FailPoint, arm
 from jobs.handler_errors import PermitViolation
 from jobs.runtime.permits import Consistency
 from jobs.runtime.run import RegionRun
-from orchestration.assembly import region_run
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_run
 from orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark

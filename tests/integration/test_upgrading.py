@@ -17,10 +17,11 @@ from jobs.errors import StateIncompatible, StatesMoved, UnknownName, UsageError
 from jobs.failpoints import InjectedFailure, arm
 from jobs.graph.params import Params
 from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace, region_run
+from orchestration.assembly import Opened, Workplace
 from orchestration.cli.main import invoke
 from orchestration.cli.planning import _outcome
 from orchestration.operations import Target, plan_reset, reset
+from orchestration.region_runs import region_run
 from orchestration.testing.processing import drive
 from orchestration.upgrading import UpgradePlan, drop_states, plan_upgrade
 

@@ -19,7 +19,8 @@ import drainmark as dm
 from drainmark import F
 from jobs.failpoints import arm
 from jobs.runtime.blueprint import Blueprint
-from orchestration.assembly import Opened, Workplace, region_run
+from orchestration.assembly import Opened, Workplace
+from orchestration.region_runs import region_run
 from resources.spark import SparkEngine
 
 pytestmark = pytest.mark.spark

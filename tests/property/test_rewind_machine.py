@@ -18,9 +18,11 @@ from jobs.errors import DrainmarkError, Fenced
 from jobs.failpoints import FailPoint, InjectedFailure, arm
 from jobs.protocol.history import RegionHistory
 from jobs.protocol.rows import RowKind
-from orchestration.assembly import Opened, Workplace, owning, region_run
+from orchestration.assembly import Opened, Workplace
 from orchestration.discovery import scan_region
+from orchestration.region_runs import region_owner, region_run
 from orchestration.testing.processing import drive
+from orchestration.yielding import owning
 from resources.spark import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -133,7 +135,7 @@ class Machine:
             self._rewind(to)
 
     def _rewind(self, to: int) -> None:
-        with owning(self.workplace.owner(REGION)) as owner:
+        with owning(region_owner(self.workplace, REGION)) as owner:
             owner.rewind(to, horizon=10_000)
 
     @property

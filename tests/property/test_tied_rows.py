@@ -19,7 +19,7 @@ from window_cases import CASES, Case, content
 import drainmark as dm
 from drainmark import F
 from jobs.graph.operator import POSITION
-from orchestration.assembly import region_run
+from orchestration.region_runs import region_run
 from resources.spark import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

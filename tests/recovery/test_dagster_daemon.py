@@ -17,6 +17,7 @@ from recovery.held_region import REGION, Deployment, deployed, parent_of, wait_f
 
 from jobs.protocol.history import Outcome
 from orchestration.metadata import PROCESS_TAG
+from orchestration.region_runs import region_owner
 from resources.lease import process_started
 
 pytestmark = [pytest.mark.recovery, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -118,7 +119,7 @@ def test_a_poison_file_halts_and_resume_continues(deployment: Deployment) -> Non
     assert tried[-1].tags["dagster/max_retries"] == "0"
 
     poison.write_text("d,20000\n")
-    owner = deployment.workplace.owner(REGION)
+    owner = region_owner(deployment.workplace, REGION)
     owner.claim()
     owner.resume("mended")
     owner.release(Outcome.CLEAN)

@@ -18,7 +18,9 @@ from jobs.failpoints import FailPoint, InjectedFailure
 from jobs.protocol.history import RegionHistory
 from jobs.runtime.descriptions import halted_error
 from orchestration import halting, operations
-from orchestration.assembly import Workplace, owning
+from orchestration.assembly import Workplace
+from orchestration.region_runs import region_owner
+from orchestration.yielding import owning
 from resources.settings import Settings, load_settings
 
 REGION = "app/start"
@@ -65,7 +67,7 @@ def test_a_halt_is_told_once_with_what_an_operator_needs(place: Workplace, told:
 
 def test_a_halt_because_of_a_file_names_it_and_how_to_pass_it(place: Workplace, told: Path) -> None:
     error = {"id": "OPERATOR_FAILED", "message": "no number"}
-    with owning(place.owner(REGION)) as owner:
+    with owning(region_owner(place, REGION)) as owner:
         owner.halt("6 consecutive resets wanted", trigger="/in/b.txt", operator="numbers", error=error)
     (event,) = events(told)
     assert (event["trigger"], event["operator"], event["error"]) == ("/in/b.txt", "numbers", error)
@@ -77,13 +79,13 @@ def test_a_halt_because_of_a_file_names_it_and_how_to_pass_it(place: Workplace, 
 
 def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workplace) -> None:
     lost = InputChanged("log.csv was truncated", remedy='on_lost="restart", then: drainmark resume REGION')
-    with owning(place.owner(REGION)) as owner:
+    with owning(region_owner(place, REGION)) as owner:
         owner.halt(lost.message, trigger=None, operator="ev", error=lost.to_json())
     error = halted_error(REGION, place.history(REGION))
     assert error.message.count(lost.message) == 1
     assert (error.remedy or "").startswith(f'on_lost="restart", then: drainmark resume {REGION}')
     operations.resume(place, REGION, "again")
-    with owning(place.owner(REGION)) as owner:
+    with owning(region_owner(place, REGION)) as owner:
         owner.halt("6 consecutive resets wanted", trigger="/in/b.txt", operator="ev", error=lost.to_json())
     error = halted_error(REGION, place.history(REGION))
     assert lost.message in error.message
@@ -105,7 +107,7 @@ def test_a_death_after_the_commit_is_made_up_for_once(
     def die(history: RegionHistory) -> None:
         raise InjectedFailure("killed between commit and command")
 
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.outside = type(owner.outside)(**{n: getattr(owner.outside, n) for n in owner.outside.__slots__}
                                         | {"on_halt": die})  # fmt: skip
     owner.claim()
@@ -124,7 +126,7 @@ def test_a_death_after_the_commit_is_made_up_for_once(
 
 
 def test_a_halt_that_was_not_committed_is_not_told(place: Workplace, told: Path) -> None:
-    owner = place.owner(REGION)
+    owner = region_owner(place, REGION)
     owner.claim()
     failpoints.arm(f"{FailPoint.NOTE_BEFORE}:raise")
     with pytest.raises(InjectedFailure):

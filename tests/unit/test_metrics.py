@@ -18,6 +18,7 @@ from orchestration import metrics, operations
 from orchestration.assembly import Workplace
 from orchestration.cli.main import invoke
 from orchestration.metrics import as_json, as_text, metrics_path, region_metrics
+from orchestration.region_runs import region_owner
 from orchestration.remedies import remedies as remedies_of
 from orchestration.status import statuses
 from resources.settings import Settings
@@ -219,7 +220,7 @@ def test_between_groups_the_file_is_written_now_and_then(fed: HandFed, monkeypat
 def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(fed: HandFed) -> None:
     (fed.workplace.home / "metrics").write_text("in the way")
     steps: list[str] = []
-    owner = fed.workplace.owner(fed.region, report=lambda step, numbers: steps.append(step))
+    owner = region_owner(fed.workplace, fed.region, report=lambda step, numbers: steps.append(step))
     owner.claim(fed.tables)
     owner.halt("disk", trigger=None, operator=None, error=None)
     assert steps[-2:] == ["halt", "metrics"]

@@ -16,6 +16,7 @@ from orchestration import backfill, operations
 from orchestration.assembly import Workplace
 from orchestration.backfill import Wanted
 from orchestration.cli.main import invoke
+from orchestration.region_runs import region_owner
 from resources.settings import Settings
 
 FILES = {"one": ["a", "b"], "two": ["b"], "three": ["c", "b"], "four": ["d"]}
@@ -62,7 +63,7 @@ def test_every_table_answers_for_every_id_also_inside_a_group(fed: Counting) -> 
 def test_a_group_that_is_committed_and_not_published_is_part_of_the_answer(fed: Counting) -> None:
     fed.write("five", ["a", "e"])
     fed.add("five")
-    fed.owner = fed.workplace.owner(fed.region)
+    fed.owner = region_owner(fed.workplace, fed.region)
     fed.owner.claim(fed.tables)
     fed.owner.commit(fed.group(1))
     fed.owner.leave()

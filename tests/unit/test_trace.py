@@ -18,6 +18,7 @@ from orchestration import backfill, operations
 from orchestration.assembly import Workplace
 from orchestration.backfill import Wanted
 from orchestration.cli.main import invoke
+from orchestration.region_runs import region_owner
 from orchestration.trace import Tracer
 from resources.settings import Settings
 
@@ -108,7 +109,7 @@ def test_tables_are_published_where_the_first_group_is_empty(tmp_path: Path) -> 
 def test_a_group_that_is_committed_and_not_published_is_traced_from_its_staged_files(fed: Counting) -> None:
     fed.write("four.csv", ["d", "d"])
     fed.add("four.csv")
-    fed.owner = fed.workplace.owner(fed.region)
+    fed.owner = region_owner(fed.workplace, fed.region)
     fed.owner.claim(fed.tables)
     fed.owner.commit(fed.group(1))
     fed.owner.leave()
