@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def struct_of(text: str, form: str, schema: StructType, options: Mapping[str, st
 def is_changed(text: str, form: str, schema: StructType, options: Mapping[str, str] | None = None) -> str:
     """Return the SQL condition that Spark's parser would change a value of a text without a word, or leave it out.
 
-    As `jobs.runtime.lossy_values` judges records of files, but for the names of fields inside of others.
+    As `jobs.runtime.lossy_values` judges records of files.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -63,7 +63,7 @@ def is_changed(text: str, form: str, schema: StructType, options: Mapping[str, s
     # `exists` gives the parsed text a name: it would be parsed once a column else
     conditions = [f"exists(array({read}), read -> {' or '.join(changed)})"] if changed else []
     if form == "json":
-        conditions.append(_is_misspelt(text, schema.names))
+        conditions.append(_is_misspelt(text, schema))
     return f"coalesce({' or '.join(conditions) or 'false'}, false)"
 
 
@@ -111,16 +111,53 @@ def _changed(text: str, kind: Any, depth: int = 0) -> str | None:
     return None
 
 
-def _is_misspelt(text: str, names: Sequence[str]) -> str:
-    """Return the condition that a field is there under another name in upper and lower case alone."""
-    listed = "|".join(map(re.escape, names))
-    keys = f"json_object_keys({text})"
-    near = " or ".join(
-        f"(not array_contains(keys, {literal(name)}) and exists(keys, key -> lower(key) = {literal(name.lower())}))"
-        for name in names
-    )
-    looks = literal(rf'"(?!(?:{listed})")(?i:{listed})"\s*:')
-    return f"({text} rlike {looks} and exists(array({keys}), keys -> {near}))"
+def _is_misspelt(text: str, schema: StructType) -> str:
+    """Return the condition that a field, at any depth, is there under another name in upper and lower case alone."""
+    listed = dict.fromkeys("|".join(map(re.escape, names)) for names in _names_in(schema))
+    looks = "|".join(rf'"(?!(?:{names})")(?iu:{names})"\s*:' for names in listed)  # exact for none, cheap for all
+    return f"({text} rlike {literal(looks)} and {_misspelt_in(text, schema)})"
+
+
+def _names_in(kind: Any) -> Iterator[list[str]]:
+    """Yield the names of the fields of each struct in a type."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        yield kind.names
+        for field in kind.fields:
+            yield from _names_in(field.dataType)
+    elif isinstance(kind, ArrayType | MapType):
+        yield from _names_in(kind.elementType if isinstance(kind, ArrayType) else kind.valueType)
+
+
+def _misspelt_in(text: str, kind: Any, depth: int = 0) -> str | None:
+    """Return the exact condition for the JSON text of a value of that type; None where it has no names."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        # `exists` gives the parsed text a name: it would be parsed once a field else
+        fields = f"fields_{depth}"
+        parts = ((f"{fields}[{literal(each.name)}]", each.dataType) for each in kind.fields)
+        deeper = (_misspelt_in(part, inner, depth + 1) for part, inner in parts)
+        conditions = [_has_like(f"map_keys({fields})", name) for name in kind.names]
+        conditions += [found for found in deeper if found]
+        return f"exists(array({_members_of(text)}), {fields} -> {' or '.join(conditions)})"
+    if isinstance(kind, ArrayType | MapType):
+        is_array, item = isinstance(kind, ArrayType), f"part_{depth}"
+        items = f"from_json({text}, 'array<string>')" if is_array else f"map_values({_members_of(text)})"
+        found = _misspelt_in(item, kind.elementType if is_array else kind.valueType, depth + 1)
+        return f"exists({items}, {item} -> {found})" if found else None
+    return None
+
+
+def _members_of(text: str) -> str:
+    """Return the SQL of a JSON object as a map from names to the JSON texts of values."""
+    return f"from_json({text}, 'map<string,string>')"
+
+
+def _has_like(names: str, name: str) -> str:
+    is_like = f"exists({names}, name -> lower(name) = {literal(name.lower())})"
+    return f"(not array_contains({names}, {literal(name)}) and {is_like})"
 
 
 def without_line_end(text: str) -> str:

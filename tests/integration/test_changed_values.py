@@ -34,13 +34,25 @@ FILES = {
 }  # fmt: skip
 
 
-def declare(inbox: Path, form: str, way: str) -> Any:
+NESTED = "k string, s struct<a: int, `b.c`: struct<d: int>>, l array<struct<d: int>>, m map<string, struct<e: int>>"
+NESTED_GOOD = (
+    '{"k":"a","s":{"a":1,"b.c":{"d":2}},"l":[{"d":3},null],"m":{"X":{"e":4},"x":{"e":5}}}',
+    '{"k":"A","s":{"a":1,"A":9,"D":8},"l":[{"E":9},{}],"m":{"d":{"f":{"E":1}}}}',
+    '{"k":"\\"A\\":","s":null,"l":[],"m":{}}',
+)
+NESTED_BAD = (
+    '{"k":"b","s":{"A":1}}', '{"k":"c","s":{"b.c":{"D":2}}}', '{"k":"d","l":[{"d":3},{"D":3}]}',
+    '{"k":"e","m":{"x":{"e":4},"y":{"E":4}}}', '{"k":"f","s":{"B.C":{"d":1}}}',
+)  # fmt: skip
+
+
+def declare(inbox: Path, form: str, way: str, schema: str = SCHEMA) -> Any:
     with dm.application("changed") as declared:
         parsed = way == "dm.parse"
         options = {"multiLine": "false", "comment": "#"} if way == "Spark" and form == "csv" else {}
         scan = dm.DirectoryScan(
             path=str(inbox), pattern=f"*.{form}", format="text" if parsed else form,
-            schema=None if parsed else SCHEMA, settle=0, max_bad_ratio=1, options=options,
+            schema=None if parsed else schema, settle=0, max_bad_ratio=1, options=options,
         )  # fmt: skip
 
         @dm.consistent(trigger="operator-driven")
@@ -48,7 +60,7 @@ def declare(inbox: Path, form: str, way: str) -> Any:
         def events(scanned: Any) -> Any:
             return scanned
 
-        rows = dm.parse(events, "value", format=form, schema=SCHEMA, name="rows") if parsed else events
+        rows = dm.parse(events, "value", format=form, schema=schema, name="rows") if parsed else events
         dm.sink(rows, dm.DeltaAppend("rows"))
     return open_application(dm.build_application(declared))
 
@@ -81,6 +93,27 @@ def test_small_and_large_groups_and_parse_agree_on_what_is_bad(tmp_path: Path, e
     assert len(rows) == 3 * len(GOOD)
     assert bad == sorted((number, line) for number in (1, 3) for line in FILES[f"{number}.{form}"] if line[0] != "#"
                          and line not in (GOOD if form == "csv" else [as_json(good) for good in GOOD]))
+
+
+@pytest.mark.seed("I12")
+def test_names_inside_of_fields_count_letter_by_letter_on_every_way(tmp_path: Path, engine: SparkEngine) -> None:
+    """In structs, arrays and maps; not where the declared name is there too, nor keys of maps, nor undeclared parts."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "1.json").write_text("".join(f"{line}\n" for line in (*NESTED_GOOD, *NESTED_BAD)))
+    os.utime(inbox / "1.json", (LONG_AGO, LONG_AGO))
+    for way, small in (("Arrow", 8 << 20), ("Spark", 0), ("dm.parse", 8 << 20)):
+        place = Workplace(Settings(home=tmp_path / way, project_root=tmp_path, small_group_bytes=small))
+        place.use_engine(engine)
+        try:
+            run_once(place, declare(inbox, "json", way, NESTED))
+            store = place.store("changed/events")
+            good = store.table("lake/rows").read().to_pylist()
+            bad = store.table("lake/changed_quarantine").read().to_pylist()
+        finally:
+            place.registry.close()
+        assert sorted(row["raw"] for row in bad) == list(NESTED_BAD), way
+        assert sorted(row["k"] for row in good) == ['"A":', "A", "a"], way
 
 
 @pytest.mark.seed("RT11")
