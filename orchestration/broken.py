@@ -21,7 +21,8 @@ from orchestration.declared import Declared, known_from, name_of, noted
 from orchestration.halting import make_up
 from orchestration.opening import open_in_time, origin_of
 from orchestration.run_endings import MAX_RETRIES_TAG, failure_of, note
-from orchestration.run_retries import active_runs, counted_tag, tag_process, tags_of
+from orchestration.run_retries import counted_tag, tag_process, tags_of
+from orchestration.sensors import one_run_sensor
 
 SUFFIX = "__broken"
 
@@ -87,31 +88,17 @@ def _job(workplace: Workplace, reference: str, region: str, code: str) -> dg.Job
     return graph.to_job(name=name, executor_def=dg.in_process_executor, tags=tags_of(region, allowed))
 
 
-def _region_sensor(
-    workplace: Workplace, reference: str, region: str, job: dg.JobDefinition
-) -> dg.SensorDefinition:
-    @dg.sensor(
-        name=f"{dagster_name(region)}__sensor",
-        job=job,
-        minimum_interval_seconds=max(1, workplace.settings.sensor_interval_seconds),
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Starts runs of {region}, which fail, until its application can be loaded or it is HALTED.",
-    )
-    def region_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+def _region_sensor(workplace: Workplace, reference: str, region: str, job: dg.JobDefinition) -> dg.SensorDefinition:
+    def wanted() -> dg.RunRequest | str:
         history = workplace.history(region)
         code = code_digest(origin_of(reference), workplace.settings.project_root)
-        reason = None
-        if active := active_runs(context.instance, job.name):
-            reason = f"run {active[0].run_id} is at work"
-        elif history.halt is not None and not is_lifted(history, code):
+        if history.halt is not None and not is_lifted(history, code):
             make_up(workplace, region, history)
-            reason = f"HALTED: {history.halt.detail.get('reason')}; fix it, or: {halt_remedies(region, history)[0]}"
-        if reason is not None:
-            return dg.SensorResult(skip_reason=reason, cursor=context.cursor)
-        request = dg.RunRequest(tags=tags_of(region, _allowed(workplace, region)))
-        return dg.SensorResult(run_requests=[request], cursor=context.cursor)
+            return f"HALTED: {history.halt.detail.get('reason')}; fix it, or: {halt_remedies(region, history)[0]}"
+        return dg.RunRequest(tags=tags_of(region, _allowed(workplace, region)))
 
-    return region_sensor
+    what = f"Starts runs of {region}, which fail, until its application can be loaded or it is HALTED."
+    return one_run_sensor(workplace, job, what, wanted=wanted)
 
 
 def _allowed(workplace: Workplace, region: str) -> int:

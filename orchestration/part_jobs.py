@@ -11,16 +11,14 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.errors import DrainmarkError
 from jobs.regions.parts import running_parts
 from jobs.regions.plan import AutonomousPlan
 from jobs.runtime.micro_batches import BatchReport
 from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.assets import dagster_name
 from orchestration.parts import run_parts, waiting_parts
+from orchestration.sensors import one_run_sensor
 
-_UNFINISHED = [status for status in dg.DagsterRunStatus if status not in (
-    dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)]  # fmt: skip
 _MAX_RETRIES_TAG = "dagster/max_retries"
 
 
@@ -42,7 +40,7 @@ def part_definitions(workplace: Workplace, reference: str, opened: Opened) -> dg
         for part in parts
         for table in part.tables
     ]
-    return dg.Definitions(assets=specs, jobs=[job], sensors=[_sensor(workplace, parts, job, name)])
+    return dg.Definitions(assets=specs, jobs=[job], sensors=[_sensor(workplace, parts, job)])
 
 
 def asset_key(application: str, table: str) -> dg.AssetKey:
@@ -90,26 +88,9 @@ def _events(application: str, report: BatchReport) -> Iterator[dg.AssetMateriali
             )
 
 
-def _sensor(
-    workplace: Workplace, parts: tuple[AutonomousPlan, ...], job: dg.JobDefinition, name: str
-) -> dg.SensorDefinition:
-    @dg.sensor(
-        name=f"{name}__sensor",
-        job=job,
-        minimum_interval_seconds=max(1, workplace.settings.sensor_interval_seconds),
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Scans the folders of the autonomous parts, and starts a run when a file waits.",
-    )
-    def part_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        unfinished = dg.RunsFilter(job_name=name, statuses=_UNFINISHED)
-        if active := context.instance.get_run_records(unfinished, limit=1):
-            return dg.SensorResult(skip_reason=f"run {active[0].dagster_run.run_id} is at work")
-        try:
-            waiting = waiting_parts(workplace, parts)
-        except DrainmarkError as error:
-            return dg.SensorResult(skip_reason=str(error))
-        if not waiting:
-            return dg.SensorResult(skip_reason="no file waits")
-        return dg.SensorResult(run_requests=[dg.RunRequest()])
+def _sensor(workplace: Workplace, parts: tuple[AutonomousPlan, ...], job: dg.JobDefinition) -> dg.SensorDefinition:
+    def wanted() -> dg.RunRequest | str:
+        return dg.RunRequest() if waiting_parts(workplace, parts) else "no file waits"
 
-    return part_sensor
+    what = "Scans the folders of the autonomous parts, and starts a run when a file waits."
+    return one_run_sensor(workplace, job, what, wanted=wanted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -34,7 +34,7 @@ from orchestration.lingering import linger_seconds
 from orchestration.metadata import TRIGGER_TAG
 from orchestration.region_runs import region_owner
 from orchestration.region_sources import has_folder, has_threads, source_folder, source_of
-from orchestration.run_retries import RegionRuns, run_tags
+from orchestration.run_retries import RegionRuns, active_runs, run_tags
 from orchestration.watching import LOOK_SECONDS, FolderWatch
 from orchestration.yielding import owning
 from resources.lease import describe
@@ -316,17 +316,47 @@ def build_sensor(ticks: RegionTicks, job: Any, name: str) -> dg.SensorDefinition
     interval = ticks.workplace.settings.sensor_interval_seconds
     seconds = int(period.total_seconds()) if period and period.total_seconds() >= LONG_SECONDS else interval
 
+    what = f"Scans the input of region {ticks.region.name}, and starts a run when a file is pending."
+    return _sensor(name, job, seconds, what, ticks.tick)
+
+
+def one_run_sensor(
+    workplace: Workplace, job: dg.JobDefinition, description: str, *, wanted: Callable[[], dg.RunRequest | str]
+) -> dg.SensorDefinition:
+    """Return a sensor that asks for a run where none of the job is at work; it runs unless somebody stops it.
+
+    Args:
+        wanted: returns the run, or why none is wanted; so does a `DrainmarkError` that it raises.
+    """
+
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        active = active_runs(context.instance, job.name)
+        try:
+            answer = _busy(active) if active else wanted()
+        except DrainmarkError as error:
+            answer = str(error)
+        if isinstance(answer, str):
+            return dg.SensorResult(skip_reason=answer, cursor=context.cursor)
+        return dg.SensorResult(run_requests=[answer], cursor=context.cursor)
+
+    return _sensor(job.name, job, workplace.settings.sensor_interval_seconds, description, tick)
+
+
+def _sensor(
+    name: str, job: Any, seconds: int, description: str,
+    tick: Callable[[dg.SensorEvaluationContext], dg.SensorResult],
+) -> dg.SensorDefinition:  # fmt: skip
     @dg.sensor(
         name=f"{name}__sensor",
         job=job,
         minimum_interval_seconds=max(1, seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Scans the input of region {ticks.region.name}, and starts a run when a file is pending.",
+        description=description,
     )
-    def region_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return ticks.tick(context)
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return tick(context)
 
-    return region_sensor
+    return sensor
 
 
 def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.ScheduleDefinition:

@@ -209,6 +209,9 @@ def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path) -> Non
         assert tick().skip_message, "there is no folder yet"
         drop(tmp_path, "1.csv", "a,1\nb,2\n")
         assert len(tick().run_requests or ()) == 1
+        queued = instance.create_run_for_job(repository.get_job("plain__autonomous"))
+        assert queued.run_id in (tick().skip_message or ""), "one run at a time"
+        instance.delete_run(queued.run_id)
         ended = repository.get_job("plain__autonomous").execute_in_process(instance=instance)
         assert ended.success
         (event,) = ended.asset_materializations_for_node("plain__autonomous__run")
