@@ -204,6 +204,71 @@ def test_joins_differ_in_what_their_code_says() -> None:
         assert operator_of(dataclasses.replace(Join(), **change)).fingerprint() != one
 
 
+def in_stages(join: Join) -> Any:
+    """A join between stages: both sides come through channels, and so do the pairs."""
+    with dm.application("staged") as declared:
+        schema = "side string, user string, n bigint, at timestamp"
+
+        @dm.consistent(trigger="operator-driven", alignment="unaligned")
+        @dm.source(dm.DirectoryScan(path="in", pattern="*.csv", format="csv", schema=schema, settle=0))
+        def events(scanned: Any) -> Any:
+            return scanned
+
+        def side(letter: str) -> Any:
+            columns = ("user", f"n as {letter}n", f"at as {letter}at")
+            return dm.buffered(dm.functor(
+                lambda events: dm.select(events.where(events["side"] == letter), *map(dm.F.expr, columns)),
+                name=f"{letter}_rows", inputs=[events],
+            ))  # fmt: skip
+
+        met = join.declare(side("l"), side("r"))
+        dm.sink(dm.functor(lambda met: met, name="pairs", inputs=[dm.buffered(met)]), dm.DeltaAppend("pairs"))
+        for late in ("left", "right"):
+            dm.sink(met[f"late_{late}"], dm.DeltaAppend(f"late_{late}"))
+    return dm.build_application(declared)
+
+
+def as_csv(file: list[Row]) -> str:
+    def text(row: Row) -> str:
+        at = "" if row["at"] is None else f"{row['at']:%Y-%m-%dT%H:%M:%SZ}"
+        return f"{row['side']},{row['user'] or ''},{'' if row['n'] is None else row['n']},{at}\n"
+
+    return "".join(map(text, file))
+
+
+@pytest.mark.seed("V85", "F6")
+def test_a_join_between_stages_is_the_same_after_rewinds(run_app: Any) -> None:
+    """Back into a group, twice: each file has what plain Python says, before, in between and afterwards."""
+    join = dataclasses.replace(SAMPLE, keys=("user",))
+    files = drawn_by(random.Random(3), 5)
+    inbox = [(f"{number}.csv", as_csv(file)) for number, file in enumerate(files)]
+    result = run_app(in_stages(join), max_group=3)
+    assert len(result.region.stages) == 3
+
+    def assert_as_told(upto: int) -> None:
+        told = told_by(join, files[:upto])
+        ids = [number for _, number in sorted(result.workplace.history(result.region.name).newest_by_uri().items())]
+        assert len(ids) == upto
+        for sink, wanted in (("pairs", told.emitted), ("late_left", told.late["l"]), ("late_right", told.late["r"])):
+            rows = result.sink(sink, ids=True)
+            for number, sequence_id in enumerate(ids):
+                found = [{name: value for name, value in row.items() if name != "source_file"} for row in rows
+                         if row["_sequence_id"] == sequence_id]  # fmt: skip
+                assert plain(found) == plain(wanted[number]), (sink, number)
+            assert len(rows) == sum(len(wanted[number]) for number in range(upto)), sink
+
+    result.add(dict(inbox[:3])).run()
+    assert_as_told(3)
+    result.rewind(1)
+    assert_as_told(1)
+    result.add(dict(inbox[3:])).run()
+    assert_as_told(5)
+    result.rewind("2.csv")
+    assert_as_told(3)
+    result.run()
+    assert_as_told(5)
+
+
 @pytest.mark.slow
 def test_a_join_survives_failures_around_its_commits(engine: SparkEngine) -> None:
     """What is paired, what comes alone and what is late are those of the golden run, whatever fails (NU1)."""
