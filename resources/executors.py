@@ -7,13 +7,10 @@ not shared, groups would else be written to the workers' own disks.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import shutil
 import sys
 import threading
 import uuid
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,24 +26,14 @@ _LOOKED_AT = 3
 _PYTHON = "set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same version, with pyarrow, on every worker"
 
 
-def ship_modules(session: SparkSession, folder: Path) -> None:
-    """Send what functions need of Drainmark to the executors, where it need not be installed.
-
-    Args:
-        folder: for the archive, which executors may ask for as long as the session lives.
-    """
+def ship_drainmark(session: SparkSession) -> None:
+    """Send what functions need of Drainmark to the executors, where it need not be installed."""
     import jobs
+    from jobs.graph.own_modules import texts_of
+    from jobs.runtime.shipping import ship_modules
 
-    root, content = Path(jobs.__file__).parents[1], io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
-        for path in (root / "drainmark.py", *sorted((root / "jobs").rglob("*.py"))):
-            packed.write(path, path.relative_to(root).as_posix())
-    digest = hashlib.sha256(content.getvalue()).hexdigest()[:16]
-    archive, part = folder / f"drainmark-{digest}.zip", folder / f".{uuid.uuid4().hex}.part"
-    folder.mkdir(parents=True, exist_ok=True)
-    part.write_bytes(content.getvalue())
-    part.replace(archive)
-    session.addArtifacts(str(archive), pyfile=True)
+    root = Path(jobs.__file__).parents[1]
+    ship_modules("drainmark", texts_of({"drainmark": root / "drainmark.py", "jobs": root / "jobs"}), session)
 
 
 def require_reach(session: SparkSession, master: str, folders: Sequence[Path], *, has_executors: bool) -> None:

@@ -111,13 +111,13 @@ class SparkEngine:
         return bool(self.shared) and not is_local(self.master)
 
     def _try_executors(self, session: SparkSession) -> None:
-        from resources.executors import require_reach, ship_modules
+        from resources.executors import require_reach, ship_drainmark
 
         try:
             if self.is_remote:
                 self._server = session.conf.get("spark.master", None) or ""
             if not self.is_local:
-                ship_modules(session, self.scratch / "modules")
+                ship_drainmark(session)
             require_reach(session, self.master, self.shared, has_executors=not self.is_local)
         except BaseException:
             session.stop()

@@ -41,7 +41,7 @@ def ship(operators: Iterable[Operator], session: SparkSession) -> None:
     for name in own.keys() & sys.modules.keys():
         register_pickle_by_value(sys.modules[name])
     if own:
-        _ship_archive(texts_of(own), session)
+        ship_modules("own-modules", texts_of(own), session)
 
 
 def _modules_of(operators: Iterable[Operator]) -> Iterator[ModuleType]:
@@ -59,21 +59,32 @@ def _root_of(module: ModuleType) -> Path:
     return Path(str(module.__file__)).resolve().parents[module.__name__.count(".") + is_package]
 
 
-def _ship_archive(texts: Mapping[str, bytes], session: SparkSession) -> None:
-    """Add modules to what the session's workers import, under a name of their contents; once a session."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name, text in texts.items():
-            archive.writestr(zipfile.ZipInfo(name, _ANY_DATE), text)
-    digest = hashlib.sha256(packed.getvalue()).hexdigest()[:16]
-    if digest in _shipped.setdefault(session, set()):
+def ship_modules(name: str, texts: Mapping[str, bytes], session: SparkSession) -> None:
+    """Add modules to what the session's workers import; once a session.
+
+    Args:
+        name: what the name of the archive begins with.
+        texts: contents of the files by path below the folder that they are imported from.
+    """
+    packed = archive_of(texts)
+    archive = f"{name}-{hashlib.sha256(packed).hexdigest()[:16]}.zip"
+    if archive in _shipped.setdefault(session, set()):
         return
-    path = Path(_archives().name, f"own-modules-{digest}.zip")
-    path.write_bytes(packed.getvalue())
+    path = Path(_archives().name, archive)
+    path.write_bytes(packed)
     path_before = list(sys.path)
     session.addArtifacts(str(path), pyfile=True)
     sys.path[:] = path_before  # classic Spark has this process import from the archive, too
-    _shipped[session].add(digest)
+    _shipped[session].add(archive)
+
+
+def archive_of(texts: Mapping[str, bytes]) -> bytes:
+    """Return files as a zip archive, the same bytes for the same files: a session refuses others of the same name."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in sorted(texts.items()):
+            archive.writestr(zipfile.ZipInfo(name, _ANY_DATE), text, zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
 
 
 @functools.cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from jobs.errors import UsageError
 from jobs.graph.application import load_application
 from jobs.graph.own_modules import own_modules, texts_of
+from jobs.runtime.shipping import archive_of
 
 pytestmark = pytest.mark.seed("AU2")
 
@@ -81,6 +84,17 @@ def test_own_modules_are_found_wherever_they_are_imported(tmp_path: Path) -> Non
         "helping_words.py", "helping_later.py", "helping_package/__init__.py", "helping_package/thing.py",
         "helping_package/deep/thing.py",
     }  # fmt: skip
+
+
+def test_equal_files_are_shipped_as_equal_archives() -> None:
+    """Whenever, and in whatever order they were read: a session refuses another archive of the same name."""
+    texts = {"helping/b.py": b"B = 1\n", "helping/a.py": b"A = 1\n"}
+    packed = archive_of(texts)
+    assert packed == archive_of(dict(reversed(texts.items())))
+    assert packed != archive_of({**texts, "helping/a.py": b"A = 2\n"})
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert {member.filename: archive.read(member) for member in archive.infolist()} == texts
 
 
 def test_a_name_that_an_installed_module_has_is_refused(tmp_path: Path) -> None:
