@@ -19,8 +19,9 @@ from jobs.regions.explain import as_json, as_mermaid, as_text
 from jobs.regions.plan import compile_application
 from orchestration.assembly import Opened, Workplace
 from orchestration.operations import Target, plan_reset, reset
+from orchestration.region_runs import region_owner
 from orchestration.yielding import owning
-from resources.reading import owner_of, read_at, read_visible
+from resources.reading import read_at, read_visible
 
 pytestmark = pytest.mark.spark
 
@@ -191,10 +192,10 @@ def test_a_constraint_added_after_the_check_says_how_to_go_on(workplace: Workpla
         run_once(workplace, application)
     assert isinstance(halted.value.__cause__, TableRefused)
     assert "small" in str(halted.value)
-    with pytest.raises(Halted), owning(owner_of(workplace, REGION)):
+    with pytest.raises(Halted), owning(region_owner(workplace, REGION)):
         pass  # neither does an operator's verb get past it
     session.sql(f"ALTER TABLE delta.`{root}` DROP CONSTRAINT small")
-    with owning(owner_of(workplace, REGION)) as owner:
+    with owning(region_owner(workplace, REGION)) as owner:
         owner.resume("the constraint is gone")
     run_once(workplace, application)
     assert seen(workplace, "strict", "k", "n", "_sequence_id") == [("a", 500, 1)]
@@ -258,7 +259,7 @@ def test_operators_verbs_start_no_session_unless_something_is_to_be_published(
     write(inbox, "a,1\n")
     run_once(workplace, declare(inbox, dm.DeltaAppend("theirs", adopt=True)))
     other = Workplace(workplace.settings)
-    with owning(owner_of(other, REGION)) as owner:
+    with owning(region_owner(other, REGION)) as owner:
         owner.resume("looked at")
     assert not other.engine.is_started
     assert other.history(REGION).last_outcome is Outcome.CLEAN

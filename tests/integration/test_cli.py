@@ -21,8 +21,9 @@ from jobs.errors import Owned
 from orchestration import operations
 from orchestration.assembly import Workplace
 from orchestration.cli.main import invoke
+from orchestration.region_runs import region_owner
 from orchestration.yielding import owning
-from resources.reading import owner_of, read_at
+from resources.reading import read_at
 from resources.settings import Settings
 from resources.spark import SparkEngine
 
@@ -329,7 +330,7 @@ def test_a_skipped_file_leaves_an_empty_state(project: Project) -> None:
 
 def test_an_owned_region_is_left_alone(project: Project) -> None:
     place = project.workplace()
-    with owning(owner_of(place, REGION)):
+    with owning(region_owner(place, REGION)):
         assert project.status()["owner"]["pid"] == os.getpid()
         for verb in (
             ("reset", "word_count", "--yes"),

@@ -18,9 +18,10 @@ from jobs.runtime.collecting import clear
 from jobs.runtime.maintaining import drop_changes, maintain_region
 from jobs.state import keyed
 from orchestration.assembly import Opened, Workplace, open_application
+from orchestration.region_runs import region_owner
 from orchestration.yielding import owning
 from resources import log_keeping
-from resources.reading import owner_of, read_at, read_visible
+from resources.reading import read_at, read_visible
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
@@ -60,7 +61,7 @@ def without_ids(found: list[list[str]]) -> list[list[str]]:
 
 
 def drop(place: Workplace, horizon: int) -> dict[str, int]:
-    with owning(owner_of(place, REGION)) as owner:
+    with owning(region_owner(place, REGION)) as owner:
         drop_changes(owner, owner.history.committed_id - horizon)
     return dict(place.history(REGION).dropped)
 
@@ -90,7 +91,7 @@ def test_every_rewind_down_to_the_edge_is_right_and_none_goes_behind_it(
     }
     with pytest.raises(RewindRefused):
         read_at(REGION, SINKS[0], at=1, home=str(workplace.home))
-    with owning(owner_of(workplace, REGION)) as owner:
+    with owning(region_owner(workplace, REGION)) as owner:
         with pytest.raises(RewindRefused) as refused:
             owner.rewind(edge - 1, 10_000)
         assert refused.value.facts["nearest"] == edge
@@ -111,7 +112,7 @@ def test_a_crash_while_changes_are_dropped_loses_none(
 
     run_once(workplace, application, region=REGION, max_group=1)
     final = visible(workplace)
-    with owning(owner_of(workplace, REGION)) as owner:
+    with owning(region_owner(workplace, REGION)) as owner:
         edge = owner.history.committed_id - 2
         monkeypatch.setattr(failpoints, "_act", crash)
         failpoints.arm(f"{point}:raise")
@@ -121,7 +122,7 @@ def test_a_crash_while_changes_are_dropped_loses_none(
     assert visible(workplace) == final
     assert drop(workplace, horizon=2)
     kept = shown(workplace, edge)
-    with owning(owner_of(workplace, REGION)) as owner:
+    with owning(region_owner(workplace, REGION)) as owner:
         owner.rewind(edge, 10_000)
     assert visible(workplace) == kept
     run_once(workplace, application, region=REGION, max_group=3)
@@ -144,12 +145,12 @@ def test_a_lost_image_whose_changes_are_gone_is_no_empty_state(workplace: Workpl
 def far_behind(place: Workplace) -> dict[str, int]:
     """Drop changes, compact across the images after them, and collect with a horizon that only the newest are in."""
     dropped = drop(place, horizon=5)
-    with owning(owner_of(place, REGION)) as owner:
+    with owning(region_owner(place, REGION)) as owner:
         store = place.store(REGION)
         for name in dropped:
             table, staging = store.table(name), store.staging(name, owner.epoch, uuid.uuid4().hex)
             assert table.compact(table.txn_version() or 0, staging, files_at_least=2)
-    with owning(owner_of(place, REGION)) as owner:
+    with owning(region_owner(place, REGION)) as owner:
         drop_changes(owner, FILES - 1)
         assert owner.history.dropped == dropped, "no whole file is behind the newer image"
         clear(place.store(REGION), owner.history.tables, epoch=owner.epoch, horizon=1, now=time.time() + 2 * 86_400)
@@ -172,7 +173,7 @@ def test_the_image_that_stands_in_for_dropped_changes_outlives_the_horizon(
             number: states[number] for number in range(edge, FILES + 1)
         }
         return
-    with owning(owner_of(workplace, REGION)) as owner:
+    with owning(region_owner(workplace, REGION)) as owner:
         owner.rewind(to, 10_000)
     assert visible(workplace) == (states[to] if to else [[], []])
     run_once(workplace, application, region=REGION, max_group=2)
@@ -197,10 +198,10 @@ def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
     nearest = refused.value.facts["nearest"]
     assert nearest > 4
     read_at(REGION, SINKS[0], at=nearest, home=str(workplace.home))
-    with owning(owner_of(workplace, REGION)) as owner, pytest.raises(RewindRefused):
+    with owning(region_owner(workplace, REGION)) as owner, pytest.raises(RewindRefused):
         owner.rewind(4, 10_000)
     assert workplace.history(REGION).rewinds == ()
-    with owning(owner_of(workplace, REGION)) as owner:
+    with owning(region_owner(workplace, REGION)) as owner:
         assert owner.behind == ()
     assert visible(workplace) == before
 
@@ -212,7 +213,7 @@ def test_a_maintained_region_is_the_same_and_its_logs_are_short(
     monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 3)
     run_once(workplace, application, region=REGION, max_group=1)
     final, states = visible(workplace), [shown(workplace, number) for number in range(FILES - 2, FILES + 1)]
-    with owning(owner_of(workplace, REGION)) as owner:
+    with owning(region_owner(workplace, REGION)) as owner:
         maintain_region(owner, horizon=2)
     for table in workplace.history(REGION).tables:
         workplace.store(REGION).table(table.name).maintain()

@@ -21,9 +21,10 @@ from jobs.state import keyed
 from orchestration import garbage
 from orchestration.assembly import Opened, Workplace, open_application
 from orchestration.cli.main import invoke
+from orchestration.region_runs import region_owner
 from orchestration.yielding import owning
 from resources.delta_commits import open_table
-from resources.reading import owner_of, read_at, read_visible
+from resources.reading import read_at, read_visible
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
@@ -66,7 +67,7 @@ def data_files(place: Workplace) -> dict[str, int]:
 
 def collect_later(place: Workplace, *, horizon: int, later: float = DAYS) -> int:
     """Collect as if the time were later; return the bytes."""
-    with owning(owner_of(place, REGION)) as owner:
+    with owning(region_owner(place, REGION)) as owner:
         found = clear(
             place.store(REGION), owner.history.tables, epoch=owner.epoch, horizon=horizon, now=time.time() + later
         )
@@ -74,13 +75,13 @@ def collect_later(place: Workplace, *, horizon: int, later: float = DAYS) -> int
 
 
 def rewind(place: Workplace, to: int) -> None:
-    with owning(owner_of(place, REGION)) as owner:
+    with owning(region_owner(place, REGION)) as owner:
         owner.rewind(to, 1000)
 
 
 def compact(place: Workplace) -> None:
     """Compact every table of rows, as maintenance does later."""
-    with owning(owner_of(place, REGION)) as owner:
+    with owning(region_owner(place, REGION)) as owner:
         store = place.store(REGION)
         for table in owner.history.tables:
             if table.role is not TableRole.UPSERT:
@@ -195,7 +196,7 @@ def test_files_of_a_group_that_is_committed_and_not_published_stay(
     store = workplace.store(REGION)
     found = find_garbage(store, history.tables, below_epoch=99, horizon=0, now=time.time() + DAYS)
     discard(store, found)
-    with owning(owner_of(workplace, REGION)):
+    with owning(region_owner(workplace, REGION)):
         pass  # rolls forward
     assert at_each_id(workplace) == states
     assert visible(workplace) == states[3]
@@ -233,7 +234,7 @@ def test_a_region_at_work_is_left_to_its_owner(
 ) -> None:
     run_once(workplace, application, region=REGION)
     leave_orphans(workplace)
-    with owning(owner_of(workplace, REGION)):
+    with owning(region_owner(workplace, REGION)):
         assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 4
     assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 0
 

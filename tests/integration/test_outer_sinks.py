@@ -24,6 +24,7 @@ from orchestration.assembly import Opened, Workplace
 from orchestration.checks import judgements
 from orchestration.doctor.examining import examine
 from orchestration.operations import Target, plan_reset, reset
+from orchestration.region_runs import region_owner
 from orchestration.testing.processing import compact
 from orchestration.trace import Tracer
 from orchestration.yielding import owning
@@ -193,7 +194,7 @@ def test_a_publish_that_stops_anywhere_is_rolled_forward_without_the_application
     opened = declare(inbox)
     with_errors(lambda: run_once(workplace, opened, max_group=4))
     arm("")
-    with owning(owner_of(workplace, REGION)):
+    with owning(region_owner(workplace, REGION)):
         pass
     if workplace.registry.pending_count(REGION):
         run_once(workplace, opened, scan=False)
@@ -259,7 +260,7 @@ def test_a_constraint_that_came_between_halts_at_the_publish_and_resume_goes_on(
     assert as_rows(read_at(REGION, "all_rows", home=str(workplace.home))) == [("a", 1, 1), ("b", 2, 2)]
     with sqlite3.connect(workplace.home / "shop.db") as database:
         database.execute("DROP TRIGGER no")
-    with owning(owner_of(workplace, REGION)) as owner:
+    with owning(region_owner(workplace, REGION)) as owner:
         owner.resume("mended")
     assert not workplace.history(REGION).unpublished
     assert as_rows(read_visible(workplace.settings, REGION, "all_rows")) == [("a", 1, 1), ("b", 2, 2)]

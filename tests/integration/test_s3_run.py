@@ -20,9 +20,10 @@ from harness import opened, run_once, settle, sinks
 
 from jobs.state import keyed
 from orchestration.assembly import Workplace
+from orchestration.region_runs import region_owner
 from orchestration.yielding import owning
 from resources.object_store import ObjectStore
-from resources.reading import owner_of, read_at
+from resources.reading import read_at
 from resources.s3_folder import S3Folder
 from resources.settings import Settings
 from resources.spark import SparkEngine
@@ -131,7 +132,7 @@ def test_a_run_in_a_bucket_leaves_the_tables_that_one_on_a_disk_leaves(
     assert not [path for path in (far.home / "copies").rglob("*") if path.is_file()]
 
     for place in (near, far):
-        with owning(owner_of(place, REGION)) as owner:
+        with owning(region_owner(place, REGION)) as owner:
             assert owner.rewind(2, 10_000) == 4
     expected, found = both(near, far)
     assert found == expected

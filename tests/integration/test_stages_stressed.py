@@ -20,11 +20,12 @@ from jobs.runtime.maintaining import maintain_region
 from jobs.state import keyed
 from orchestration.garbage import collect_region
 from orchestration.operations import resume
+from orchestration.region_runs import region_owner
 from orchestration.testing.comparing import NOW, Tables, multiset
 from orchestration.testing.processing import scan
 from orchestration.testing.running import Result
 from orchestration.yielding import owning
-from resources.reading import RegionReader, owner_of
+from resources.reading import RegionReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -134,7 +135,7 @@ def fail_while_it_is_reset(result: Result, chance: random.Random) -> None:
 def delete_what_may_go(result: Result) -> None:
     """Maintain the region, and collect as if the days for which readers are waited for were over."""
     store = result.workplace.store(REGION)
-    with owning(owner_of(result.workplace, REGION)) as owner:
+    with owning(region_owner(result.workplace, REGION)) as owner:
         maintain_region(owner, horizon=HORIZON)
         later = time.time() + 2 * DAY_SECONDS
         clear(store, own_tables(store, owner.history), epoch=owner.epoch, horizon=HORIZON, now=later)
