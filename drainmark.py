@@ -179,9 +179,7 @@ def read(region: str, table: str, *, at: int | None = None, home: str | None = N
     return read_at(region, table, at=at, home=home)
 
 
-def push(
-    region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = None, home: str | None = None
-) -> int:
+def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = None, home: str | None = None) -> int:
     """Append rows to the buffer of a `ReplayableStart`, all in one segment; return its number.
 
     They are durable when this returns. From then on they are triggers like any other input.

@@ -211,9 +211,7 @@ def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
     return "queued"
 
 
-def _judged(
-    workplace: Workplace, region: str, trigger: NewTrigger, *, is_replacing: bool
-) -> tuple[str, NewTrigger]:
+def _judged(workplace: Workplace, region: str, trigger: NewTrigger, *, is_replacing: bool) -> tuple[str, NewTrigger]:
     """Return under what a file counts, and its trigger: one that replaces where asked, unless such a one waits."""
     from jobs.runtime.scanning import identity_key
 

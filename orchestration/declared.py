@@ -40,7 +40,6 @@ class Declared:
     alignment: str | None = None
 
 
-
 def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
     """Leave the note of a region's declaration in the registry.
 

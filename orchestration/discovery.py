@@ -41,7 +41,6 @@ class Tick(Enum):
     QUEUE = "queue"  # as BACKLOG, also while slices wait: for tests of what groups make of several
 
 
-
 def scan_region(
     workplace: Workplace, region: RegionPlan, *, now: Callable[[], float] = time.time, tick: Tick = Tick.NOW
 ) -> ScanResult:
@@ -173,9 +172,7 @@ def _note_taken(workplace: Workplace, region: RegionPlan, start: Source, identit
         workplace.registry.take_queued(_queue(region, start), int(after["order"]), int(identity[NUMBER]))
 
 
-def pace(
-    workplace: Workplace, region: RegionPlan, history: RegionHistory, newest: Any
-) -> tuple[int | None, int]:
+def pace(workplace: Workplace, region: RegionPlan, history: RegionHistory, newest: Any) -> tuple[int | None, int]:
     """Return how many bytes the next slice may have, and how many ticks passed during the last state."""
     period = region.parameters.period.total_seconds() if region.parameters.period is not None else 0.0
     if not period:

@@ -21,7 +21,6 @@ OWNER_VARIABLE = "DRAINMARK_SPARK_OWNER"
 """Pid of the process with which the resident Spark ends; `drainmark dev` sets it for all that it starts."""
 
 
-
 def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
     """Return the engine that the settings ask for; nothing is started or connected yet.
 
@@ -56,7 +55,6 @@ def resident_engine(settings: Settings, *, is_service: bool) -> ResidentEngine |
     return ResidentEngine(
         settings.master, _conf(settings), settings.home / "spark", idle_seconds=settings.spark_idle_seconds, owner=owner
     )
-
 
 
 def _conf(settings: Settings) -> dict[str, str]:

@@ -91,4 +91,3 @@ def joined(first: GroupReport, second: GroupReport) -> GroupReport:
         restarts=first.restarts + second.restarts,
         dropped_intervals=first.dropped_intervals + second.dropped_intervals,
     )
-

@@ -34,9 +34,7 @@ class Feeds:
 
     workplace: Workplace
 
-    def take(
-        self, reader: str, source: DirectorySource, sequence_id: int = 0, *, limit: int = 0
-    ) -> Sequence[Trigger]:
+    def take(self, reader: str, source: DirectorySource, sequence_id: int = 0, *, limit: int = 0) -> Sequence[Trigger]:
         """Scan a source's folder, and move the reader's cursor over the oldest files; return these, for nobody else.
 
         A file that changed after it was taken is another file only where `on_change` is `"reprocess"`: taken anew, its

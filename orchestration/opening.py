@@ -88,9 +88,7 @@ def origin_of(reference: str) -> str:
     return spec.origin or "" if spec is not None else ""
 
 
-def count_unopened(
-    workplace: Workplace, reference: str, failure: Exception, *, run_id: str | None = None
-) -> Exception:
+def count_unopened(workplace: Workplace, reference: str, failure: Exception, *, run_id: str | None = None) -> Exception:
     """Count, for every region that is known of an application which cannot be opened, a run that failed so.
 
     Returns:
@@ -103,4 +101,3 @@ def count_unopened(
         error = count_failure(workplace, region, failure, allowed=allowed, code=code, run_id=run_id)
         found = error if isinstance(error, Halted) else found
     return found
-

@@ -112,9 +112,7 @@ def run_parts(
     """
     loops, failed = [], []
     for part in running_parts(opened.plan):
-        loop = PartLoop(
-            workplace=workplace, opened=opened, part=part, run_id=run_id, pause=pause, on_batch=on_batch
-        )
+        loop = PartLoop(workplace=workplace, opened=opened, part=part, run_id=run_id, pause=pause, on_batch=on_batch)
         loops.append(loop)
         try:
             loop.run(seconds)

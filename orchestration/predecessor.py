@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from jobs.protocol.history import Outcome
 
 if TYPE_CHECKING:
-
     from jobs.runtime.run import RegionRun
     from orchestration.assembly import Workplace
 

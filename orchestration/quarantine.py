@@ -108,9 +108,7 @@ def _rows(workplace: Workplace, region: str, history: RegionHistory) -> list[dic
     return found
 
 
-def _named(
-    workplace: Workplace, region: str, history: RegionHistory, name: str
-) -> list[tuple[int, CheckpointRow]]:
+def _named(workplace: Workplace, region: str, history: RegionHistory, name: str) -> list[tuple[int, CheckpointRow]]:
     """Return the states of the one quarantined file that a name means."""
     from orchestration.operations import names_file
 

@@ -53,7 +53,9 @@ def place_of(workplace: Workplace, region: RegionPlan) -> str:
     return ", ".join(
         source_folder(workplace, start)
         if isinstance(start, DirectorySource)
-        else f"{start.reads.kind} of {start.name}" if isinstance(start, SlicedSource) else start.name
+        else f"{start.reads.kind} of {start.name}"
+        if isinstance(start, SlicedSource)
+        else start.name
         for start in region.starts
     )
 

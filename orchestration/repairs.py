@@ -84,9 +84,7 @@ def plan(workplace: Workplace) -> list[RegionRepair]:
     return [repair for repair in found if repair.steps]
 
 
-def repairs_on_the_way(
-    store: RegionStore, region: str, history: RegionHistory, to: int
-) -> tuple[TableRepair, ...]:
+def repairs_on_the_way(store: RegionStore, region: str, history: RegionHistory, to: int) -> tuple[TableRepair, ...]:
     """Return the repairs that a rewind has to make; none where nobody else wrote, which is found out cheaply.
 
     Raises:

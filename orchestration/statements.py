@@ -19,8 +19,7 @@ def statement_text(application: Application, name: str, root: Path | None = None
     """
     around = Path(application.origin).parents[:4] if application.origin else ()
     candidates = [
-        folder / "sql" / application.name / f"{name}.sql"
-        for folder in (*([root] if root is not None else []), *around)
+        folder / "sql" / application.name / f"{name}.sql" for folder in (*([root] if root is not None else []), *around)
     ]
     for path in candidates:
         if path.is_file():

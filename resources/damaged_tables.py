@@ -177,9 +177,7 @@ def put_right(
     def landed(table: Any) -> bool:
         return _has_mark(folder, region, repair.version + 1, int(table.version()), mark)
 
-    done = delta_commits.commit(
-        folder, verb=_verb(version), prepare=prepare, landed=landed, faults=faults, writer=None
-    )
+    done = delta_commits.commit(folder, verb=_verb(version), prepare=prepare, landed=landed, faults=faults, writer=None)
     writer.through = max(writer.through, repair.version + 1)
     return done
 

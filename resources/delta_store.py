@@ -129,7 +129,12 @@ class DeltaDataStore(DataStore):
             return
         rewritten = Staging(self.folder, 0, uuid.uuid4().hex).write(rows, "compacted")
         is_done = delta_commits.replace(
-            self.folder, _OWNER, version, replaced=live, rewritten=rewritten, faults=self._faults,
+            self.folder,
+            _OWNER,
+            version,
+            replaced=live,
+            rewritten=rewritten,
+            faults=self._faults,
             writer=self._table.writer,
         )
         self.folder.remove([file.path for file in (live if is_done else rewritten)])

@@ -203,9 +203,7 @@ class ManagedTable:
 
         return self._commit("publish", version, prepare)
 
-    def rewind_rows(
-        self, version: int, to: int, staging: Staging, *, restored: Sequence[RowsOf] = ()
-    ) -> Published:
+    def rewind_rows(self, version: int, to: int, staging: Staging, *, restored: Sequence[RowsOf] = ()) -> Published:
         """Take back the rows of ids above `to` from a table of rows: whole files go, one that straddles is rewritten.
 
         Args:
@@ -311,7 +309,12 @@ class ManagedTable:
         """
         leaving = self.files_up_to(through)
         return bool(leaving) and delta_commits.replace(
-            self.folder, self.region, version, replaced=leaving, rewritten=(), faults=self._faults,
+            self.folder,
+            self.region,
+            version,
+            replaced=leaving,
+            rewritten=(),
+            faults=self._faults,
             writer=self.writer,
         )
 

@@ -40,9 +40,7 @@ def added_columns(found_json: str, wanted_json: str, *, where: str) -> list[dict
     return [field for name, field in wanted.items() if name not in found]
 
 
-def widen(
-    folder: Folder, region: str, schema_json: str, *, faults: Faults | None, writer: SoleWriter | None
-) -> None:
+def widen(folder: Folder, region: str, schema_json: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
     """Add the columns that a managed table lacks, in one commit; nothing where it lacks none.
 
     Part of a claim, and of its fail points. The commit carries on the version that the table has: what is committed and
@@ -66,7 +64,11 @@ def widen(
         return lambda: opened.alter.add_columns(fields, **delta_commits.properties(region, version))
 
     delta_commits.commit(
-        folder, verb="claim", prepare=prepare, landed=lambda opened: not lacking(opened), faults=faults,
+        folder,
+        verb="claim",
+        prepare=prepare,
+        landed=lambda opened: not lacking(opened),
+        faults=faults,
         writer=writer,
     )
 

@@ -79,9 +79,7 @@ def rows_of(data: bytes, file_format: str, schema: pa.Schema) -> pa.Table:
 def _printable(rows: pa.Table) -> pa.Table:
     import pyarrow as pa
 
-    fields = [
-        pa.field(field.name, pa.string()) if pa.types.is_decimal(field.type) else field for field in rows.schema
-    ]
+    fields = [pa.field(field.name, pa.string()) if pa.types.is_decimal(field.type) else field for field in rows.schema]
     return rows.cast(pa.schema(fields))
 
 

@@ -68,7 +68,11 @@ def _renew_retention(folder: Folder, region: str, faults: Faults | None, writer:
 
     if is_former(delta_commits.open_table(folder)):
         delta_commits.commit(
-            folder, verb="compact", prepare=prepare, landed=lambda table: not is_former(table), faults=faults,
+            folder,
+            verb="compact",
+            prepare=prepare,
+            landed=lambda table: not is_former(table),
+            faults=faults,
             writer=writer,
         )
 

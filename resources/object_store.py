@@ -152,9 +152,7 @@ class ObjectStore:
         except StoreRefused:
             return False
 
-    def fetch(
-        self, bucket: str, key: str, path: Path, *, etag: str, size: int, version: str | None = None
-    ) -> None:
+    def fetch(self, bucket: str, key: str, path: Path, *, etag: str, size: int, version: str | None = None) -> None:
         """Copy an object, or one of its versions, to a file, if it is what was named; the file is whole or it raises.
 
         Raises:

@@ -54,6 +54,6 @@ def can_read(engine: SparkEngine, address: str, settings: Settings) -> bool:
     why = engine.cannot_read(address)
     if why is not None and settings.s3_reader == "s3a":
         told = object_store(settings).redacted(why)
-        remedy = f"add {MODULE} of Spark's Hadoop version to spark.jars.packages in spark_conf, or s3_reader = \"auto\""
+        remedy = f'add {MODULE} of Spark\'s Hadoop version to spark.jars.packages in spark_conf, or s3_reader = "auto"'
         raise StoreRefused(f"Spark cannot read {address}: {told}", remedy=remedy)
     return why is None

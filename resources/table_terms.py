@@ -189,9 +189,7 @@ def _metadata(fields: Sequence[Mapping[str, Any]], key: str) -> dict[str, str]:
     return {field["name"]: field["metadata"][key] for field in fields if key in field["metadata"]}
 
 
-def _unsupported(
-    opened: Any, fields: Sequence[Mapping[str, Any]], configuration: Mapping[str, str]
-) -> str | None:
+def _unsupported(opened: Any, fields: Sequence[Mapping[str, Any]], configuration: Mapping[str, str]) -> str | None:
     maker = opened.metadata().description or ""
     if maker.startswith(app_id("")):
         return f"region {maker.partition('/')[2]} made it and manages it"

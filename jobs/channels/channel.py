@@ -279,6 +279,4 @@ class DurableChannel(Channel):
     def prepared(self, batch: Batch) -> Batch:
         spool = self.require()
         batch.rows.stage(spool, stem_of(self.stream, batch.first_id), batch.first_id, batch.last_id)
-        return Batch(
-            first_id=batch.first_id, last_id=batch.last_id, rows=spooled(batch.rows, spool, batch.last_id)
-        )
+        return Batch(first_id=batch.first_id, last_id=batch.last_id, rows=spooled(batch.rows, spool, batch.last_id))

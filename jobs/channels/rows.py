@@ -193,5 +193,3 @@ def spooled(rows: Rows, spool: Spool, last_id: int) -> Rows:
 def stem_of(stream: str, first_id: int) -> str:
     """Return what the files of a batch are called; a stage that does a group again writes others."""
     return f"{stream.replace('[', '.').replace(']', '')}-{first_id:019d}-{uuid.uuid4().hex[:8]}"
-
-

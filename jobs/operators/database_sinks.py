@@ -57,9 +57,7 @@ class DatabaseAppend:
         return _label(self.database, self.table)
 
     def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DatabaseAppendSink:
-        return DatabaseAppendSink(
-            name=name, inputs=inputs, location=location, database=self.database, table=self.table
-        )
+        return DatabaseAppendSink(name=name, inputs=inputs, location=location, database=self.database, table=self.table)
 
 
 @dataclass(frozen=True)

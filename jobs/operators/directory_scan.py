@@ -244,9 +244,15 @@ class DirectorySource(Source):
             `_sequence_id` bigint, `_position` struct<block, row>, the declared columns, and for parsed formats
             `_corrupt_record`.
         """
-        return self._reader(session, output).load(list(paths)).selectExpr(
-            # as text: a tenth of the calls to the JVM that Columns would take
-            f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}", _POSITION, *self._columns()
+        return (
+            self._reader(session, output)
+            .load(list(paths))
+            .selectExpr(
+                # as text: a tenth of the calls to the JVM that Columns would take
+                f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}",
+                _POSITION,
+                *self._columns(),
+            )
         )
 
     def read_in_place(self, session: SparkSession, addresses: Mapping[str, int], output: str) -> DataFrame:

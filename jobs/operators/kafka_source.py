@@ -285,9 +285,7 @@ class KafkaSource(RowSlices):
         self._topic(reach).commit(self.group_id, offsets_of(last.end))
         pass_point(SourcePoint.GROUP_AFTER)
 
-    def past_loss(
-        self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
-    ) -> Slice | None:
+    def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
         try:
             topic = self._topic(reach)
             look = topic.look()

@@ -60,8 +60,7 @@ class NumberedWindows(KeyedValues):
         before = frames.kept(self, "", like.schema, changed=rows)
         partials = self._partials(frames, self._numbered(rows, before)).select(*columns)
         history = frames.gathered(
-            self,
-            before.withColumn(_IS_NEW, F.lit(False)).unionByName(partials.withColumn(_IS_NEW, F.lit(True)))
+            self, before.withColumn(_IS_NEW, F.lit(False)).unionByName(partials.withColumn(_IS_NEW, F.lit(True)))
         )
         types = types_of(like.schema)
         made = frames.once(self, self._computed(history, types))

@@ -56,7 +56,7 @@ class SlidingRows(KeyedValues):
             self,
             before.withColumn(_IS_NEW, F.lit(False)).unionByName(
                 rows.withColumn(_IS_NEW, F.lit(True)), allowMissingColumns=True
-            )
+            ),
         )
         made = frames.once(self, self._computed(history))
         return Result(

@@ -186,9 +186,7 @@ class Replayable(ABC):
         """Hear that slices were committed and published, or that no rewind comes back to them any more (V153)."""
         return
 
-    def past_loss(
-        self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
-    ) -> Slice | None:
+    def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
         """Return a slice without rows over what is lost behind a position, where nothing can be cut or read (K1).
 
         Reading it gives nothing, also when a rewind replays it. None where nothing is lost, or where the source knows

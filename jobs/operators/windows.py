@@ -302,6 +302,7 @@ class Emission:
 
 EVERY_CHANGE = Emission()
 
+
 def retention_of(window: Window | None) -> Retention | None:
     """Return what of the past a window's state is kept for: how far it slides, or how it cuts.
 

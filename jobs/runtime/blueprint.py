@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
     """A region plan with what its analysed plans say.
@@ -199,7 +198,8 @@ def _code_of(
                 stage_to=channel.stage_to,
                 columns={
                     column.name: column.dataType.simpleString()
-                    for column in carried[channel.stream].fields if column.name != ORDINAL
+                    for column in carried[channel.stream].fields
+                    if column.name != ORDINAL
                 },
             )
             for channel in region.channels

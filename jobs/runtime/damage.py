@@ -247,9 +247,7 @@ def _counts(tables: Iterable[pa.Table]) -> Counter[int]:
     return found
 
 
-def rewind_damaged(
-    store: RegionStore, history: RegionHistory, row: CheckpointRow, epoch: int
-) -> dict[str, int]:
+def rewind_damaged(store: RegionStore, history: RegionHistory, row: CheckpointRow, epoch: int) -> dict[str, int]:
     """Take tables back that others changed, each in the commit that puts it right, for a rewind that is committed.
 
     Visible tables whose history is among them are rebuilt, too: a rewind goes by what leaves the history.

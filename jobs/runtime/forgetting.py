@@ -40,9 +40,7 @@ def forgotten(
     return [entry for entry in found if store.exists(entry)]
 
 
-def forget(
-    history: RegionHistory, store: DataStore, *, horizon: int, left: Collection[str] | None = None
-) -> list[str]:
+def forget(history: RegionHistory, store: DataStore, *, horizon: int, left: Collection[str] | None = None) -> list[str]:
     """Delete what `forgotten` finds, under a claim; return the entries."""
     found = forgotten(history, store, horizon=horizon, left=left)
     for entry in found:

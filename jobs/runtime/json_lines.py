@@ -151,7 +151,5 @@ def _finite(literal: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_distinct, parse_constant=_refused, parse_float=_finite, parse_int=len
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refused, parse_float=_finite, parse_int=len)
 """Whole numbers may be longer than Python converts, so only their length is taken; nobody uses the values."""

@@ -202,5 +202,3 @@ def _count_arrow(table: Any, corrupt: str | None) -> dict[int, tuple[int, int]]:
         wrong = table.filter(pc.is_valid(table[corrupt]))[SEQUENCE_ID]
         bad = {entry["values"]: entry["counts"] for entry in pc.value_counts(wrong).to_pylist()}
     return {number: (rows, bad.get(number, 0)) for number, rows in counts.items()}
-
-

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def publish_group(
-    store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow, epoch: int
-) -> dict[str, int]:
+def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow, epoch: int) -> dict[str, int]:
     """Publish a committed group: one commit a table that it touches, rows before what is merged from them.
 
     Args:
@@ -60,9 +58,7 @@ def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version
     return store.table(table.name).replace(version, files, replaced.ids, staging).delta_version
 
 
-def _bring_up(
-    store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int
-) -> int:
+def _bring_up(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
     """Bring a visible table or a sink outside Delta up to a group, from the files that its history has got."""
     version = txn_version(row.epoch, row.sequence_id)
     history = store.table(table.history or "")
@@ -113,9 +109,7 @@ def newest_rows(history: RowsTable, files: Sequence[StagedFile], to: int | None 
     return pa.concat_tables(found, promote_options="permissive") if found else None
 
 
-def rewind_tables(
-    store: RegionStore, row: CheckpointRow, epoch: int, done: Collection[str] = ()
-) -> dict[str, int]:
+def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int, done: Collection[str] = ()) -> dict[str, int]:
     """Take every table of a region back to the id that a rewind row names, by one commit each.
 
     Visible tables come first, while their histories still hold what leaves (H5). Those that the code has no more are

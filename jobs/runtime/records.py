@@ -58,9 +58,7 @@ def with_faults(batches: Iterable[pa.RecordBatch], records: Records) -> Iterator
         yield pa.record_batch([*batch.columns, faults], names=[*batch.schema.names, _FAULT])
 
 
-def judged(
-    rows: DataFrame, records: Records, materialiser: Materialiser
-) -> tuple[DataFrame, Sequence[dict[str, Any]]]:
+def judged(rows: DataFrame, records: Records, materialiser: Materialiser) -> tuple[DataFrame, Sequence[dict[str, Any]]]:
     """Parse rows, once, and return the good ones with the source's columns, and the others for the quarantine.
 
     Returns:

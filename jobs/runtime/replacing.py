@@ -112,9 +112,7 @@ def _staged(
     return store.staging(table.name, group.epoch, group.attempt).write(rows, "replaced") if rows is not None else ()
 
 
-def _with_shown(
-    store: RegionStore, shown: RegionTable, rows: pa.Table | None, ids: Collection[int]
-) -> pa.Table | None:
+def _with_shown(store: RegionStore, shown: RegionTable, rows: pa.Table | None, ids: Collection[int]) -> pa.Table | None:
     """Return rows of a history with those of ids that it lacks, as the sink outside shows them."""
     import pyarrow as pa
     import pyarrow.compute as pc

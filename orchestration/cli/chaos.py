@@ -249,5 +249,3 @@ def run_chaos(project: DemoProject, *, kills: int, seed: int) -> None:
         f"{kills} kills in {time.monotonic() - started:.0f} s; recovered after at most {slowest:.1f} s, the start of "
         "the JVM included; no id was used twice."
     )
-
-

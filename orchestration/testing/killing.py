@@ -43,9 +43,7 @@ class Killer:
         if self._server is not None:
             self._server.stop()
 
-    def strike(
-        self, scene: Result, region: str, home: Path, steps: Sequence[Sequence[Any]], fail_points: str
-    ) -> bool:
+    def strike(self, scene: Result, region: str, home: Path, steps: Sequence[Sequence[Any]], fail_points: str) -> bool:
         """Have a child do the steps on a home; return whether it was killed.
 
         Raises:

@@ -17,8 +17,17 @@ Grouping = int | Literal["all"]
 """Files a group; "all" is one group of every file."""
 
 ACTIONS: tuple[Action, ...] = ("raise", "lost_reply", "kill")
-_OF_A_GROUP = ("assign.", "process.", "drain.", "checkpoint_pending.", "checkpoint.", "publish.", "resume.", "feed.",
-               "send.")
+_OF_A_GROUP = (
+    "assign.",
+    "process.",
+    "drain.",
+    "checkpoint_pending.",
+    "checkpoint.",
+    "publish.",
+    "resume.",
+    "feed.",
+    "send.",
+)
 _OF_SEVERAL_TABLES = ("publish.", "rewind_table.")
 
 
@@ -93,9 +102,7 @@ def points(asked: Sequence[str] | Literal["all"]) -> tuple[FailPoint, ...]:
     return tuple(FailPoint(name) for name in asked)
 
 
-def cells(
-    asked: Sequence[FailPoint], ways: Sequence[Action], groupings: Sequence[Grouping]
-) -> Iterator[Cell]:
+def cells(asked: Sequence[FailPoint], ways: Sequence[Action], groupings: Sequence[Grouping]) -> Iterator[Cell]:
     """Yield the failures to try; what no group passes is tried with the last grouping only.
 
     Raises:

@@ -268,9 +268,7 @@ def _function(number: int) -> Any:
 # --- with a region -------------------------------------------------------------------------------------------------
 
 
-def with_region(
-    engine: SparkEngine, inbox: Path, folder: Path, load: Load, way: Way
-) -> tuple[list[float], float]:
+def with_region(engine: SparkEngine, inbox: Path, folder: Path, load: Load, way: Way) -> tuple[list[float], float]:
     """Fill the window, then return the seconds of the periods, and the megabytes that a state of theirs wrote.
 
     Raises:
@@ -365,6 +363,7 @@ def _read(engine: SparkEngine, files: Sequence[Path], number: int) -> DataFrame:
 
 def calibrated(engine: SparkEngine, folder: Path, seconds: float) -> int:
     """Return how many hashes a functor computes for a period to take so many seconds with a window of 1 MB."""
+
     def period(work: int) -> float:
         load = Load(megabytes=1, work=work, periods=2)
         inbox = written(folder / "inbox", load)

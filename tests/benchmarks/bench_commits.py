@@ -23,9 +23,7 @@ REGION = "bench/commits"
 _WARM = 3
 
 
-def measure(
-    console: Console, *, quick: bool, root: Path, commits: int, master: str, conf: Sequence[str]
-) -> Figures:
+def measure(console: Console, *, quick: bool, root: Path, commits: int, master: str, conf: Sequence[str]) -> Figures:
     """Return what a commit costs by `deltalake`, for our own tables, and by delta-spark, for those of others."""
     engine = SparkEngine(master, dict(item.split("=", 1) for item in conf), root / "spark")
     try:

@@ -226,9 +226,7 @@ def _rows(owner: RegionOwner, number: int) -> Iterator[CheckpointRow]:
         "region": owner.region, "epoch": owner.epoch, "recorded_at": moment, "run_id": "bench",
         "drainmark_version": owner.identity.drainmark_version, "graph_fingerprint": "g", "params_hash": "p",
     }  # fmt: skip
-    yield CheckpointRow(
-        kind=RowKind.PUBLISHED, sequence_id=number - 1, attempt=uuid.uuid4().hex, detail=note, **common
-    )
+    yield CheckpointRow(kind=RowKind.PUBLISHED, sequence_id=number - 1, attempt=uuid.uuid4().hex, detail=note, **common)
     yield CheckpointRow(
         kind=RowKind.STATE, sequence_id=number, attempt=uuid.uuid4().hex, group_first=number, group_last=number,
         rows_in=1, bytes_in=1, drain_seconds=0.1, trigger_uri=f"file:///synthetic/{number:09d}.csv",
@@ -251,9 +249,7 @@ def _files(workplace: Workplace, owner: RegionOwner, name: str, ids: Sequence[in
         return ()
     rows = next(iter(table.read_each(table.live_files()[:1]))).slice(0, 1)
     many = pa.concat_tables([rows] * len(ids)).combine_chunks()
-    many = many.set_column(
-        many.schema.get_field_index("_sequence_id"), "_sequence_id", pa.array(list(ids), pa.int64())
-    )
+    many = many.set_column(many.schema.get_field_index("_sequence_id"), "_sequence_id", pa.array(list(ids), pa.int64()))
     staging = workplace.store(owner.region).staging(name, owner.epoch, uuid.uuid4().hex)
     return staging.write(many, "synthetic")
 
@@ -316,4 +312,3 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         console = Console(width=110)
         console.print_json(data=measure(console, quick="--quick" in sys.argv, root=Path(place)))
-

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 ROWS_A_FILE = 100
 WAIT_SECONDS = 180.0
 
-APPLICATION = '''
+APPLICATION = """
 import drainmark as dm
 from drainmark import F
 
@@ -50,7 +50,7 @@ def doubled(rows):
 totals = dm.aggregate(doubled, keys=["k"], values={{"total": dm.sum("v")}}, name="totals")
 dm.sink(doubled, dm.DeltaAppend("{name}_rows"))
 dm.sink(totals, dm.DeltaUpsert("{name}_totals", keys=["k"]))
-'''
+"""
 
 APPLICATIONS = {
     "lingering": ("", ""),

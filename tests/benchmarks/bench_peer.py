@@ -83,8 +83,11 @@ def one_query_merging(job: Job) -> list[StreamingQuery]:
     added = ("target.n + source.n", "target.total + source.total")
 
     def write(batch: DataFrame, number: int) -> None:
-        _side_by_side(batch, lambda: _append(batch.where(F.col("amount") > LIMIT), job.home / "large", number),
-                      lambda: _merge(_by_key(batch), job.home, *added))
+        _side_by_side(
+            batch,
+            lambda: _append(batch.where(F.col("amount") > LIMIT), job.home / "large", number),
+            lambda: _merge(_by_key(batch), job.home, *added),
+        )
 
     return [_each_batch(job, write)]
 
@@ -93,8 +96,11 @@ def one_query_appending(job: Job) -> list[StreamingQuery]:
     """One query without state: each batch and its totals are appended; whoever reads must add the totals up."""
 
     def write(batch: DataFrame, number: int) -> None:
-        _side_by_side(batch, lambda: _append(batch.where(F.col("amount") > LIMIT), job.home / "large", number),
-                      lambda: _append(_by_key(batch), job.home / "totals", number))
+        _side_by_side(
+            batch,
+            lambda: _append(batch.where(F.col("amount") > LIMIT), job.home / "large", number),
+            lambda: _append(_by_key(batch), job.home / "totals", number),
+        )
 
     return [_each_batch(job, write)]
 

@@ -244,7 +244,14 @@ def started(master: str, conf: Sequence[str], root: Path, console: Console) -> S
 
 
 def measure_one(
-    console: Console, *, quick: bool, root: Path, files: int, rounds: int, all_peers: bool, master: str,
+    console: Console,
+    *,
+    quick: bool,
+    root: Path,
+    files: int,
+    rounds: int,
+    all_peers: bool,
+    master: str,
     conf: Sequence[str],
 ) -> Figures:
     """Take files one at a time.
@@ -265,7 +272,14 @@ def measure_one(
 
 
 def measure_bulk(
-    console: Console, *, quick: bool, root: Path, bulk_files: int, rounds: int, all_peers: bool, master: str,
+    console: Console,
+    *,
+    quick: bool,
+    root: Path,
+    bulk_files: int,
+    rounds: int,
+    all_peers: bool,
+    master: str,
     conf: Sequence[str],
 ) -> Figures:
     """Take files in bulk, all as many a trigger, then each at its best.

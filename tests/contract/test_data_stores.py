@@ -118,6 +118,7 @@ def test_an_entry_made_anew_is_empty_and_old_handles_see_nothing(opened: Opener)
 @pytest.mark.seed("V158", "V161")
 def test_several_write_at_once(opened: Opener) -> None:
     """Operators of one application share a store; each has its entry."""
+
     def write(name: str) -> None:
         entry = opened().create(name)
         for number in range(4):
@@ -348,6 +349,7 @@ class Torn(DataStoreEntry):
 @pytest.mark.parametrize("landed", [(), (3,), (4,), (5,), (3, 4), (3, 5), (4, 5), (3, 4, 5)], ids=str)
 def test_whichever_headers_landed(tmp_path: Path, landed: tuple[int, ...], is_same_process: bool) -> None:
     """What follows one that is missing is gone; what is before it can be read, until it is withdrawn."""
+
     def open_it() -> DataStore:
         return DirectoryDataStore(tmp_path, LIMIT)
 

@@ -216,9 +216,7 @@ def test_what_lies_in_the_folder_is_not_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("another_disk")
-def test_a_file_of_another_disk_is_copied_if_it_stays_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_disk_is_copied_if_it_stays_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert disposed(tmp_path, written(tmp_path / "in" / "a", "a")) == 1
     assert names(tmp_path) == ["done/a"]
     file = written(tmp_path / "in" / "b", "b")

@@ -20,9 +20,7 @@ from resources.staging import Staging
 
 REGION = "shop/orders"
 RETENTION = "delta.deletedFileRetentionDuration"
-SCHEMA = (
-    '{"type":"struct","fields":[{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}'
-)
+SCHEMA = '{"type":"struct","fields":[{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}'
 
 
 @pytest.fixture
@@ -124,5 +122,3 @@ def test_a_table_of_an_earlier_version_gets_todays_retention_once_under_its_own_
     table.maintain()
     assert table.delta_version() == version
     assert table.row_count() == 2
-
-

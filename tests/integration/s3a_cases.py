@@ -94,9 +94,7 @@ def fetched(proxy: FaultProxy, bucket: Bucket) -> list[str]:
     return sorted(set(map(unquote, keys)))
 
 
-def test_objects_are_read_where_they_are(
-    place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy
-) -> None:
+def test_objects_are_read_where_they_are(place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy) -> None:
     """Only the keys that Hadoop would change are fetched; compressed, empty and partitioned ones are not."""
     packed = gzip.compress(b"six")
     plain = {"a.txt": b"one two two", "empty.txt": b"", "day=2026-01-02/b.txt": b"two", "c.txt.gz": packed}
@@ -176,9 +174,7 @@ def test_an_object_that_is_replaced_is_scanned_anew(
     assert home.history("word_count/lines").attempts == 0
 
 
-def test_an_older_version_is_fetched(
-    place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy
-) -> None:
+def test_an_older_version_is_fetched(place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy) -> None:
     """S3A reads the newest one only."""
     bucket.keep_versions()
     bucket.put("a.txt", "one")

@@ -182,7 +182,7 @@ def named(name: str) -> Any:
 
 # --- Dagster and the command line -----------------------------------------------------------------------------------
 
-APPLICATION = '''
+APPLICATION = """
 import drainmark as dm
 
 @dm.autonomous
@@ -191,7 +191,7 @@ def orders(scanned):
     return scanned.drop("source_file")
 
 dm.sink(orders, dm.DeltaAppend("plain_orders"))
-'''
+"""
 
 
 def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path) -> None:

@@ -91,8 +91,12 @@ def test_small_and_large_groups_and_parse_agree_on_what_is_bad(tmp_path: Path, e
     assert found["Arrow"] == found["dm.parse"]
     rows, bad = found["Arrow"]
     assert len(rows) == 3 * len(GOOD)
-    assert bad == sorted((number, line) for number in (1, 3) for line in FILES[f"{number}.{form}"] if line[0] != "#"
-                         and line not in (GOOD if form == "csv" else [as_json(good) for good in GOOD]))
+    assert bad == sorted(
+        (number, line)
+        for number in (1, 3)
+        for line in FILES[f"{number}.{form}"]
+        if line[0] != "#" and line not in (GOOD if form == "csv" else [as_json(good) for good in GOOD])
+    )
 
 
 @pytest.mark.seed("I12")

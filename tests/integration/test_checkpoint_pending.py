@@ -535,6 +535,7 @@ def test_a_request_to_halt_outlives_what_fails_beside_it(
     workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is taken back when the halt is committed, by the run or else by `resume`."""
+
     def fails(*_: Any) -> None:
         raise StoreUnavailable("no answer", remedy="wait")
 

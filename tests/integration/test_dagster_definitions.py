@@ -160,7 +160,7 @@ def test_a_run_leaves_an_event_a_table_and_group(
     assert workplace.history(REGION).last_outcome is Outcome.CLEAN
 
 
-STAGED = '''
+STAGED = """
 import time
 from pathlib import Path
 
@@ -183,7 +183,7 @@ def slow(rows):
 
 
 dm.sink(slow, dm.DeltaAppend("little_numbers"))
-'''
+"""
 
 
 @pytest.mark.slow

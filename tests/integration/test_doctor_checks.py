@@ -149,6 +149,4 @@ def test_one_broken_region_keeps_no_check_from_its_turn(place: Workplace) -> Non
     checks = {entry["check"]: entry["verdict"] for entry in told["checks"]}
     assert checks["checkpoint"] == "fail"
     assert checks["store"] == "ok"
-    assert told["regions"] == [
-        {"region": REGION, "epoch": None, "registry_epoch": None, "is_code_found": False}
-    ]
+    assert told["regions"] == [{"region": REGION, "epoch": None, "registry_epoch": None, "is_code_found": False}]

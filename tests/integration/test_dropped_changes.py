@@ -27,8 +27,11 @@ APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
 SINKS = ("two_customers", "two_item_changes")
 FILES = 8
-POINTS = ["note.after_commit", "compact.after_commit",
-          *(pytest.param(f"{step}.before_commit", marks=pytest.mark.slow) for step in ("note", "compact"))]
+POINTS = [
+    "note.after_commit",
+    "compact.after_commit",
+    *(pytest.param(f"{step}.before_commit", marks=pytest.mark.slow) for step in ("note", "compact")),
+]
 """Before and after each of the commits; what is before one is what is after the one before it."""
 
 

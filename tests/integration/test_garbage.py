@@ -239,9 +239,7 @@ def test_a_region_at_work_is_left_to_its_owner(
     assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 0
 
 
-def test_a_run_collects_by_itself(
-    workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_collects_by_itself(workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "EVERY_GROUPS", 1)
     run_once(workplace, application, region=REGION, max_triggers=1)
     orphans = leave_orphans(workplace)

@@ -55,9 +55,7 @@ class Scene:
     def scan(self, *, later: float = 100.0, **source: object) -> ScanResult:
         """Scan, as if `later` seconds had passed: no directory is then too young to be trusted."""
         scan = replace(self.source, **source)  # type: ignore[arg-type]
-        return record_scan(
-            self.registry, REGION, self.inputs, str(self.folder), scan, now=time.time() + later
-        )
+        return record_scan(self.registry, REGION, self.inputs, str(self.folder), scan, now=time.time() + later)
 
     def names(self, found: ScanResult) -> list[str]:
         return [str(Path(trigger.uri).relative_to(self.folder)) for trigger in found.new]
@@ -360,9 +358,7 @@ def test_a_directory_that_could_not_be_listed_is_listed_by_the_next_scan(
     assert large.names(large.scan()) == ["a/new.txt"]
 
 
-def test_a_directory_that_goes_while_it_is_listed_is_no_refusal(
-    large: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_goes_while_it_is_listed_is_no_refusal(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     large.write("a/new.txt")
     failing(monkeypatch, large.folder / "a", errno.ENOENT)
     assert large.scan().refused == ()

@@ -63,9 +63,7 @@ def steps_of_run(place: Workplace, application: Opened, **options: Any) -> list[
     return told
 
 
-def test_runs_of_one_file_are_maintained_every_so_many(
-    workplace: Workplace, application: Opened, write: Write
-) -> None:
+def test_runs_of_one_file_are_maintained_every_so_many(workplace: Workplace, application: Opened, write: Write) -> None:
     found = []
     for number in range(7):
         write(f"{number}.txt", "a\n")

@@ -182,9 +182,7 @@ def test_compaction_and_the_checks_know_them(workplace: Workplace, inbox: Path) 
     assert seen(workplace) == expected(FILES[:1], [1])
 
 
-@pytest.mark.parametrize(
-    "table", [n if n == 6 else pytest.param(n, marks=pytest.mark.slow) for n in range(1, 11)]
-)
+@pytest.mark.parametrize("table", [n if n == 6 else pytest.param(n, marks=pytest.mark.slow) for n in range(1, 11)])
 def test_a_publish_that_stops_anywhere_is_rolled_forward_without_the_application(
     workplace: Workplace, inbox: Path, table: int
 ) -> None:

@@ -261,6 +261,7 @@ def test_a_region_does_not_change_from_files_to_periods(run_app: RunApp) -> None
 
     result = run_app(numbers)
     result.run()
+
     def periodic() -> None:
         @dm.consistent(trigger="periodic", period=1.0)
         @dm.source(dm.Beacon(rows=1))
@@ -277,9 +278,7 @@ def test_a_region_does_not_change_from_files_to_periods(run_app: RunApp) -> None
 
 
 @pytest.mark.seed("V111", "X2")
-def test_a_start_that_is_done_takes_away_nothing_of_another(
-    run_app: RunApp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_is_done_takes_away_nothing_of_another(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages of starts work at one group side by side: each reads through links of its own."""
     fill, remove, is_done = Inbox.fill, Inbox.remove, threading.Event()
 

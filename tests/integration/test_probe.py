@@ -282,9 +282,7 @@ def test_what_follows_a_handler_is_judged_on_the_rows_that_it_gives(bench: Bench
         return dm.select(totals, "user").dropDuplicates(["user"]).withColumn("_sequence_id", F.lit(1).cast("bigint"))
 
     with pytest.raises(NotRowWise) as caught:
-        bench.probed(
-            lambda events: dm.functor(no_numbers, inputs=[numbered_by(Totals)(events)], vectorised=True)
-        )
+        bench.probed(lambda events: dm.functor(no_numbers, inputs=[numbered_by(Totals)(events)], vectorised=True))
     assert caught.value.operator == "no_numbers"
 
 

@@ -354,9 +354,7 @@ def test_a_store_that_does_not_answer_costs_no_attempt(
     assert counted(home) == {"one": 500}
 
 
-def test_a_missing_permission_halts_at_once(
-    place: Callable[..., Workplace], bucket: Bucket, s3_server: str
-) -> None:
+def test_a_missing_permission_halts_at_once(place: Callable[..., Workplace], bucket: Bucket, s3_server: str) -> None:
     """Trying again cannot help; the error says what to allow."""
     bucket.put("a.txt", "one")
     application = word_count(bucket)

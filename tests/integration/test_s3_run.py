@@ -32,7 +32,7 @@ pytestmark = pytest.mark.spark
 
 REGION = "shop/lines"
 TABLES = ("words", "counts")
-APPLICATION = '''
+APPLICATION = """
 import drainmark as dm
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -56,7 +56,7 @@ def words(lines: DataFrame, stop_words: DataFrame) -> DataFrame:
 counts = dm.aggregate(words, keys=["word"], values={"count": dm.count()})
 dm.sink(words, dm.DeltaAppend("words"))
 dm.sink(counts, dm.DeltaUpsert("counts", keys=["word"]))
-'''
+"""
 
 
 @pytest.fixture

@@ -93,9 +93,7 @@ def one_step(result: Result, chance: random.Random) -> None:
 
 @pytest.mark.seed("F1", "F5", "F28", "K1", "K6", "K23", "E30")
 @pytest.mark.parametrize("seed", range(4))
-def test_what_retention_leaves_restores_everything(
-    run_app: RunApp, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_what_retention_leaves_restores_everything(run_app: RunApp, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Tiny intervals; every step fails, and so do the resets after it; then all goes that may go, as if days had
     passed: the next reset has nothing but what rows in reach name."""
     monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 1)  # states are written whole, so that changes may go

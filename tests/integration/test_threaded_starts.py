@@ -417,6 +417,7 @@ def test_starts_hear_last_that_the_region_is_checkpointed(
     run_app: RunApp, stay: Starts, kinds: list[type[Heard]]
 ) -> None:
     """The exact order of every callback of one state, and nobody but the start hears of the region's."""
+
     def chain(stream: Any) -> Any:
         for kind in kinds:
             stream = dm.operator(kind, output="n bigint", name=kind.label, inputs=[stream])

@@ -38,7 +38,12 @@ def inbox(tmp_path: Path) -> Path:
 
 
 def declare(
-    inbox: Path, *values: str, keys: Sequence[str] = ("k",), sink: str = "append", factor: int = 1, extra: bool = False,
+    inbox: Path,
+    *values: str,
+    keys: Sequence[str] = ("k",),
+    sink: str = "append",
+    factor: int = 1,
+    extra: bool = False,
     more_extra: bool = False,
 ) -> Opened:
     """Totals of a column by key, behind a function; `values` are more of them."""
@@ -341,9 +346,7 @@ dm.sink(seen, dm.DeltaAppend("seen"))
 """
 
 
-def test_a_drop_that_does_not_make_the_plan_compatible_is_not_to_be_repeated(
-    workplace: Workplace, inbox: Path
-) -> None:
+def test_a_drop_that_does_not_make_the_plan_compatible_is_not_to_be_repeated(workplace: Workplace, inbox: Path) -> None:
     """Another state, whose table cannot go on either, has to be settled first."""
     write(inbox, "a,1\n")
     run_once(workplace, declare(inbox, extra=True))

@@ -80,9 +80,7 @@ def records(numbers: Sequence[int]) -> list[bytes]:
 
 
 @pytest.fixture
-def stream(
-    engine: SparkEngine, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Stream]:
+def stream(engine: SparkEngine, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Stream]:
     assert engine.session is not None  # the command line's own engine finds this session
     yield Stream(broker, tmp_path, capsys)
     arm("")
@@ -330,5 +328,3 @@ def test_values_come_as_they_are_with_all_that_a_record_has(stream: Stream, brok
     rows = sorted(stream.call("show", "kept"), key=lambda row: row["n"])
     assert [(row["v"], row["k"], row["h"]) for row in rows] == [("v", "k", "1"), (None, "k", "1")]
     assert rows[0]["timestamp"].startswith("1970-01-02")
-
-

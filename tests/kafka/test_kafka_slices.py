@@ -45,9 +45,7 @@ def source_of(topic: str, **more: Any) -> dm.KafkaSource:
     return dm.KafkaSource(topic, cluster="main", **more)
 
 
-def cut(
-    source: dm.KafkaSource, reach: RegionReach, after: Position | None = None, how: Cut = ONE
-) -> list[Slice]:
+def cut(source: dm.KafkaSource, reach: RegionReach, after: Position | None = None, how: Cut = ONE) -> list[Slice]:
     """Cut all slices that there are, as the registry gives them back.
 
     A broker that has just begun may say that it does not know its newest epoch yet; a run waits for that, too.
@@ -456,9 +454,7 @@ def test_a_look_asks_as_much_of_the_brokers_however_many_records_there_are(
         assert sorted(asked) == ["describe_topics", "list_offsets", "list_offsets"]
 
 
-def test_a_backlog_is_cut_from_one_look(
-    reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backlog_is_cut_from_one_look(reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_source, "_KEPT_SECONDS", 60.0)
     topic = broker.new_topic(1)
     broker.send(topic, numbered(1000))

@@ -50,9 +50,7 @@ class Channels(RuleBasedStateMachine):
         self.files = MemoryFiles()
         self.spool = spool_of(self.files)
         self.budget = Budget(limit)
-        self.channel = self.kind(
-            "a->b", stream="a", batches=BATCHES, bytes=ROWS_BYTES, budget=self.budget, keeps=keeps
-        )
+        self.channel = self.kind("a->b", stream="a", batches=BATCHES, bytes=ROWS_BYTES, budget=self.budget, keeps=keeps)
         self.keeps = keeps
         self.epoch, self.next_id, self.serial = 1, 1, 0
         self.entries: list[Known] = []

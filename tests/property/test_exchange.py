@@ -239,9 +239,9 @@ class Regions(RuleBasedStateMachine):
             made |= {(stage.name, first): value for first, _, _, value in parts}
         for stage in self.stages:
             for first, _, read, _ in self.committed.parts.get(stage.name, []):
-                assert read == {
-                    channel.stream: {made[channel.stage_from, first]} for channel in stage.inputs
-                }, f"{stage.name} saw another computation than the one that was committed"
+                assert read == {channel.stream: {made[channel.stage_from, first]} for channel in stage.inputs}, (
+                    f"{stage.name} saw another computation than the one that was committed"
+                )
 
 
 TestRegions = Regions.TestCase

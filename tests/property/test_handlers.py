@@ -327,9 +327,7 @@ def test_operators_of_a_chain_reset_at_the_same_time(
 
 @pytest.mark.seed("N14", "N21", "N22", "V116")
 @pytest.mark.parametrize("size", [1, 3])
-def test_tuples_flow_while_a_checkpoint_is_pending(
-    tmp_path: Path, inbox: Path, engine: SparkEngine, size: int
-) -> None:
+def test_tuples_flow_while_a_checkpoint_is_pending(tmp_path: Path, inbox: Path, engine: SparkEngine, size: int) -> None:
     """Of the next group, and of the next id of the same group."""
     Slow.second, Slow.waited = threading.Event(), []
 

@@ -121,6 +121,7 @@ class Permits(RuleBasedStateMachine):
     @rule(name=st.sampled_from(THREADS))
     def acquire_under_the_lock(self, name: str) -> None:
         """V135"""
+
         def wrong() -> None:
             with self.lock:
                 self.gate.acquire()

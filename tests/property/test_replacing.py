@@ -176,9 +176,7 @@ def test_an_empty_file_has_nothing_to_withdraw_and_nothing_to_add(fed: HandFed) 
     assert shown(fed, "kept", 4) == [(4, "b1")]
 
 
-def test_a_region_that_keeps_state_refuses_and_names_the_rewind(
-    fed: HandFed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_region_that_keeps_state_refuses_and_names_the_rewind(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
     fed.write("a", ["a1"])
     fed.write("b", ["b1"])
     fed.add("a", "b")
@@ -388,8 +386,9 @@ def test_any_sequence_of_runs_replacements_skips_rewinds_and_compactions(fed: Ha
     steps = {
         "write": lambda: _write(fed, chance),
         "again": lambda: again(fed, chance.choice(["*", chance.choice(sorted(fed.inbox.iterdir())).name])),
-        "rewind": lambda: rewind(fed, chance.choice([0, *(n for n, row in fed.history().states.items()
-                                                          if row.kind is RowKind.STATE)])),
+        "rewind": lambda: rewind(
+            fed, chance.choice([0, *(n for n, row in fed.history().states.items() if row.kind is RowKind.STATE)])
+        ),
         "skip": lambda: _skip(fed, chance),
         "compact": lambda: _compact(fed),
         "crash": lambda: fed.crash_after(min(1, fed.workplace.registry.pending_count(fed.region))),

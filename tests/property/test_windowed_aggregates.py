@@ -329,4 +329,3 @@ def test_windows_survive_failures_around_their_commits(engine: SparkEngine) -> N
     points = ["checkpoint.after_commit", "publish.before_commit", "rewind_table.after_commit"]
     (proof,) = dm.testing.assert_exactly_once(app, files, fail_points=points, groupings=(1,), engine=engine)
     assert proof.failures
-

@@ -36,9 +36,7 @@ class Found:
 class Bench:
     """One configuration, of the library's own operator."""
 
-    def __init__(
-        self, session: Any, case: Case, *, is_local: bool = False, tied: random.Random | None = None
-    ) -> None:
+    def __init__(self, session: Any, case: Case, *, is_local: bool = False, tied: random.Random | None = None) -> None:
         """`is_local`: what may be gone through in this process is; `tied`: four rows share each position, and come in
         any order."""
         self.session, self.case, self.is_local, self.tied = session, case, is_local, tied

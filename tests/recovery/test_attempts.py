@@ -49,9 +49,7 @@ def halted(once: tuple[Scene, Sequence[Ended]], tmp_path: Path) -> Iterator[tupl
     scene.place.registry.close()
 
 
-def test_a_poison_file_ends_up_alone_and_named(
-    halted: tuple[Scene, Path], once: tuple[Scene, Sequence[Ended]]
-) -> None:
+def test_a_poison_file_ends_up_alone_and_named(halted: tuple[Scene, Path], once: tuple[Scene, Sequence[Ended]]) -> None:
     (scene, poison), (_, (ended, *_)) = halted, once
     assert ended.error["id"] == "OPERATOR_FAILED"
     assert ended.error["operator"] == "checked"

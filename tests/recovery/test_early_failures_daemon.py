@@ -30,7 +30,7 @@ ALLOWED = 2
 WAIT_SECONDS = 600.0
 TICKS_SECONDS = 15.0
 
-APPLICATION = '''
+APPLICATION = """
 from __future__ import annotations
 
 import sys
@@ -57,7 +57,7 @@ def numbers(rows):
 
 
 dm.sink(numbers, dm.DeltaAppend("{name}_numbers"))
-'''
+"""
 
 SETTINGS = """
 applications = ["misspelt.py", "missing.py", "hanging.py", "well.py"]

@@ -217,8 +217,6 @@ def two_daemons(dagster_home: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @pytest.mark.slow
 @pytest.mark.seed("C1")
-def test_two_daemons_are_seen_while_they_live(
-    dagster_home: Path, two_daemons: list[subprocess.Popen[bytes]]
-) -> None:
+def test_two_daemons_are_seen_while_they_live(dagster_home: Path, two_daemons: list[subprocess.Popen[bytes]]) -> None:
     assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.FAIL}
     assert all(str(process.pid) in daemons(dagster_home)[0].message for process in two_daemons)

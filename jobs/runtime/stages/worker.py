@@ -185,7 +185,10 @@ class StageWorker:
         found = spool.staging.write_frame(frame, stem)
         reach(ChannelPoint.SPOOL_WRITTEN)
         rows = FileRows(
-            found, sum(file.rows for file in found), sum(file.size for file in found), reader=spool.reader,
+            found,
+            sum(file.rows for file in found),
+            sum(file.size for file in found),
+            reader=spool.reader,
             last_id=group.last_id,
         )
         files[stream] = rows

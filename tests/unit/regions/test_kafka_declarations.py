@@ -90,9 +90,7 @@ def test_settings_of_a_cluster_may_use_variables_and_underscores(
 @pytest.mark.parametrize(
     "clusters", [{}, {"main": {}}, {"main": {"bootstrap.servers": "h:1", "auto_offset_reset": "latest"}}]
 )
-def test_settings_that_decide_what_is_read_are_refused(
-    tmp_path: Path, clusters: dict[str, dict[str, str]]
-) -> None:
+def test_settings_that_decide_what_is_read_are_refused(tmp_path: Path, clusters: dict[str, dict[str, str]]) -> None:
     settings = Settings(home=tmp_path / "home", project_root=tmp_path, kafka=clusters)
     with pytest.raises(UsageError):
         client_settings(settings, servers="", cluster="main")

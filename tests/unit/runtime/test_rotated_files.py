@@ -294,9 +294,7 @@ def test_a_truncated_file_halts_or_begins_anew(log: Log, tmp_path: Path, rotated
     assert reader.text(reader.slices[-1]) == "new\n"
 
 
-def test_names_that_change_while_they_are_looked_at(
-    log: Log, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_change_while_they_are_looked_at(log: Log, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rotations fall between the listing of the folder and the opening of a file: nobody takes that for a loss."""
     log.write("one")
     log.rename()

@@ -188,9 +188,7 @@ class Losing(Counter):
 
     first: int = 0
 
-    def past_loss(
-        self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
-    ) -> Slice | None:
+    def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
         begun = after["n"] if after else 0
         if begun >= self.first:
             return None
@@ -206,9 +204,7 @@ def test_a_loss_is_a_trigger_of_its_own_behind_which_slices_go_on(trigger: str) 
     newest = {SLICES: slices, NUMBER: 6, LIMIT: 9}
     loss = cut_loss(starts, newest, REACH)
     assert loss is not None
-    assert slice_of(loss.identity, "a") == Slice(
-        start={"n": 4}, end={"n": 12}, size_bytes=0, facts={"lost": [4, 12]}
-    )
+    assert slice_of(loss.identity, "a") == Slice(start={"n": 4}, end={"n": 12}, size_bytes=0, facts={"lost": [4, 12]})
     assert positions(loss.identity) == {**before, "a": {"n": 12}}
     assert (loss.size_bytes, loss.identity.get(NUMBER)) == (0, 7 if trigger == "periodic" else None)
     assert cut_loss(starts, loss.identity, REACH) is None

@@ -369,6 +369,7 @@ def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(to: in
 @pytest.mark.seed("V77", "V101")
 def test_an_attempt_that_was_given_up_changes_nothing() -> None:
     """Its thread wakes after the reset, and gets no further than the row it was at."""
+
     class Slow(Recorder):
         entered, go = threading.Event(), threading.Event()
 
@@ -452,6 +453,7 @@ def test_an_attempt_that_was_given_up_before_it_came_to_the_handler_finds_it_shu
 
 def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_alone() -> None:
     """Else the next checkpoint would be compared with one that does not count, and chunks would be missing."""
+
     class Large(NonBlocking):
         ballast = b"x" * 200_000
 

@@ -12,6 +12,7 @@ PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])
 
 def tagged(*rows: tuple[int, tuple[int, int] | None, str]) -> pa.Table:
     """Return rows of (id, position, x), in two chunks."""
+
     def chunk(some: tuple[tuple[int, tuple[int, int] | None, str], ...]) -> pa.Table:
         places = [None if at is None else {"block": at[0], "row": at[1]} for _, at, _ in some]
         return pa.table({
