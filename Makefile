@@ -35,7 +35,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@echo "Fetching the jars of delta-spark (20 seconds, once a machine) ..."
-	@$(BIN)/python -m orchestration.cli.fetch_jars
+	@$(BIN)/python -m drainmark.orchestration.cli.fetch_jars
 	@touch $(STAMP)
 
 demo: $(STAMP) ## LogWatch is killed and recovers before your eyes; INPUT=/var/log runs it on a copy of your logs

@@ -9,14 +9,14 @@ import importlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainmarkError
-from jobs.graph.annotations import Autonomous, Buffered, Control
-from jobs.graph.application import application, build_application, load_application
-from jobs.graph.composites import composite
-from jobs.graph.declarations import Stream, autonomous, buffered, consistent
-from jobs.graph.params import Params
-from jobs.lazy import F
-from jobs.operators.aggregate import (
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.graph.annotations import Autonomous, Buffered, Control
+from drainmark.jobs.graph.application import application, build_application, load_application
+from drainmark.jobs.graph.composites import composite
+from drainmark.jobs.graph.declarations import Stream, autonomous, buffered, consistent
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.aggregate import (
     Aggregation,
     aggregate,
     approx_distinct,
@@ -29,49 +29,49 @@ from jobs.operators.aggregate import (
     min,  # noqa: A004
     sum,  # noqa: A004
 )
-from jobs.operators.barrier import barrier, pair
-from jobs.operators.beacon import Beacon
-from jobs.operators.custom import custom
-from jobs.operators.database_sinks import DatabaseAppend, DatabaseUpsert
-from jobs.operators.database_source import DatabaseSource
-from jobs.operators.decompress import decompress
-from jobs.operators.deduplicate import deduplicate
-from jobs.operators.delay import delay
-from jobs.operators.delta_append import DeltaAppend
-from jobs.operators.delta_overwrite import DeltaOverwrite
-from jobs.operators.delta_upsert import DeltaUpsert
-from jobs.operators.directory_scan import DirectoryScan, source
-from jobs.operators.dynamic_filter import dynamic_filter
-from jobs.operators.file_sink import FileSink
-from jobs.operators.file_source import FileSource
-from jobs.operators.filter import filter  # noqa: A004
-from jobs.operators.functor import functor, select
-from jobs.operators.handled import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
-from jobs.operators.join import join
-from jobs.operators.kafka_source import KafkaSource
-from jobs.operators.lookup import lookup
-from jobs.operators.parallel_map import parallel_map
-from jobs.operators.parse import format, parse  # noqa: A004
-from jobs.operators.per_trigger import per_trigger
-from jobs.operators.punctor import punctor
-from jobs.operators.quarantine import quarantine
-from jobs.operators.replayable_start import ReplayableStart
-from jobs.operators.sink import sink
-from jobs.operators.sort import sort
-from jobs.operators.split import split
-from jobs.operators.sql import sql
-from jobs.operators.table_source import TableSource
-from jobs.operators.threaded_start import StartHandler, ThreadedStart
-from jobs.operators.throttle import throttle
-from jobs.operators.union import union
-from jobs.operators.unsupported import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
-from jobs.operators.windows import session, sliding, tumbling
+from drainmark.jobs.operators.barrier import barrier, pair
+from drainmark.jobs.operators.sources.beacon import Beacon
+from drainmark.jobs.operators.custom import custom
+from drainmark.jobs.operators.sinks.database_sinks import DatabaseAppend, DatabaseUpsert
+from drainmark.jobs.operators.sources.database_source import DatabaseSource
+from drainmark.jobs.operators.decompress import decompress
+from drainmark.jobs.operators.deduplicate import deduplicate
+from drainmark.jobs.operators.delay import delay
+from drainmark.jobs.operators.sinks.delta_append import DeltaAppend
+from drainmark.jobs.operators.sinks.delta_overwrite import DeltaOverwrite
+from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsert
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan, source
+from drainmark.jobs.operators.dynamic_filter import dynamic_filter
+from drainmark.jobs.operators.sinks.file_sink import FileSink
+from drainmark.jobs.operators.sources.file_source import FileSource
+from drainmark.jobs.operators.filter import filter  # noqa: A004
+from drainmark.jobs.operators.functor import functor, select
+from drainmark.jobs.operators.handler import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
+from drainmark.jobs.operators.join import join
+from drainmark.jobs.operators.sources.kafka_source import KafkaSource
+from drainmark.jobs.operators.lookup import lookup
+from drainmark.jobs.operators.parallel_map import parallel_map
+from drainmark.jobs.operators.parse import format, parse  # noqa: A004
+from drainmark.jobs.operators.per_trigger import per_trigger
+from drainmark.jobs.operators.punctor import punctor
+from drainmark.jobs.operators.sinks.quarantine import quarantine
+from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
+from drainmark.jobs.operators.sinks.sink import sink
+from drainmark.jobs.operators.sort import sort
+from drainmark.jobs.operators.split import split
+from drainmark.jobs.operators.sql import sql
+from drainmark.jobs.operators.sources.table_source import TableSource
+from drainmark.jobs.operators.sources.threaded_start import StartHandler, ThreadedStart
+from drainmark.jobs.operators.throttle import throttle
+from drainmark.jobs.operators.union import union
+from drainmark.jobs.operators.unsupported import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
+from drainmark.jobs.operators.windows.window import session, sliding, tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    import jobs.counting as counting  # noqa: PLR0402
-    import orchestration.testing as testing  # noqa: PLR0402 - mypy finds the other form only outside of a cycle
+    import drainmark.jobs.streams as counting  # noqa: PLR0402
+    import drainmark.orchestration.testing as testing  # noqa: PLR0402 - mypy finds the other form only outside of a cycle
 
 __all__ = [
     "Aggregation",
@@ -174,7 +174,7 @@ def read(region: str, table: str, *, at: int | None = None, home: str | None = N
         UnknownName: no such region or table.
         RewindRefused: `at` is no effective committed id.
     """
-    from resources.reading import read_at
+    from drainmark.resources.checkpoints.as_of import read_at
 
     return read_at(region, table, at=at, home=home)
 
@@ -194,9 +194,9 @@ def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = 
         UnknownName: no such region, or its code cannot be found.
         UsageError: the region has no such start, or a row is no JSON object; nothing was appended.
     """
-    from orchestration.assembly import Workplace
-    from orchestration.pushing import push as push_rows
-    from resources.settings import load_settings
+    from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.orchestration.verbs.push import push as push_rows
+    from drainmark.resources.settings import load_settings
 
     place = Workplace(load_settings(home=home))
     try:
@@ -205,14 +205,14 @@ def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = 
         place.registry.close()
 
 
-_PACKAGES = {"counting": "jobs.counting", "testing": "orchestration.testing"}
+_PACKAGES = {"counting": "drainmark.jobs.streams", "testing": "drainmark.orchestration.testing"}
 
 
 def __getattr__(name: str) -> Any:
     """Find a package of the facade, or what an operator file of the library exports and this facade does not name."""
     if name in _PACKAGES:
         return importlib.import_module(_PACKAGES[name])
-    from jobs.operators.catalogue import exports
+    from drainmark.jobs.operators.catalogue import exports
 
     try:
         return exports()[name]

@@ -6,7 +6,7 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-from jobs.errors import Location
+from drainmark.jobs.errors import Location
 
 _HERE = Path(__file__).parents[2]
 _OURS = (str(_HERE / "drainmark.py"), *(f"{_HERE / name}/" for name in ("jobs", "orchestration", "resources")))

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from jobs.graph.own_modules import files_of
-from jobs.sessionless import LateFunction
+from drainmark.jobs.graph.own_modules import files_of
+from drainmark.jobs.graph.sessionless import LateFunction
 
 _STANDARD = os.path.join(os.path.dirname(os.__file__), "")
 _OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from jobs.errors import Location, UsageError
-from jobs.graph.annotations import Consistent
-from jobs.graph.declarations import Scope, Stream, caller, declaring_in, location_of, named_stream, scope
-from jobs.graph.operator import Input, Operator
+from drainmark.jobs.errors import Location, UsageError
+from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.graph.declarations import Scope, Stream, caller, declaring_in, location_of, named_stream, scope
+from drainmark.jobs.graph.operator import Input, Operator
 
 Returned = TypeVar("Returned")
 _NAME = "name"

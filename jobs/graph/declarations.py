@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
-from jobs.errors import Location, UsageError
-from jobs.graph.annotations import (
+from drainmark.jobs.errors import Location, UsageError
+from drainmark.jobs.graph.annotations import (
     CHANNEL_BATCHES,
     CHANNEL_SIZE,
     Autonomous,
@@ -30,14 +30,14 @@ from jobs.graph.annotations import (
     made_marker,
     marker_in,
 )
-from jobs.graph.operator import Input, Operator, UserFunction, names_of
-from jobs.graph.params import Params
+from drainmark.jobs.graph.operator import Input, Operator, UserFunction, names_of
+from drainmark.jobs.graph.params import Params
 
 if TYPE_CHECKING:
-    from jobs.graph.composites import CompositeInstance
+    from drainmark.jobs.graph.composites import CompositeInstance
 
 MODULE_ATTRIBUTE = "__drainmark__"
-_LIBRARY = ("jobs.graph.", "jobs.operators.")
+_LIBRARY = ("drainmark.jobs.graph.", "drainmark.jobs.operators.")
 _DURATIONS = ("period", "group_timeout", "reset_timeout", "linger", "alignment_timeout", "checkpoint_interval")
 _FACADE = ("drainmark", "contextlib", "functools")
 

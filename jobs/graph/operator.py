@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Location, Violation
-from jobs.graph.annotations import Buffered, Consistent
-from jobs.graph.code_digests import source_digest
+from drainmark.jobs.errors import Location, Violation
+from drainmark.jobs.graph.annotations import Buffered, Consistent
+from drainmark.jobs.graph.code_digests import source_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 SEQUENCE_ID = "_sequence_id"
 POSITION = "_position"

@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-from jobs.errors import Location, UsageError
+from drainmark.jobs.errors import Location, UsageError
 
 _OUR_MODULES = frozenset({"drainmark", "jobs", "resources", "orchestration"})
 """They stand beside an application in a checkout of Drainmark, and are not its own."""

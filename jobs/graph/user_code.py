@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from jobs.errors import Location
-from jobs.graph.code_digests import is_own_function, named_by
+from drainmark.jobs.errors import Location
+from drainmark.jobs.graph.code_digests import is_own_function, named_by
 
 _READS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 

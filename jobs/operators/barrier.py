@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import OperatorFailed, Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, names_of
-from jobs.lazy import F
-from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted
+from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, names_of
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.row_order import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 __all__ = ["barrier", "pair"]
 

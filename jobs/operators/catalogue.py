@@ -12,8 +12,8 @@ import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
-import jobs.operators as library
-from jobs.graph.operator import Operator
+import drainmark.jobs.operators as library
+from drainmark.jobs.graph.operator import Operator
 
 _WRITTEN = {
     "barrier": "dm.barrier, dm.pair",

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
-from jobs.errors import UsageError, Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction, names_of
-from jobs.lazy import F
-from jobs.state.keyed_rows import key_codes
-from jobs.state.placed import ranked, without_points
-from jobs.state.tagged_rows import place_ranks, untagged
-from jobs.state.typed import check_state, keeper_of, reader_of, struct_of
+from drainmark.jobs.errors import UsageError, Violation
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction, names_of
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.keyed_rows import key_codes
+from drainmark.jobs.state.row_order import ranked, without_points
+from drainmark.jobs.state.rows_by_id import place_ranks, untagged
+from drainmark.jobs.state.dataclass_state import check_state, keeper_of, reader_of, struct_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 __all__ = ["custom"]
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import SEQUENCE_ID, TAGS, Operator, Places, Result
-from jobs.lazy import F
-from jobs.state.placed import PLACE, payload_of, placed, require_columns
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import SEQUENCE_ID, TAGS, Operator, Places, Result
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.row_order import PLACE, payload_of, placed, require_columns
 
 if TYPE_CHECKING:
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 __all__ = ["decompress"]
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, names_of
-from jobs.lazy import F
-from jobs.state import clock
-from jobs.state.placed import FROM, IS_NEW, PLACE, payload_of, placed, quoted, same, tags_in
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, names_of
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state import clock
+from drainmark.jobs.state.row_order import FROM, IS_NEW, PLACE, payload_of, placed, quoted, same, tags_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 __all__ = ["deduplicate"]
 

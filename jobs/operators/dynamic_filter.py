@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Violation
-from jobs.graph.annotations import Control
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result, names_of
-from jobs.lazy import F
-from jobs.state.placed import quoted, require_columns, same
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.annotations import Control
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result, names_of
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.row_order import quoted, require_columns, same
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 __all__ = ["dynamic_filter"]
 

@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import OperatorFailed, Violation
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Input, KeptState, Operator, Result, Retention
-from jobs.lazy import F
-from jobs.operators.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
-from jobs.operators.windows import LONGEST, micros
-from jobs.state.placed import (
+from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Input, KeptState, Operator, Result, Retention
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
+from drainmark.jobs.operators.windows.window import LONGEST, micros
+from drainmark.jobs.state.row_order import (
     FROM,
     HELD,
     IS_NEW,
@@ -33,7 +33,7 @@ from jobs.state.placed import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 LEFT, RIGHT = "left", "right"
 LATE_LEFT, LATE_RIGHT = "late_left", "late_right"

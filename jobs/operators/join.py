@@ -10,19 +10,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import OperatorFailed, UsageError, Violation
-from jobs.graph.annotations import duration_of
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, Retention, names_of
-from jobs.lazy import F
-from jobs.operators.interval_join import LEFT, RIGHT, IntervalJoin
-from jobs.state import clock
-from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted, same
+from drainmark.jobs.errors import OperatorFailed, UsageError, Violation
+from drainmark.jobs.graph.annotations import duration_of
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, Retention, names_of
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.interval_join import LEFT, RIGHT, IntervalJoin
+from drainmark.jobs.state import clock
+from drainmark.jobs.state.row_order import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted, same
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 __all__ = ["join"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.graph.declarations import Stream, caller, declare, location_of
-from jobs.graph.operator import Operator
+from drainmark.jobs.graph.declarations import Stream, caller, declare, location_of
+from drainmark.jobs.graph.operator import Operator
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 __all__ = ["lookup"]
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import OperatorFailed, Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Places, Result
-from jobs.operators.text_columns import BAD, is_changed, literal, no_value, sql_of, struct_of, without_line_end
-from jobs.state.placed import PLACE, payload_of, placed, quoted, require_columns
+from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Places, Result
+from drainmark.jobs.operators.text_columns import BAD, is_changed, literal, no_value, sql_of, struct_of, without_line_end
+from drainmark.jobs.state.row_order import PLACE, payload_of, placed, quoted, require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 __all__ = ["format", "parse"]
 

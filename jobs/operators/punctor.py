@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import OperatorFailed, Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, names_of
-from jobs.state.placed import IS_NEW, PLACE, payload_of, placed, quoted, tags_in
+from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, names_of
+from drainmark.jobs.state.row_order import IS_NEW, PLACE, payload_of, placed, quoted, tags_in
 
 if TYPE_CHECKING:
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 __all__ = ["punctor"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import Operator, Places, Result
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Operator, Places, Result
 
 if TYPE_CHECKING:
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 __all__ = ["split"]
 

@@ -49,7 +49,7 @@ def struct_of(text: str, form: str, schema: StructType, options: Mapping[str, st
 def is_changed(text: str, form: str, schema: StructType, options: Mapping[str, str] | None = None) -> str:
     """Return the SQL condition that Spark's parser would change a value of a text without a word, or leave it out.
 
-    As `jobs.runtime.lossy_values` judges records of files.
+    As `jobs.formats.lossy_values` judges records of files.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 

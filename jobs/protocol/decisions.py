@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.errors import Retry
-from jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
+from drainmark.jobs.errors import Retry
+from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 
 ENVIRONMENT_FAILED = "ENVIRONMENT_FAILED"
 """Id of the error that blames no input."""

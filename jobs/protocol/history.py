@@ -11,16 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.protocol.flow import Flow
-from jobs.protocol.generations import Generations, begun, rewound
-from jobs.protocol.ids import INITIAL_ID
-from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, late_of
-from jobs.protocol.outcomes import UNCLEAN, Outcome
-from jobs.protocol.rewind_targets import refusal_of
-from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.protocol.states import States
-from jobs.protocol.totals import Totals
-from jobs.protocol.withdrawn import Withdrawn
+from drainmark.jobs.protocol.in_flight import Flow
+from drainmark.jobs.protocol.records.state_generations import Generations, begun, rewound
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, late_of
+from drainmark.jobs.protocol.endings import UNCLEAN, Outcome
+from drainmark.jobs.protocol.rewind_targets import refusal_of
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.id_runs import States
+from drainmark.jobs.protocol.counters import Totals
+from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
 
 
 @dataclass(frozen=True, slots=True)

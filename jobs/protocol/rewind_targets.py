@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobs.errors import RewindRefused
-from jobs.protocol.ids import INITIAL_ID
+from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 
 if TYPE_CHECKING:
-    from jobs.protocol.history import RegionHistory
+    from drainmark.jobs.protocol.history import RegionHistory
 
 
 def refusal_of(history: RegionHistory, to: int, oldest: int) -> RewindRefused:

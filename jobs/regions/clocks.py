@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from jobs.graph.operator import Operator, UserFunction
+from drainmark.jobs.graph.operator import Operator, UserFunction
 
 _TIME = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"})
 _NOW = frozenset({"now", "utcnow", "today"})
@@ -81,7 +81,7 @@ def _in_value(value: Any, operator: Operator) -> Iterator[str]:
 
 def _in_class(kind: type) -> Iterator[str]:
     """Yield what the methods of an author's class read, and those that it inherits from other classes of authors."""
-    library = ("builtins", "jobs.graph.", "jobs.operators.", "jobs.runtime.", "jobs.state.")
+    library = ("builtins", "drainmark.jobs.graph.", "drainmark.jobs.operators.", "drainmark.jobs.runtime.", "drainmark.jobs.state.")
     own = [base for base in kind.__mro__ if not base.__module__.startswith(library)]
     seen: set[CodeType] = set()
     for method in (each for base in own for each in vars(base).values()):

@@ -2,7 +2,7 @@
 
 Ids are no clock: one whose attempt failed is skipped. Event time at id i comes of the rows up to i and never goes back.
 
-`jobs.operators.watermarks` has the same event time for windows, and is a mechanism of its own for three reasons. Here
+`jobs.operators.windows.watermarks` has the same event time for windows, and is a mechanism of its own for three reasons. Here
 every id has a time, also one without rows, since a row that is held, or a key that is forgotten, may be due at an id
 that brought nothing; a window is only looked at by ids that have rows, and the watermark asks nobody for the others,
 which would be a join in every group. It keeps the newest time, a timestamp, with the number of rows that were late;
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobs.graph.operator import SEQUENCE_ID, KeptState, Operator, Retention
+from drainmark.jobs.graph.operator import SEQUENCE_ID, KeptState, Operator, Retention
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import GroupFrames
 
 NOW = "__now"
 BEFORE = "__before"
@@ -79,7 +79,7 @@ def of_events(
 
 
 def _equal_ids(frames: GroupFrames, operator: Operator) -> object:
-    from jobs.lazy import F
+    from drainmark.jobs.lazy import F
 
     return frames.once_a_run((operator.name, "clock"), lambda: F.expr(f"{ID} = _newest_id"))
 

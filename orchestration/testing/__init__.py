@@ -13,13 +13,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestration.testing.applications import App
-    from orchestration.testing.crashing import crash_on
-    from orchestration.testing.exactly_once import Proof, assert_exactly_once, assert_grouping_free
-    from orchestration.testing.files import Files
-    from orchestration.testing.laws import assert_aggregation_laws
-    from orchestration.testing.long_runs import Staying, staying
-    from orchestration.testing.running import Result, run_app
+    from drainmark.orchestration.testing.applications import App
+    from drainmark.orchestration.testing.crash.crashing import crash_on
+    from drainmark.orchestration.testing.exactly_once import Proof, assert_exactly_once, assert_grouping_free
+    from drainmark.orchestration.testing.files import Files
+    from drainmark.orchestration.testing.laws import assert_aggregation_laws
+    from drainmark.orchestration.testing.long_runs import Staying, staying
+    from drainmark.orchestration.testing.running import Result, run_app
 
 __all__ = [
     "App",

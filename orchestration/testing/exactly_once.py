@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs.errors import UsageError
-from jobs.failpoints import FailPoint
-from orchestration.testing import matrix
-from orchestration.testing.applications import App
-from orchestration.testing.files import Files
-from orchestration.testing.matrix import Action, Cell, Grouping
-from orchestration.testing.running import Result, Tables, prepared
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.orchestration.testing.crash import matrix
+from drainmark.orchestration.testing.applications import App
+from drainmark.orchestration.testing.files import Files
+from drainmark.orchestration.testing.crash.matrix import Action, Cell, Grouping
+from drainmark.orchestration.testing.running import Result, Tables, prepared
 
 if TYPE_CHECKING:
-    from resources.spark import SparkEngine
+    from drainmark.resources.spark.session import SparkEngine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +88,8 @@ def assert_exactly_once(
         UsageError: no files, or an application that another process cannot find is to be killed.
         DrainmarkError: the application fails by itself.
     """
-    from orchestration.testing.killing import Killer
-    from orchestration.testing.trial import Trial
+    from drainmark.orchestration.testing.crash.killing import Killer
+    from drainmark.orchestration.testing.crash.trial import Trial
 
     cells = list(matrix.cells(matrix.points(fail_points), actions, groupings))
     folder = Path(tempfile.mkdtemp(prefix="drainmark-exactly-once-"))

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.errors import UnknownName, UsageError
-from jobs.graph.application import nearest
-from jobs.operators.directory_scan import DirectoryScan, DirectorySource
+from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan, DirectorySource
 
 Content = str | bytes | Sequence[Mapping[str, Any]]
 """Text, bytes, or rows by column, encoded as the source's format asks."""
@@ -156,7 +156,7 @@ def _parquet(rows: Sequence[Mapping[str, Any]], ddl: str) -> bytes:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    from orchestration.testing.session import shared_engine
+    from drainmark.orchestration.testing.session import shared_engine
 
     _ = shared_engine().session  # Spark parses its own DDL
     schema = to_arrow_schema(StructType.fromDDL(ddl))

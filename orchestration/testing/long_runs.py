@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainmarkError, UnknownName
-from jobs.graph.application import nearest
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
+from drainmark.jobs.errors import DrainmarkError, UnknownName
+from drainmark.jobs.graph.application import nearest
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
 
 if TYPE_CHECKING:
-    from jobs.runtime.run import RegionRun
-    from orchestration.testing.running import Result
+    from drainmark.jobs.runtime.region_run import RegionRun
+    from drainmark.orchestration.testing.running import Result
 
 _PAUSE_SECONDS = 0.02
 _SECONDS = 60.0

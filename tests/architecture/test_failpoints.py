@@ -8,7 +8,7 @@ from enum import StrEnum
 import pytest
 from architecture.tree import files_of_tests, product_files
 
-from jobs.failpoints import COMMITS, ChannelPoint, FailPoint, FilePoint, SourcePoint, StorePoint
+from drainmark.jobs.failpoints import COMMITS, ChannelPoint, FailPoint, FilePoint, SourcePoint, StorePoint
 
 POINTS = (*FailPoint, *StorePoint, *FilePoint, *ChannelPoint, *SourcePoint)
 EVERY_POINT = re.compile(r"(\bin |list\(|tuple\(|sorted\(|\*)FailPoint\b(?!\.)")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("jobs", "resources", "orchestration")
-PURE = ("jobs.graph", "jobs.regions", "jobs.protocol")
+PURE = ("drainmark.jobs.graph", "drainmark.jobs.regions", "drainmark.jobs.protocol")
 _TEXTS = (".py", ".toml", ".yaml", ".yml", ".md", ".sql", ".mako", ".lock", ".json", ".ini", ".cfg")
 
 

@@ -46,15 +46,15 @@ from rich.console import Console
 
 import drainmark as dm
 from drainmark import F
-from jobs.graph.operator import POSITION, SEQUENCE_ID
-from jobs.operators.sliding import SlidingAggregate
-from jobs.protocol.history import RegionHistory, manifest_of
-from jobs.state.keyed import KeyedState
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.operators.windows.sliding import SlidingAggregate
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -194,7 +194,7 @@ def _relative_variance(values: Sequence[float]) -> float:
     return statistics.variance(values) / len(values) / statistics.mean(values) ** 2
 
 
-# --- input ---------------------------------------------------------------------------------------------------------
+# --- input --------------------------------------------------------------------------------------------------------
 
 
 def written(inbox: Path, load: Load) -> Path:
@@ -224,7 +224,7 @@ def _rows(chance: Any, count: int, work: int) -> pa.Table:
     )
 
 
-# --- the application -----------------------------------------------------------------------------------------------
+# --- the application ----------------------------------------------------------------------------------------------
 
 
 def functor(rows: DataFrame, number: int) -> DataFrame:
@@ -265,7 +265,7 @@ def _function(number: int) -> Any:
     return lambda rows: functor(rows, number)
 
 
-# --- with a region -------------------------------------------------------------------------------------------------
+# --- with a region ------------------------------------------------------------------------------------------------
 
 
 def with_region(engine: SparkEngine, inbox: Path, folder: Path, load: Load, way: Way) -> tuple[list[float], float]:
@@ -325,7 +325,7 @@ def written_by(history: RegionHistory, load: Load, way: Way, first: int) -> floa
     return statistics.mean(sizes)
 
 
-# --- without one ---------------------------------------------------------------------------------------------------
+# --- without one --------------------------------------------------------------------------------------------------
 
 
 def without_region(engine: SparkEngine, inbox: Path, table: Path, load: Load) -> list[float]:

@@ -22,21 +22,21 @@ from typing import TYPE_CHECKING, Any
 from bench_input import write_files
 from rich.console import Console
 
-from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import StagedFile
-from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.runtime.maintaining import maintain_tables
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.declared import remember
-from orchestration.discovery import scan_region
-from orchestration.metrics import EVERY_SECONDS, MetricsFile
-from orchestration.region_runs import region_owner, region_run
-from orchestration.yielding import owning
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.runtime.maintenance.compaction import maintain_tables
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.views.metrics import EVERY_SECONDS, MetricsFile
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 if TYPE_CHECKING:
-    from jobs.runtime.owner import RegionOwner
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 
 HERE = Path(__file__).parent
 _BULK_IDS = 16_384  # what a compacted file of the highest tier has
@@ -92,7 +92,7 @@ def measure(console: Console, *, quick: bool, root: Path, engine: SparkEngine | 
     return found
 
 
-# --- a long history ------------------------------------------------------------------------------------------------
+# --- a long history -----------------------------------------------------------------------------------------------
 
 
 def growth(console: Console, size: Size, root: Path, engine: SparkEngine) -> dict[str, float]:
@@ -145,7 +145,7 @@ def timed(workplace: Workplace, opened: Opened, count: int) -> tuple[list[float]
 
 def status_seconds(home: Path) -> float:
     """Return the seconds of `drainmark status` as a process of its own, the median of three."""
-    command = [sys.executable, "-m", "orchestration.cli.main", "status", "--home", str(home), "--json"]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "status", "--home", str(home), "--json"]
     seconds = []
     for _ in range(3):
         began = time.monotonic()
@@ -190,7 +190,7 @@ def _live_mb(engine: SparkEngine) -> float:
     return int(resident.split()[1]) / 1024 + (runtime.totalMemory() - runtime.freeMemory()) / _MB
 
 
-# --- synthesis -----------------------------------------------------------------------------------------------------
+# --- synthesis ----------------------------------------------------------------------------------------------------
 
 
 def synthesise(workplace: Workplace, owner: RegionOwner, size: Size) -> None:
@@ -254,7 +254,7 @@ def _files(workplace: Workplace, owner: RegionOwner, name: str, ids: Sequence[in
     return staging.write(many, "synthetic")
 
 
-# --- a large state -------------------------------------------------------------------------------------------------
+# --- a large state ------------------------------------------------------------------------------------------------
 
 
 def state(console: Console, size: Size, root: Path, engine: SparkEngine) -> dict[str, float]:

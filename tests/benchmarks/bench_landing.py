@@ -113,7 +113,7 @@ def deployment(root: Path, settings: str = "") -> Iterator[Path]:
     (root / "drainmark.toml").write_text(f"applications = [{listed}]\n{settings}\n{spark}")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("DRAINMARK_", "DAGSTER_"))}
     environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, "-m", "orchestration.cli.main", "dev", "--port", str(_free_port())]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "dev", "--port", str(_free_port())]
     with (root / "dagster.log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=root, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -132,7 +132,7 @@ def deployment(root: Path, settings: str = "") -> Iterator[Path]:
 
 def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
     """Wait until the resident Spark is warm and the sensors have ticked."""
-    from resources.resident.files import all_servers
+    from drainmark.resources.spark.resident.files import all_servers
 
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
@@ -148,7 +148,7 @@ def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
 
 
 def _free_port() -> int:
-    from resources.resident.server import free_port
+    from drainmark.resources.spark.resident.server import free_port
 
     return free_port()
 

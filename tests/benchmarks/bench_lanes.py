@@ -29,26 +29,26 @@ from typing import TYPE_CHECKING, Any
 
 from bench_input import WrongResult
 
-from jobs.operators.directory_scan import DirectorySource
-from jobs.runtime.blueprint import Blueprint, analyse
-from jobs.runtime.group import GroupWork
-from jobs.runtime.materialising import Materialiser
-from jobs.runtime.micro_batches import BatchReport, MicroBatches
-from jobs.runtime.reading import Group
-from jobs.runtime.staged import StagedGroup, StagedTable
-from jobs.runtime.storable import require_text
-from orchestration.assembly import Opened, Workplace
-from orchestration.discovery import Tick, scan_region
-from orchestration.region_runs import region_outside, region_run
-from orchestration.region_sources import is_periodic
-from resources.settings import Settings
+from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, analyse
+from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.autonomous.micro_batches import BatchReport, MicroBatches
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.analysis.column_types import require_text
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.discovery.region_scan import Tick, scan_region
+from drainmark.orchestration.runs.region_runs import region_outside, region_run
+from drainmark.orchestration.workplace.region_sources import is_periodic
+from drainmark.resources.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.graph.operator import Operator
-    from jobs.protocol.triggers import Trigger
-    from resources.spark import SparkEngine
+    from drainmark.jobs.graph.operator import Operator
+    from drainmark.jobs.protocol.records.triggers import Trigger
+    from drainmark.resources.spark.session import SparkEngine
 
 LONG_AGO = 1_000_000_000
 NO_BOUND = 1 << 36
@@ -233,7 +233,7 @@ class Without(Lane):
         Lane.close(self)
 
 
-# --- without states --------------------------------------------------------------------------------------------------
+# --- without states -----------------------------------------------------------------------------------------------
 
 
 def kept_by(blueprint: Blueprint) -> set[str]:

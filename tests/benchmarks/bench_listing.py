@@ -28,18 +28,18 @@ import psutil
 from rich.console import Console
 from sqlalchemy import text
 
-from jobs.operators.directory_scan import DirectorySource
-from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
-from jobs.regions.plan import compile_application
-from jobs.runtime.scan_memory import ScanLimits, ScanNote, in_batches
-from jobs.runtime.scanning import identity_key, identity_of
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from resources import registry_models as models
-from resources.lease import describe
-from resources.registry import Registry
-from resources.registry_scans import RegistryScans
-from resources.settings import Settings
+from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote, in_batches
+from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.resources.registry import models
+from drainmark.resources.registry.lease import describe
+from drainmark.resources.registry.registry import Registry
+from drainmark.resources.registry.scan_queries import RegistryScans
+from drainmark.resources.settings import Settings
 
 REGION = "word_count/lines"
 TICKS = 50
@@ -70,7 +70,7 @@ def measure(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
     return found
 
 
-# --- folders ---------------------------------------------------------------------------------------------------------
+# --- folders ------------------------------------------------------------------------------------------------------
 
 
 def _folder(console: Console, root: Path, shape: str, files: int, directories: int) -> dict[str, float]:
@@ -117,7 +117,7 @@ def _identity(path: str) -> Mapping[str, object]:
     return identity_of(os.stat(path))
 
 
-# --- buckets ---------------------------------------------------------------------------------------------------------
+# --- buckets ------------------------------------------------------------------------------------------------------
 
 
 def _bucket(console: Console, root: Path, files: int) -> dict[str, float]:
@@ -196,7 +196,7 @@ def _serve(file: Path) -> None:
     server.serve_forever()
 
 
-# --- ticks -----------------------------------------------------------------------------------------------------------
+# --- ticks --------------------------------------------------------------------------------------------------------
 
 
 def _opened(root: Path, location: str, **settings: object) -> tuple[Workplace, Opened]:

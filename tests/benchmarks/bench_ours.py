@@ -12,13 +12,13 @@ import pyarrow as pa
 from bench_input import as_totals
 from bench_peer import Measured
 
-from jobs.runtime.run import GroupReport
-from jobs.state.keyed import last_per_key
-from orchestration.assembly import Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.runtime.region_run import GroupReport
+from drainmark.jobs.state.keyed_state import last_per_key
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 HERE = Path(__file__).parent
 _FRESH_IDS = itertools.count(10_000, 10_000)

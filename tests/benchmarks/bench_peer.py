@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench_input import LIMIT, SCHEMA, as_totals
 
-from jobs.lazy import F
+from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,7 +129,7 @@ def measure(start: Start, job: Job) -> Measured:
     return Measured(whole_seconds=whole, span_seconds=span, triggers=triggers, kept=kept, totals=_totals(job))
 
 
-# --- how -------------------------------------------------------------------------------------------------------------
+# --- how ----------------------------------------------------------------------------------------------------------
 
 
 def _read(job: Job) -> DataFrame:

@@ -34,15 +34,15 @@ from bench_stages_job import drained, left_in
 from rich.console import Console
 
 import drainmark as dm
-from jobs.runtime.owner import RegionOwner
-from jobs.runtime.stages.pipeline import StagedPipeline
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.testing.processing import settings_of
-from resources.spark import SparkEngine
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.stages.pipeline import StagedPipeline
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.testing.processing import settings_of
+from drainmark.resources.spark.session import SparkEngine
 
 if TYPE_CHECKING:
-    from jobs.runtime.staged import StagedGroup
+    from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 
 BATCH_MB = 2
 MEGABYTES = {False: (2, 8, 32, 64), True: (8, 32)}
@@ -124,7 +124,7 @@ def holding(filling: Filling) -> Iterator[None]:
         yield
 
 
-# --- the application -------------------------------------------------------------------------------------------------
+# --- the application ----------------------------------------------------------------------------------------------
 
 
 def write_batches(inbox: Path, batches: int) -> None:
@@ -160,7 +160,7 @@ def application(inbox: Path, filling: Filling, way: Mapping[str, Any]) -> Opened
     return open_application(dm.build_application(declared))
 
 
-# --- measuring -------------------------------------------------------------------------------------------------------
+# --- measuring ----------------------------------------------------------------------------------------------------
 
 
 def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figures:

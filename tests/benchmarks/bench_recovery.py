@@ -37,9 +37,9 @@ from bench_input import Expected, WrongResult, write_files
 from bench_results import Figures, spread
 from rich.console import Console
 
-from orchestration.assembly import Workplace
-from orchestration.testing.connect_server import ConnectServer
-from resources.settings import Settings
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.testing.crash.connect_server import ConnectServer
+from drainmark.resources.settings import Settings
 
 HERE = Path(__file__).parent
 REGION = "bench_app/rows"
@@ -160,7 +160,7 @@ class Bare(Contender):
         return self.home / "home" / "lake" / "large_rows"
 
     def command(self) -> list[str]:
-        verb = [sys.executable, "-m", "orchestration.cli.main", "run", str(HERE / "bench_app.py")]
+        verb = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", str(HERE / "bench_app.py")]
         return [*verb, "--input", str(self.inbox), "--home", str(self.home / "home"),
                 "--max-group", str(self.files)]  # fmt: skip
 

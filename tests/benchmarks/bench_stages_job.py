@@ -25,21 +25,21 @@ from bench_passages import Passage, require_rows
 
 import drainmark as dm
 from drainmark import F
-from jobs.runtime.owner import RegionOwner
-from jobs.runtime.stages.pipeline import StagedPipeline
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
-from orchestration.testing.processing import settings_of
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.stages.pipeline import StagedPipeline
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.processing import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.protocol.triggers import Trigger
-    from jobs.regions.plan import RegionPlan
-    from jobs.runtime.ports import Report
-    from jobs.runtime.staged import StagedGroup
-    from resources.spark import SparkEngine
+    from drainmark.jobs.protocol.records.triggers import Trigger
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.adapters import Report
+    from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+    from drainmark.resources.spark.session import SparkEngine
 
 SCHEMA = "id bigint"
 _OUTPUT = "id bigint, x double"
@@ -95,7 +95,7 @@ def write_numbers(inbox: Path, load: Load) -> None:
         pq.write_table(pa.table({"id": np.arange(first, first + load.rows)}), inbox / f"{number:06d}.parquet")
 
 
-# --- the application -------------------------------------------------------------------------------------------------
+# --- the application ----------------------------------------------------------------------------------------------
 
 
 def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
@@ -155,7 +155,7 @@ def _one_more(rows: DataFrame) -> DataFrame:
     return rows.withColumn("x", F.col("x") + 1)
 
 
-# --- timing ----------------------------------------------------------------------------------------------------------
+# --- timing -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ def watched() -> Iterator[Watch]:
         yield watch
 
 
-# --- a run -----------------------------------------------------------------------------------------------------------
+# --- a run --------------------------------------------------------------------------------------------------------
 
 
 def drained(

@@ -41,7 +41,7 @@ from bench_results import Figures, ratios, spread
 from rich.console import Console
 from rich.table import Table
 
-from resources.spark import SparkEngine, delta_settings
+from drainmark.resources.spark.session import SparkEngine, delta_settings
 
 OURS = "Drainmark"
 BULK_FILES_A_TRIGGER = 1000

@@ -10,11 +10,11 @@ import pytest
 from places import store_at
 from test_file_sinks import TWO, Folder
 
-from jobs.errors import Fenced, ForeignTable, SplitBrain
-from jobs.protocol.ids import txn_version
-from resources.file_tables import FileTable
-from resources.object_store import ObjectStore
-from resources.settings import Settings
+from drainmark.jobs.errors import Fenced, ForeignTable, SplitBrain
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.resources.sinks.file_tables import FileTable
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.settings import Settings
 
 REQUESTS = ("put", "get", "delete", "names", "pages")
 

@@ -14,17 +14,17 @@ from channel_parts import KINDS, ids_of
 from places import BUCKET, store_at
 from unit.protocol.checkpoint_rows import claim
 
-from jobs import failpoints
-from jobs.channels.channel import Channel
-from jobs.channels.items import Batch
-from jobs.channels.rows import ArrowRows, FileRows, Rows, Spool
-from jobs.errors import Fenced
-from jobs.failpoints import ChannelPoint, InjectedFailure
-from jobs.protocol.flow import Half, InFlight, channels_folder, part_attempt
-from resources.locations import Folder, LocalFolder
-from resources.region_store import DirectoryStore
-from resources.s3_folder import S3Folder
-from resources.spark import SparkEngine
+from drainmark.jobs import failpoints
+from drainmark.jobs.runtime.stages.channels.channel import Channel
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, FileRows, Rows, Spool
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
+from drainmark.jobs.protocol.in_flight import Half, InFlight, channels_folder, part_attempt
+from drainmark.resources.storage.folder import Folder, LocalFolder
+from drainmark.resources.checkpoints.region_store import DirectoryStore
+from drainmark.resources.storage.s3_folder import S3Folder
+from drainmark.resources.spark.session import SparkEngine
 
 REGION = "app/start"
 NAME = channels_folder(REGION)

@@ -13,20 +13,20 @@ from pathlib import Path
 import pytest
 from places import BUCKET, store_at
 
-from jobs import failpoints
-from jobs.errors import Fenced, ObjectMissing
-from jobs.failpoints import InjectedFailure, StorePoint
-from jobs.handler_errors import CheckpointUnreadable, ValueTooLarge
-from jobs.protocol.history import RegionHistory
-from jobs.protocol.manifest import RegionTable, TableRole
-from jobs.protocol.states import Ids, States
-from jobs.runtime.forgetting import entry_of, forget, forgotten
-from jobs.state.checkpoints import CheckpointReader, CheckpointWriter, Header
-from jobs.state.data_stores import VALUE_LIMIT, DataStore, DataStoreEntry
-from jobs.state.stored_checkpoints import StoredCheckpoints
-from resources.data_stores import DirectoryDataStore, S3DataStore, data_store_of
-from resources.delta_store import DeltaDataStore
-from resources.settings import Settings
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import Fenced, ObjectMissing
+from drainmark.jobs.failpoints import InjectedFailure, StorePoint
+from drainmark.jobs.errors.handlers import CheckpointUnreadable, ValueTooLarge
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.id_runs import Ids, States
+from drainmark.jobs.runtime.maintenance.checkpoint_cleanup import entry_of, forget, forgotten
+from drainmark.jobs.state.handlers.checkpoint import CheckpointReader, CheckpointWriter, Header
+from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
+from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
+from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore, S3DataStore, data_store_of
+from drainmark.resources.checkpoints.delta_handler_store import DeltaDataStore
+from drainmark.resources.settings import Settings
 
 LIMIT = 4096
 CHUNK = 16
@@ -52,7 +52,7 @@ def disarmed() -> Iterator[None]:
     failpoints.arm("")
 
 
-# --- entries and pairs -----------------------------------------------------------------------------------------------
+# --- entries and pairs --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("V156", "V157", "V159")
@@ -154,7 +154,7 @@ def test_delta_rewrites_what_counts(tmp_path: Path) -> None:
     assert len(list((tmp_path / "states").rglob("*.parquet"))) < 20
 
 
-# --- checkpoints in them ---------------------------------------------------------------------------------------------
+# --- checkpoints in them ------------------------------------------------------------------------------------------
 
 
 def written(number: int, values: Sequence[object], previous: Header | None = None) -> CheckpointWriter:
@@ -424,9 +424,9 @@ KILLED = """
 import sys
 from pathlib import Path
 from jobs import failpoints
-from jobs.state.checkpoints import CheckpointWriter
-from jobs.state.stored_checkpoints import StoredCheckpoints
-from resources.data_stores import DirectoryDataStore
+from drainmark.jobs.state.handlers.checkpoint import CheckpointWriter
+from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
+from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore
 
 entry = DirectoryDataStore(Path(sys.argv[1]), 4096).create("app/op")
 writer = CheckpointWriter(sequence_id=3, chunk_bytes=16)

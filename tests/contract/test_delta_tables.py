@@ -18,14 +18,14 @@ import pytest
 from deltalake import write_deltalake
 from places import CREDENTIALS, ON_A_DISK, text_of
 
-from jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch
-from jobs.protocol.ids import txn_version
-from jobs.state.keyed_rows import key_codes, last_per_key
-from resources import delta_commits
-from resources.delta_commits import open_table
-from resources.delta_tables import ManagedTable, read_at
-from resources.locations import Folder
-from resources.staging import Staging, schema_of_file, verify
+from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta.managed_table import ManagedTable, read_at
+from drainmark.resources.storage.folder import Folder
+from drainmark.resources.delta.staging import Staging, schema_of_file, verify
 
 REGION = "shop/orders"
 KEYS = ["customer", "day"]
@@ -77,7 +77,7 @@ def history(place: Folder) -> ManagedTable:
     return new_table(place / "state" / "orders")
 
 
-# --- creation ------------------------------------------------------------------------------------------------------
+# --- creation -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H17")
@@ -155,7 +155,7 @@ def test_staged_files_do_not_make_a_folder_foreign(place: Folder) -> None:
     assert content(table) == []
 
 
-# --- publish -------------------------------------------------------------------------------------------------------
+# --- publish ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H18")
@@ -185,7 +185,7 @@ def test_what_a_merge_writes_has_the_same_statistics(table: ManagedTable) -> Non
     assert "min.customer" not in action
 
 
-# --- merge ---------------------------------------------------------------------------------------------------------
+# --- merge --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H17")
@@ -195,7 +195,7 @@ def test_rows_with_other_columns_are_not_merged(table: ManagedTable) -> None:
             table.merge(txn_version(1, 1), source, KEYS)
 
 
-# --- rewind --------------------------------------------------------------------------------------------------------
+# --- rewind -------------------------------------------------------------------------------------------------------
 
 
 def test_a_rewind_drops_whole_files_and_rewrites_the_one_that_straddles(table: ManagedTable) -> None:
@@ -319,7 +319,7 @@ def test_last_per_key_takes_the_highest_of_the_order_columns() -> None:
     assert last_per_key(source.slice(0, 0), KEYS).num_rows == 0
 
 
-# --- reading -------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H5")
@@ -348,7 +348,7 @@ def test_a_process_that_wrote_and_read_ends_with_code_0(table: ManagedTable, s3_
     table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
     script = f"""
 from places import place_at
-from resources.delta_tables import ManagedTable
+from drainmark.resources.delta.managed_table import ManagedTable
 table = ManagedTable(place_at({table.folder.uri!r}, {s3_server!r}), {REGION!r})
 assert table.publish({txn_version(1, 2)}, ()).delta_version == 2
 assert table.read().num_rows == 1
@@ -357,7 +357,7 @@ assert table.read().num_rows == 1
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60, env=environment).returncode == 0
 
 
-# --- maintenance ---------------------------------------------------------------------------------------------------
+# --- maintenance --------------------------------------------------------------------------------------------------
 
 
 def publish_many(table: ManagedTable, ids: Sequence[int]) -> None:
@@ -400,7 +400,7 @@ def test_a_drop_that_did_not_land_is_not_taken_for_done(place: Folder) -> None:
     def meet(point: str) -> None:
         if point == "compact.before_commit" and not met:
             met.append(point)  # a commit that changes nothing refuses the drop's first one
-            delta_commits.transact(delta_commits.open_table(other.folder), REGION, txn_version(1, 3))
+            commits.transact(commits.open_table(other.folder), REGION, txn_version(1, 3))
 
     table = new_table(place / "t", faults=meet)
     other = ManagedTable(table.folder, REGION)
@@ -456,7 +456,7 @@ def test_the_version_survives_maintenance_of_the_log(table: ManagedTable) -> Non
     assert table.row_count() == 3
 
 
-# --- lost replies and lost races -----------------------------------------------------------------------------------
+# --- lost replies and lost races ----------------------------------------------------------------------------------
 
 
 class LostReplyError(RuntimeError):
@@ -527,7 +527,7 @@ def other_commits(root: Folder, times: int) -> Callable[[str], None]:
     def interfere(point: str) -> None:
         if point.endswith(".before_commit") and left[0]:
             left[0] -= 1
-            delta_commits.transact(delta_commits.open_table(root), "nobody", 1)
+            commits.transact(commits.open_table(root), "nobody", 1)
 
     return interfere
 
@@ -554,7 +554,7 @@ def test_a_commit_that_never_lands_is_given_up_as_unknown(wide_place: Folder) ->
     assert table.txn_version() == txn_version(1, 3)
 
 
-# --- staging -------------------------------------------------------------------------------------------------------
+# --- staging ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H8")

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from jobs import failpoints
-from jobs.errors import ObjectChanged, ObjectMissing
-from jobs.failpoints import FilePoint, InjectedFailure
-from jobs.operators.directory_scan import DirectoryScan
-from jobs.protocol.triggers import VERSION
-from jobs.runtime.objects import identity_of_object
-from jobs.runtime.scanning import identity_of
-from resources.disposal import dispose
-from resources.inputs import Inputs
-from resources.object_store import ObjectStore
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing
+from drainmark.jobs.failpoints import FilePoint, InjectedFailure
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.triggers import VERSION
+from drainmark.jobs.runtime.scan.bucket_objects import identity_of_object
+from drainmark.jobs.runtime.scan.folder import identity_of
+from drainmark.resources.inputs.disposal import dispose
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.storage.object_store import ObjectStore
 
 pytestmark = [pytest.mark.usefixtures("s3_credentials"), pytest.mark.seed("V153")]
 
@@ -158,7 +158,7 @@ def test_an_object_is_deleted_if_it_is_what_was_named(store: ObjectStore, bucket
         store.delete_same(bucket, "a", "gone")
 
 
-# --- files of this machine -------------------------------------------------------------------------------------------
+# --- files of this machine ----------------------------------------------------------------------------------------
 
 
 def written(path: Path, text: str, number: int = 1) -> tuple[str, Mapping[str, Any], int]:
@@ -235,9 +235,9 @@ MOVING = """
 import errno, os, sys
 from pathlib import Path
 from jobs import failpoints
-from jobs.runtime.scanning import identity_of
-from resources.disposal import dispose
-from resources.object_store import ObjectStore
+from drainmark.jobs.runtime.scan.folder import identity_of
+from drainmark.resources.inputs.disposal import dispose
+from drainmark.resources.storage.object_store import ObjectStore
 
 folder = Path(sys.argv[1])
 rename = Path.rename

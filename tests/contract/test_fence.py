@@ -18,15 +18,15 @@ import pyarrow as pa
 import pytest
 from places import CREDENTIALS, place_at, remove
 
-from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import RegionTable, TableRole
-from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.runtime.collecting import clear
-from resources.checkpoint_table import CheckpointTable
-from resources.delta_tables import ManagedTable
-from resources.locations import Folder
-from resources.region_store import DirectoryStore
-from resources.staging import Staging, facts
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.runtime.maintenance.garbage_collection import clear
+from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.storage.folder import Folder
+from drainmark.resources.checkpoints.region_store import DirectoryStore
+from drainmark.resources.delta.staging import Staging, facts
 
 REGION = "shop/orders"
 COLUMNS = ("key", "value", "_sequence_id")
@@ -64,7 +64,7 @@ def staged(table: ManagedTable, sequence_id: int, *values: tuple[str | None, int
     return Staging(table.folder, 1, "group").write(rows(*values), f"g{sequence_id}")
 
 
-# --- what the zombie does, in its own process ----------------------------------------------------------------------
+# --- what the zombie does, in its own process ---------------------------------------------------------------------
 
 
 def zombie(verb: str, home: Folder) -> str:
@@ -104,7 +104,7 @@ def staged_already(table: ManagedTable) -> Any:
 
 def main() -> None:
     """Serve one order a line, `<verb>|<home>`, with one line of outcome."""
-    from jobs.errors import Fenced
+    from drainmark.jobs.errors import Fenced
 
     for order in sys.stdin:
         verb, _, home = order.strip().partition("|")
@@ -306,7 +306,7 @@ def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Folder, old: Zo
 CREATE = f"""
 import sys
 from places import place_at
-from resources.delta_tables import ManagedTable
+from drainmark.resources.delta.managed_table import ManagedTable
 table = ManagedTable(place_at(*sys.argv[1:]), {REGION!r})
 sys.stdout.write("ready\\n")
 sys.stdout.flush()

@@ -9,14 +9,15 @@ import pyarrow as pa
 import pytest
 from places import ON_A_DISK
 
-from jobs.protocol.ids import txn_version
-from resources import delta_commits, log_keeping
-from resources.delta_commits import open_table
-from resources.delta_tables import ManagedTable
-from resources.garbage import garbage_of
-from resources.locations import Folder
-from resources.log_keeping import FORMER, KEPT_SECONDS, REMOVED, removed_since
-from resources.staging import Staging
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.resources.delta import commits
+from drainmark.resources.delta import log_retention
+from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.garbage import garbage_of
+from drainmark.resources.storage.folder import Folder
+from drainmark.resources.delta.log_retention import FORMER, KEPT_SECONDS, REMOVED, removed_since
+from drainmark.resources.delta.staging import Staging
 
 REGION = "shop/orders"
 RETENTION = "delta.deletedFileRetentionDuration"
@@ -53,7 +54,7 @@ def tombstones(table: ManagedTable) -> int:
 def test_the_log_reaches_back_so_many_versions_and_the_table_is_whole(
     table: ManagedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 4)
+    monkeypatch.setattr(log_retention, "LOG_VERSIONS", 4)
     for first in range(1, 19, 6):
         publish(table, range(first, first + 6))
         table.maintain()
@@ -70,7 +71,7 @@ def test_the_log_reaches_back_so_many_versions_and_the_table_is_whole(
 def test_what_left_a_table_is_kept_for_a_day_although_its_log_has_forgotten(
     table: ManagedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 1)
+    monkeypatch.setattr(log_retention, "LOG_VERSIONS", 1)
     publish(table, range(1, 5))
     table.maintain()
     open_table(table.folder).alter.set_table_properties({RETENTION: "interval 0 seconds"})
@@ -85,7 +86,7 @@ def test_what_left_a_table_is_kept_for_a_day_although_its_log_has_forgotten(
     assert garbage_of(table.folder, "lake/rows", named=set(), below_epoch=9, now=now).files == ()
     later = now + 2 * KEPT_SECONDS
     assert set(garbage_of(table.folder, "lake/rows", named=set(), below_epoch=9, now=later).files) == left
-    monkeypatch.setattr(log_keeping.time, "time", lambda: later)
+    monkeypatch.setattr(log_retention.time, "time", lambda: later)
     table.maintain()
     assert list(table.folder.names(REMOVED)) == []
 
@@ -96,8 +97,8 @@ def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monk
     left = {file.path for file in table.live_files()}
     compact(table)
     with monkeypatch.context() as cut:
-        cut.setattr(log_keeping, "LOG_ENTRY", None)  # dies between the log checkpoint and the clean-up
-        cut.setattr(log_keeping, "LOG_VERSIONS", 1)
+        cut.setattr(log_retention, "LOG_ENTRY", None)  # dies between the log checkpoint and the clean-up
+        cut.setattr(log_retention, "LOG_VERSIONS", 1)
         with pytest.raises(AttributeError):
             table.maintain()
     table.maintain()
@@ -107,7 +108,7 @@ def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monk
 def test_a_table_of_an_earlier_version_gets_todays_retention_once_under_its_own_version(
     place: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(delta_commits.CONFIGURATION, RETENTION, FORMER[RETENTION])
+    monkeypatch.setitem(commits.CONFIGURATION, RETENTION, FORMER[RETENTION])
     passed: list[str] = []
     table = ManagedTable(place / "lake" / "old", REGION, faults=passed.append)
     table.create(SCHEMA)
@@ -115,7 +116,7 @@ def test_a_table_of_an_earlier_version_gets_todays_retention_once_under_its_own_
     monkeypatch.undo()
     passed.clear()
     table.maintain()
-    assert open_table(table.folder).metadata().configuration[RETENTION] == delta_commits.CONFIGURATION[RETENTION]
+    assert open_table(table.folder).metadata().configuration[RETENTION] == commits.CONFIGURATION[RETENTION]
     assert passed == ["compact.before_commit", "compact.after_commit"]
     assert table.txn_version() == txn_version(1, 2)
     version = table.delta_version()

@@ -14,10 +14,10 @@ import canary
 import pytest
 from fault_proxy import Fault, FaultProxy, fault_proxy
 
-from jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, Retry, StoreRefused, StoreUnavailable
-from resources.object_errors import redacted
-from resources.object_store import ObjectStore, object_store
-from resources.settings import Settings
+from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from drainmark.resources.storage.object_errors import redacted
+from drainmark.resources.storage.object_store import ObjectStore, object_store
+from drainmark.resources.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
 
@@ -72,7 +72,7 @@ def keys(store: ObjectStore, bucket: str, prefix: str = "", **arguments: bool | 
     return [[facts.key for facts in page] for page in store.pages(bucket, prefix, **arguments)]  # type: ignore[arg-type]
 
 
-# --- what it does ----------------------------------------------------------------------------------------------------
+# --- what it does -------------------------------------------------------------------------------------------------
 
 
 def test_an_object_goes_in_and_comes_out(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_pages_go_on_behind_the_last_key(full: str, s3_server: str) -> None:
     assert keys(store, full, "in/", start_after="in/1197") == [["in/1198", "in/1199"]]
 
 
-# --- what goes wrong -------------------------------------------------------------------------------------------------
+# --- what goes wrong ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", PASSING)
@@ -237,7 +237,7 @@ print(json.dumps({{"Version": 1, "AccessKeyId": f"AKIACANARY{{number:010d}}", "S
 """
 
 
-# --- secrets ---------------------------------------------------------------------------------------------------------
+# --- secrets ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

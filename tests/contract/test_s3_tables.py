@@ -24,16 +24,16 @@ from botocore.exceptions import ClientError
 from fault_proxy import Fault, FaultProxy, fault_proxy
 from places import BUCKET, remove, store_at, text_of
 
-from jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
-from jobs.protocol.ids import txn_version
-from jobs.protocol.rows import CheckpointRow, RowKind
-from resources import s3_folder
-from resources.checkpoint_table import CheckpointTable, regions_of
-from resources.delta_tables import ManagedTable
-from resources.object_store import ObjectStore
-from resources.region_store import DirectoryStore
-from resources.s3_folder import S3Folder
-from resources.staging import Staging
+from drainmark.jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.resources.storage import s3_folder
+from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, regions_of
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.checkpoints.region_store import DirectoryStore
+from drainmark.resources.storage.s3_folder import S3Folder
+from drainmark.resources.delta.staging import Staging
 
 REGION = "shop/orders"
 SCHEMA = pa.schema([("key", pa.string()), ("_sequence_id", pa.int64())])
@@ -99,7 +99,7 @@ def faulty(proxy: FaultProxy, fault: Fault, method: str, part: str, times: int) 
     return met
 
 
-# --- put-if-absent -------------------------------------------------------------------------------------------------
+# --- put-if-absent ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("D3")
@@ -147,7 +147,7 @@ def test_of_owners_that_claim_at_once_exactly_one_wins(s3_place: S3Folder) -> No
         assert [row.epoch for row in CheckpointTable(folder, REGION).rows()] == list(range(1, epoch + 1))
 
 
-# --- a store that misbehaves ---------------------------------------------------------------------------------------
+# --- a store that misbehaves --------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H10", "D14")
@@ -250,7 +250,7 @@ def test_a_bucket_that_is_not_there_is_refused_and_not_waited_for(s3_place: S3Fo
         assert refused.value.remedy
 
 
-# --- files ---------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H8")
@@ -327,7 +327,7 @@ def test_regions_are_found_in_a_bucket(s3_place: S3Folder, tmp_path: Path) -> No
     assert regions_of(s3_place) == ("shop/orders", "shop/returns", "zoo/animals")
 
 
-# --- credentials ---------------------------------------------------------------------------------------------------
+# --- credentials --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("D17")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 

@@ -10,9 +10,9 @@ import pytest
 from harness import LONG_AGO, run_once
 
 import drainmark as dm
-from orchestration.assembly import Workplace, open_application
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 

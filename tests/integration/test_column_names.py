@@ -12,8 +12,8 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import DeclarationError, OperatorFailed, UsageError
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import DeclarationError, OperatorFailed, UsageError
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
 

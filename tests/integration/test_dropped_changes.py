@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from harness import LONG_AGO, run_once
 
-from jobs import failpoints
-from jobs.errors import RewindRefused, SplitBrain
-from jobs.protocol.manifest import TableRole
-from jobs.runtime.collecting import clear
-from jobs.runtime.maintaining import drop_changes, maintain_region
-from jobs.state import keyed
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.region_runs import region_owner
-from orchestration.yielding import owning
-from resources import log_keeping
-from resources.reading import read_at, read_visible
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import RewindRefused, SplitBrain
+from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.jobs.runtime.maintenance.garbage_collection import clear
+from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain_region
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.resources.delta import log_retention
+from drainmark.resources.checkpoints.as_of import read_at, read_visible
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
@@ -38,7 +38,7 @@ POINTS = [
 @pytest.fixture
 def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Files of orders, each with a customer of its own; a state is written whole with nearly every group."""
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 1)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
     for number in range(FILES):
         path = tmp_path / "orders" / f"{number}.csv"
         path.parent.mkdir(exist_ok=True)
@@ -213,7 +213,7 @@ def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
 def test_a_maintained_region_is_the_same_and_its_logs_are_short(
     workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 3)
+    monkeypatch.setattr(log_retention, "LOG_VERSIONS", 3)
     run_once(workplace, application, region=REGION, max_group=1)
     final, states = visible(workplace), [shown(workplace, number) for number in range(FILES - 2, FILES + 1)]
     with owning(region_owner(workplace, REGION)) as owner:

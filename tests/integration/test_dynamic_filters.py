@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.graph.operator import SEQUENCE_ID
-from jobs.graph.params import Params
-from jobs.runtime.frames import GroupFrames
-from resources.spark import SparkEngine
+from drainmark.jobs.graph.operator import SEQUENCE_ID
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.graph.context import GroupFrames
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from fault_proxy import fault_proxy
 
-from jobs.errors import InputChanged, StoreUnavailable
-from jobs.operators.directory_scan import DirectoryScan
-from jobs.protocol.triggers import TriggerStatus
-from jobs.runtime.scan_memory import ScanLimits, ScanNote
-from jobs.runtime.scanning import ScanResult
-from orchestration.scans import record_scan
-from resources.inputs import Inputs
-from resources.object_store import ObjectStore
-from resources.registry import Registry
-from resources.registry_scans import RegistryScans
+from drainmark.jobs.errors import InputChanged, StoreUnavailable
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote
+from drainmark.jobs.runtime.scan.folder import ScanResult
+from drainmark.orchestration.discovery.pending_triggers import record_scan
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.registry.registry import Registry
+from drainmark.resources.registry.scan_queries import RegistryScans
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
 
@@ -172,7 +172,7 @@ def test_a_first_look_that_fails_goes_on_where_it_was(
     scene: Scene, s3_server: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In order nonetheless; by time nothing is recorded before everything was listed. Pages are of a hundred."""
-    monkeypatch.setattr("jobs.runtime.prefix_watch._PAGES_A_BATCH", 1)
+    monkeypatch.setattr("drainmark.jobs.runtime.scan.bucket_scanner._PAGES_A_BATCH", 1)
     names = [f"{number:05d}" for number in range(110)]
     scene.put(*names)
     with fault_proxy(s3_server) as proxy:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import StoreUnavailable
-from jobs.runtime import housekeeping
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
+from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.runtime.maintenance import housekeeping
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("H30")]
 

@@ -14,18 +14,18 @@ from typing import Annotated, Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import Halted, InputChanged, RegistryLost, RewindRefused, UsageError
-from jobs.graph.application import Application, application, build_application
-from jobs.protocol.triggers import TriggerStatus
-from jobs.runtime.folder_slices import queue_of
-from jobs.runtime.reading import Inbox
-from orchestration.assembly import Workplace, open_application
-from orchestration.discovery import Tick, pace, scan_region, seconds_to_tick
-from orchestration.doctor.repairing import repair
-from orchestration.metrics import as_json, region_metrics
-from orchestration.retries import Interruption, RunOptions, Watch, run_application
-from orchestration.testing.running import Result
-from orchestration.trace import Tracer
+from drainmark.jobs.errors import Halted, InputChanged, RegistryLost, RewindRefused, UsageError
+from drainmark.jobs.graph.application import Application, application, build_application
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.operators.sources.folder_slices import queue_of
+from drainmark.jobs.runtime.input.inbox import Inbox
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.orchestration.discovery.region_scan import Tick, pace, scan_region, seconds_to_tick
+from drainmark.orchestration.doctor.registry_repair import repair
+from drainmark.orchestration.views.metrics import as_json, region_metrics
+from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.trace import Tracer
 
 pytestmark = pytest.mark.spark
 
@@ -298,7 +298,7 @@ def test_a_start_that_is_done_takes_away_nothing_of_another(run_app: RunApp, mon
     assert sorted((row["k"], row["n"]) for row in result.sink("all_rows")) == [("a", 1), ("a", 3), ("a", 10), ("b", 2)]
 
 
-# --- when ------------------------------------------------------------------------------------------------------------
+# --- when ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_period_counts_from_the_end_of_the_last_state_or_reset(run_app: RunApp) -> None:

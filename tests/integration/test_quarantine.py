@@ -15,16 +15,16 @@ import pytest
 from bad_inputs import APP, QUARANTINE, REGION, Fate, copying, fates, run, write
 from harness import LONG_AGO, rows, run_once, settle
 
-from jobs.errors import BadInput, Halted, UnknownName, UsageError
-from jobs.runtime import intake
-from orchestration.assembly import Workplace
-from orchestration.checks import QUARANTINE_RATIO, judgements
-from orchestration.cli.main import invoke
-from orchestration.quarantine import quarantined_files, quarantined_rows, redrive
-from orchestration.region_runs import region_owner
-from orchestration.status import history_entries
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import BadInput, Halted, UnknownName, UsageError
+from drainmark.jobs.runtime.input import file_reader
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.verbs.quarantine import quarantined_files, quarantined_rows, redrive
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.views.status import history_entries
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -103,7 +103,7 @@ def test_the_same_is_quarantined_however_the_files_are_grouped_and_after_a_rewin
     owner.claim()
     owner.rewind(0, 1000)
     assert rows(workplace, REGION, QUARANTINE) == [], "the quarantine is rewound with the sinks"
-    from jobs.protocol.history import Outcome
+    from drainmark.jobs.protocol.history import Outcome
 
     owner.release(Outcome.CLEAN)
     assert plain(run(workplace, inbox, **CSV)) == plain(apart)
@@ -168,8 +168,8 @@ def test_parquet_that_only_spark_cannot_read_is_taken_out_and_the_others_are_rea
     broken = good[:1000] + bytes([good[1000] ^ 1]) + good[1001:]
     write(inbox, {f"{n}.parquet": broken if n in (1, 3, 4) else good for n in range(6)})
     looks: list[Path] = []
-    search = intake.fault_of_pages
-    monkeypatch.setattr(intake, "fault_of_pages", lambda path: looks.append(path) or search(path))
+    search = file_reader.fault_of_pages
+    monkeypatch.setattr(file_reader, "fault_of_pages", lambda path: looks.append(path) or search(path))
     found = run(workplace, inbox, format="parquet", schema="id bigint, name string")
     assert {name for name, fate in found.items() if fate.refused} == {"1.parquet", "3.parquet", "4.parquet"}
     assert all(len(fate.rows) == 5000 for fate in found.values() if not fate.refused)
@@ -182,7 +182,7 @@ def test_a_file_that_changes_while_it_is_read_is_scanned_anew_and_not_called_bad
 ) -> None:
     inbox = tmp_path / "inbox"
     write(inbox, {"a.csv": FILES["a.csv"]})
-    inspect, times = intake.inspect, [0]
+    inspect, times = file_reader.inspect, [0]
 
     def changing(path: Path, *arguments: Any) -> Any:
         if not times[0]:
@@ -190,7 +190,7 @@ def test_a_file_that_changes_while_it_is_read_is_scanned_anew_and_not_called_bad
         times[0] += 1
         return inspect(path, *arguments)
 
-    monkeypatch.setattr(intake, "inspect", changing)
+    monkeypatch.setattr(file_reader, "inspect", changing)
     application = copying(inbox, **CSV, on_bad="halt", on_schema="halt")
     assert run_once(workplace, application) == []
     history = workplace.history(REGION)
@@ -207,7 +207,7 @@ def test_equal_content_under_two_names_is_processed_twice(workplace: Workplace, 
     assert [len(fate.rows) for fate in found.values()] == [2, 2]
 
 
-# --- looking, and taking in again -----------------------------------------------------------------------------------
+# --- looking, and taking in again ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_the_verbs_print_what_they_found(
     assert invoke(["quarantine", "list", "nobody", *home]) == UnknownName.exit_code
 
 
-# --- many files -----------------------------------------------------------------------------------------------------
+# --- many files ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -291,7 +291,7 @@ def test_fifty_thousand_files_are_scanned_at_once_and_taken_group_by_group(
 ) -> None:
     import psutil
 
-    from orchestration.discovery import scan_region
+    from drainmark.orchestration.discovery.region_scan import scan_region
 
     inbox = tmp_path / "inbox"
     inbox.mkdir()

@@ -24,20 +24,20 @@ from integration.dagster_scene import definitions, execute, instance_at, write_a
 from integration.test_dagster_sensor import Ticker
 
 import drainmark as dm
-from jobs.errors import Halted, InputChanged, RewindRefused, SpoolTooSmall, StoreRefused, StoreUnavailable
-from jobs.operators.directory_scan import DirectorySource
-from jobs.protocol.history import Outcome
-from jobs.protocol.triggers import VERSION, TriggerStatus
-from jobs.regions.plan import compile_application
-from jobs.runtime.reading import Inbox
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.cli.main import invoke
-from orchestration.discovery import scan_region
-from orchestration.operations import Target, plan_reset, reset
-from resources.inputs import Inputs
-from resources.object_store import ObjectStore
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import Halted, InputChanged, RewindRefused, SpoolTooSmall, StoreRefused, StoreUnavailable
+from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.protocol.records.triggers import VERSION, TriggerStatus
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.runtime.input.inbox import Inbox
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.usefixtures("s3_credentials"), pytest.mark.spark]
 
@@ -115,7 +115,7 @@ def spooled(place: Workplace) -> list[Path]:
     return [path for path in (place.home / "inbox").rglob("*") if path.is_file()]
 
 
-# --- the same as from a folder ---------------------------------------------------------------------------------------
+# --- the same as from a folder ------------------------------------------------------------------------------------
 
 
 def test_a_bucket_gives_the_tables_that_a_folder_gives(
@@ -168,7 +168,7 @@ def test_a_scan_takes_what_the_source_says(place: Callable[..., Workplace], buck
     assert found(start_from=dt.datetime.fromtimestamp(newest, dt.UTC).isoformat()) == ["a.txt"]
 
 
-# --- objects that change or go ---------------------------------------------------------------------------------------
+# --- objects that change or go ------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("I2", "D16")
@@ -254,7 +254,7 @@ def test_an_object_changed_after_its_commit_goes_by_on_change(
     assert counted(home) == ({"one": 1} if policy == "ignore" else {"one": 1, "two": 1})
 
 
-# --- rewind ----------------------------------------------------------------------------------------------------------
+# --- rewind -------------------------------------------------------------------------------------------------------
 
 
 def test_objects_are_replayed_and_what_is_lost_is_listed(place: Callable[..., Workplace], bucket: Bucket) -> None:
@@ -303,7 +303,7 @@ def test_a_bucket_that_keeps_versions_replays_what_was_overwritten(
     assert plan_reset(home, REGION, Target(to_initial=True)).gone == (first,)
 
 
-# --- a store that fails ----------------------------------------------------------------------------------------------
+# --- a store that fails -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("D15")
@@ -371,7 +371,7 @@ def test_a_missing_permission_halts_at_once(place: Callable[..., Workplace], buc
     assert "s3:GetObject" in error["remedy"]
 
 
-# --- the spool -------------------------------------------------------------------------------------------------------
+# --- the spool ----------------------------------------------------------------------------------------------------
 
 
 def test_groups_are_cut_to_the_spool(place: Callable[..., Workplace], bucket: Bucket) -> None:
@@ -392,11 +392,11 @@ def test_groups_are_cut_to_the_spool(place: Callable[..., Workplace], bucket: Bu
 _FETCHING = """
 import sys
 from pathlib import Path
-from orchestration.assembly import Workplace
-from resources.settings import Settings
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 home = Workplace(Settings(home=Path(sys.argv[1]), project_root=Path(sys.argv[1]), s3_endpoint_url=sys.argv[2],
                           lease_seconds=1.0, heartbeat_seconds=0.2))
-from orchestration.region_runs import region_owner
+from drainmark.orchestration.runs.region_runs import region_owner
 owner = region_owner(home, "word_count/lines")
 owner.claim()
 inbox = home.store("word_count/lines").inbox(owner.epoch, "attempt")
@@ -437,7 +437,7 @@ def test_a_kill_in_a_fetch_leaves_no_copies_for_long(
     assert not spooled(home)
 
 
-# --- the command line ------------------------------------------------------------------------------------------------
+# --- the command line ---------------------------------------------------------------------------------------------
 
 
 def test_the_command_line_takes_addresses(
@@ -493,7 +493,7 @@ def test_a_sensor_requests_a_run_for_a_new_object(
         assert ticker.reason()
 
 
-# --- secrets ---------------------------------------------------------------------------------------------------------
+# --- secrets ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("Z5")

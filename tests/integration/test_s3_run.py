@@ -18,15 +18,15 @@ import pytest
 from deltalake import write_deltalake
 from harness import opened, run_once, settle, sinks
 
-from jobs.state import keyed
-from orchestration.assembly import Workplace
-from orchestration.region_runs import region_owner
-from orchestration.yielding import owning
-from resources.object_store import ObjectStore
-from resources.reading import read_at
-from resources.s3_folder import S3Folder
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.checkpoints.as_of import read_at
+from drainmark.resources.storage.s3_folder import S3Folder
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -118,8 +118,8 @@ def test_a_run_in_a_bucket_leaves_the_tables_that_one_on_a_disk_leaves(
 ) -> None:
     """Small outputs go by one put, large ones are written by Spark and uploaded; a large state is fetched for Spark."""
     if is_large:
-        monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", 0)
-        monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 5)
+        monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+        monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 5)
     near, far = placed(**({"small_group_bytes": 0} if is_large else {}))
     application = opened(inbox.parent / "shop.py", inbox)
     for place in (near, far):
@@ -181,7 +181,7 @@ def test_a_run_killed_around_a_commit_is_finished_by_the_next(
         "DRAINMARK_S3_ENDPOINT_URL": str(bucket.store.endpoint_url),
         "DRAINMARK_FAILPOINTS": f"{point}:kill:2",
     }
-    command = [sys.executable, "-m", "orchestration.cli.main"]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main"]
     run = ["run", source, "--input", str(inbox), "--max-group", "2", "--home", str(far.home)]
     assert subprocess.run([*command, *run], env=environment, check=False, timeout=180).returncode == -signal.SIGKILL
 

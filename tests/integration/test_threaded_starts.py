@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
-from jobs.errors import OperatorFailed
-from jobs.failpoints import FailPoint, arm
-from jobs.handler_errors import PermitViolation
-from jobs.runtime.permits import Consistency
-from jobs.runtime.run import RegionRun
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.failpoints import FailPoint, arm
+from drainmark.jobs.errors.handlers import PermitViolation
+from drainmark.jobs.state.handlers.permits import Consistency
+from drainmark.jobs.runtime.region_run import RegionRun
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from by_hand import Shown
 
-from jobs import failpoints
-from jobs.errors import RewindRefused
-from jobs.runtime.maintaining import drop_changes, maintain_region
-from orchestration.assembly import Workplace
-from orchestration.doctor.examining import examine
-from orchestration.operations import Target, plan_reset, reset
-from resources.reading import RegionReader
-from resources.settings import Settings
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain_region
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.doctor.examination import examine
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.resources.checkpoints.as_of import RegionReader
+from drainmark.resources.settings import Settings
 
 Rows = list[tuple[int, str]]
 

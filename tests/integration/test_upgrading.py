@@ -13,17 +13,17 @@ from harness import run_once, settle
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import StateIncompatible, StatesMoved, UnknownName, UsageError
-from jobs.failpoints import InjectedFailure, arm
-from jobs.graph.params import Params
-from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace
-from orchestration.cli.main import invoke
-from orchestration.cli.planning import _outcome
-from orchestration.operations import Target, plan_reset, reset
-from orchestration.region_runs import region_run
-from orchestration.testing.processing import drive
-from orchestration.upgrading import UpgradePlan, drop_states, plan_upgrade
+from drainmark.jobs.errors import StateIncompatible, StatesMoved, UnknownName, UsageError
+from drainmark.jobs.failpoints import InjectedFailure, arm
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.cli.plan import _outcome
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.processing import drive
+from drainmark.orchestration.verbs.plan import UpgradePlan, drop_states, plan_upgrade
 
 pytestmark = pytest.mark.spark
 

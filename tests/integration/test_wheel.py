@@ -47,11 +47,11 @@ def call(installed: Path, cwd: Path, *command: str) -> str:
 def test_a_new_project_runs_on_it(installed: Path, tmp_path: Path) -> None:
     where = call(installed, tmp_path, "-c", "import orchestration, resources; print(*orchestration.__path__)")
     assert where.strip() == str(installed / "orchestration")
-    call(installed, tmp_path, "-m", "orchestration.cli.main", "init", "words")
+    call(installed, tmp_path, "-m", "drainmark.orchestration.cli.main", "init", "words")
     words = tmp_path / "words"
     (words / "inbox" / "a.txt").write_text("to be or not to be\n")
-    call(installed, words, "-m", "orchestration.cli.main", "run", "app.py")
-    rows = json.loads(call(installed, words, "-m", "orchestration.cli.main", "show", "word_counts", "--json"))
+    call(installed, words, "-m", "drainmark.orchestration.cli.main", "run", "app.py")
+    rows = json.loads(call(installed, words, "-m", "drainmark.orchestration.cli.main", "show", "word_counts", "--json"))
     assert {row["word"]: row["count"] for row in rows} == {"to": 2, "be": 2, "or": 1, "not": 1}
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from broker import Broker
 
-from jobs.failpoints import SourcePoint, arm
-from orchestration.cli.main import invoke
-from resources.spark import SparkEngine
+from drainmark.jobs.failpoints import SourcePoint, arm
+from drainmark.orchestration.cli.main import invoke
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -86,7 +86,7 @@ def stream(engine: SparkEngine, broker: Broker, tmp_path: Path, capsys: pytest.C
     arm("")
 
 
-# --- exactly once ----------------------------------------------------------------------------------------------------
+# --- exactly once -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trigger", [DRIVEN, PERIODIC], ids=["driven", "periodic"])
@@ -132,7 +132,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(stream: Stream,
     assert stream.places() == [(0, 0), (2, 0), (2, 1)]
 
 
-# --- the group -------------------------------------------------------------------------------------------------------
+# --- the group ----------------------------------------------------------------------------------------------------
 
 
 def test_offsets_follow_into_the_group_and_nothing_of_ours_reads_them(stream: Stream, broker: Broker) -> None:
@@ -155,7 +155,7 @@ def test_offsets_follow_into_the_group_and_nothing_of_ours_reads_them(stream: St
     assert broker.committed("watchers", stream.topic) == {0: 9, 1: 0}
 
 
-# --- what is lost ----------------------------------------------------------------------------------------------------
+# --- what is lost -------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_range_halts_and_is_passed_only_where_somebody_accepts_it(stream: Stream, broker: Broker) -> None:
@@ -259,7 +259,7 @@ def test_nothing_is_accepted_where_nothing_is_lost(stream: Stream, broker: Broke
     assert stream.call("backfill", "stream", "--input", stream.folder, code=2)["id"] == "USAGE"
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
+# --- records ------------------------------------------------------------------------------------------------------
 
 BAD_JSON = {
     b'{"k": "a", "n": "x"}': "no bigint",

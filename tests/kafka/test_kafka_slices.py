@@ -14,14 +14,15 @@ from broker import Broker
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import drainmark as dm
-from jobs.errors import InputMissing, StoreUnavailable, UsageError
-from jobs.operators import kafka_source
-from jobs.operators.sources import Cut, Position, Slice
-from jobs.runtime.slicing import slice_of
-from orchestration.assembly import Workplace
-from resources import kafka, kafka_reads
-from resources.reach import RegionReach
-from resources.settings import Settings
+from drainmark.jobs.errors import InputMissing, StoreUnavailable, UsageError
+from drainmark.jobs.operators.sources import kafka_source
+from drainmark.jobs.operators.sources.source import Cut, Position, Slice
+from drainmark.jobs.runtime.input.slices import slice_of
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.kafka import topic as kafka
+from drainmark.resources.kafka import consumer
+from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.settings import Settings
 
 ONE = Cut(source="s")
 TICK = Cut(source="s", is_periodic=True)
@@ -70,7 +71,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
     return [str(number).encode() for number in range(first, first + count)]
 
 
-# --- ranges ----------------------------------------------------------------------------------------------------------
+# --- ranges -------------------------------------------------------------------------------------------------------
 
 
 def test_a_slice_is_a_range_over_all_partitions_and_at_most_so_many_offsets_of_each(
@@ -175,7 +176,7 @@ def test_partitions_that_a_broker_does_not_know_yet_are_waited_for(
         source.next_slice({"topic": "", "offsets": {"0": 0}, "epochs": {}}, reach, ONE)
 
 
-# --- where the first run begins --------------------------------------------------------------------------------------
+# --- where the first run begins -----------------------------------------------------------------------------------
 
 
 def test_latest_is_where_the_first_scan_found_the_end(reach: RegionReach, broker: Broker) -> None:
@@ -214,7 +215,7 @@ def test_the_group_says_only_where_the_very_first_run_begins(reach: RegionReach,
     assert cut(source, reach, first.end) == []
 
 
-# --- transactions ----------------------------------------------------------------------------------------------------
+# --- transactions -------------------------------------------------------------------------------------------------
 
 
 def test_only_committed_records_are_read_and_counted(reach: RegionReach, broker: Broker) -> None:
@@ -256,7 +257,7 @@ def test_an_open_transaction_holds_back_what_is_behind_it_and_nothing_before_it(
     assert values(source, reach, [first, second]) == [[b"0", b"1"], [b"2", b"3", b"4"]]
 
 
-# --- what is lost ----------------------------------------------------------------------------------------------------
+# --- what is lost -------------------------------------------------------------------------------------------------
 
 
 def test_offsets_that_retention_took_are_named_before_and_while_they_are_read(
@@ -390,7 +391,7 @@ def test_an_end_that_a_disk_lost_is_lost_from_there_on(
     assert values(source, reach, cut(source, reach, loss.end, TICK)) == [numbered(9, 100)]
 
 
-# --- brokers and settings --------------------------------------------------------------------------------------------
+# --- brokers and settings -----------------------------------------------------------------------------------------
 
 
 def test_brokers_that_do_not_answer_are_waited_for(
@@ -398,7 +399,7 @@ def test_brokers_that_do_not_answer_are_waited_for(
 ) -> None:
     """K3."""
     monkeypatch.setattr(kafka, "REQUEST_SECONDS", 1.0)
-    monkeypatch.setattr(kafka_reads, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(consumer, "STALL_SECONDS", 1.0)
     topic = broker.new_topic(1)
     broker.send(topic, numbered(2))
     source = source_of(topic)
@@ -447,7 +448,7 @@ def test_a_look_asks_as_much_of_the_brokers_however_many_records_there_are(
             return getattr(self._told, name)
 
     monkeypatch.setattr(kafka.KafkaTopic, "_admin", property(lambda self: Counting(admin(self))))
-    monkeypatch.setattr(kafka_reads, "PartitionReads", None)
+    monkeypatch.setattr(consumer, "PartitionReads", None)
     for _ in range(3):
         asked.clear()
         assert source.next_slice(piece.end, reach, ONE) is None

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.protocol.manifest import StagedFile
-from jobs.state.handlers import Frozen, StateHandler, Written
-from jobs.state.keyed import KeyedState
-from resources.delta_tables import ManagedTable
-from resources.staging import Staging
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.state.handlers.checkpointed_state import Frozen, StateHandler, Written
+from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
 
 KEYS = ("k",)
 POSITION = pa.struct([("block", pa.int64()), ("row", pa.int64())])

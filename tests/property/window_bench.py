@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from window_cases import SCHEMA, Case
 
-from jobs.arrow_frames import frame_of
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result
-from jobs.graph.params import Params
-from jobs.operators.aggregate import Aggregate
-from jobs.runtime.frames import GroupFrames
-from jobs.runtime.materialising import Materialiser
-from jobs.state.keyed_rows import last_per_key, last_rows_per_key
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.operators.windows.aggregate import Aggregate
+from drainmark.jobs.graph.context import GroupFrames
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.state.keyed_rows import last_per_key, last_rows_per_key
 
 Row = dict[str, Any]
 

@@ -12,8 +12,8 @@ import pytest
 from graphs import SURROUNDED
 from scene import Scene, write_file
 
-from jobs.testing.bank import bank_files
-from orchestration.testing.children import Nursery
+from drainmark.jobs.testing.bank import bank_files
+from drainmark.orchestration.testing.crash.children import Nursery
 
 FILES = 3
 

@@ -9,8 +9,8 @@ import pytest
 from graphs import handlers
 from scene import Scene
 
-from jobs.failpoints import StorePoint
-from orchestration.testing.children import Nursery
+from drainmark.jobs.failpoints import StorePoint
+from drainmark.orchestration.testing.crash.children import Nursery
 
 GROUP = 2
 

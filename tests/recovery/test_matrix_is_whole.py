@@ -11,7 +11,7 @@ from graphs import GRAPHS
 from test_golden_matrix import AS_BEFORE, POINTS, REPLIES, matrix, points_of
 from test_repairs_recover import OF_REPAIRS, repairs_matrix
 
-from orchestration.testing.matrix import actions
+from drainmark.orchestration.testing.crash.matrix import actions
 
 COMMITTING = (
     "checkpoint_table", "delta_tables", "delta_commits", "overwritten_tables", "database_tables", "file_tables",

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.errors import Fenced, Interrupted
-from jobs.protocol.triggers import Trigger
-from jobs.runtime.bounded import Grace
-from jobs.runtime.housekeeping import Housekeeping
-from jobs.runtime.reports import GroupReport, steps_outside
-from jobs.runtime.run import RegionRun
-from jobs.runtime.stages.life import Failure
-from jobs.runtime.stages.pipeline import StagedPipeline
-from jobs.runtime.stages.states import StagedStates
+from drainmark.jobs.errors import Fenced, Interrupted
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.runtime.timeout import Grace
+from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
+from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
+from drainmark.jobs.runtime.region_run import RegionRun
+from drainmark.jobs.runtime.stages.board import Failure
+from drainmark.jobs.runtime.stages.pipeline import StagedPipeline
+from drainmark.jobs.runtime.stages.states import StagedStates
 
 _LOOK_SECONDS = 0.1
 """Between two looks at the registry, where nothing else wakes the controller."""

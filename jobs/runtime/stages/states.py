@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from jobs.protocol.history import RegionHistory
-from jobs.runtime.blueprint import Blueprint
-from jobs.runtime.ports import Outside
-from jobs.runtime.side_by_side import side_by_side
-from jobs.runtime.staged import StagedGroup, StagedTable
-from jobs.runtime.stages.engine import of_stage
-from jobs.runtime.stages.narrowing import narrowed
-from jobs.runtime.states import RegionStates
-from jobs.state.handlers import Written
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.parallel import side_by_side
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.stages.session import of_stage
+from drainmark.jobs.runtime.stages.sub_plan import narrowed
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.state.handlers.checkpointed_state import Written
 
 
 @dataclass(slots=True, kw_only=True)

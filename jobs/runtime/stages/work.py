@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from jobs.graph.operator import Operator
-from jobs.runtime.blueprint import seen_downstream
-from jobs.runtime.frames import GroupFrames
-from jobs.runtime.group import GroupWork
-from jobs.runtime.materialising import Materialiser
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.runtime.analysis.physical_plan import seen_downstream
+from drainmark.jobs.graph.context import GroupFrames
+from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.input.materialisation import Materialiser
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from channel_parts import KINDS, MemoryFiles, batch_of, ids_of, rows_of, spool_of, stages_of, values_of
 
-from jobs import failpoints
-from jobs.channel_errors import ChannelFull, OutOfOrder
-from jobs.channels.channel import Channel
-from jobs.channels.exchange import Exchange
-from jobs.channels.items import Batch
-from jobs.channels.stage_ends import StageEnds, Taken
-from jobs.channels.waiting import AT_ONCE, Wait
-from jobs.errors import AccountingError, Fenced, Interrupted
-from jobs.failpoints import ChannelPoint, InjectedFailure
-from jobs.graph.annotations import Consistent
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
+from drainmark.jobs.runtime.stages.channels.channel import Channel
+from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken
+from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, Wait
+from drainmark.jobs.errors import AccountingError, Fenced, Interrupted
+from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
+from drainmark.jobs.graph.annotations import Consistent
 
 SOON = 20.0
 PATIENT = Wait(seconds=SOON)

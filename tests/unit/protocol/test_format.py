@@ -10,9 +10,9 @@ import dataclasses
 
 import pytest
 
-from jobs.protocol.flow import InFlight
-from jobs.protocol.manifest import FeedTaken, Image, Manifest, RegionTable, Replaced, Sent, StagedFile, TableRole
-from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
+from drainmark.jobs.protocol.in_flight import InFlight
+from drainmark.jobs.protocol.records.manifest import FeedTaken, Image, Manifest, RegionTable, Replaced, Sent, StagedFile, TableRole
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
 
 VOCABULARY = {
     "format": 5,

@@ -29,14 +29,14 @@ from shapes import (
 )
 
 import drainmark as dm
-from jobs.channels.exchange import Exchange
-from jobs.channels.waiting import AT_ONCE
-from jobs.errors import DeclarationError, UnknownName, UsageError
-from jobs.graph.annotations import Buffered
-from jobs.graph.application import Application
-from jobs.graph.sizes import size_of, size_text
-from jobs.regions.parts import as_plan, without_regions
-from jobs.regions.plan import RegionPlan, compile_application
+from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
+from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE
+from drainmark.jobs.errors import DeclarationError, UnknownName, UsageError
+from drainmark.jobs.graph.annotations import Buffered
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.graph.sizes import size_of, size_text
+from drainmark.jobs.regions.autonomous_parts import as_plan, without_regions
+from drainmark.jobs.regions.plan import RegionPlan, compile_application
 
 
 def start(name: str = "start", **fields: Any) -> Any:
@@ -262,7 +262,7 @@ def test_stages_are_what_is_left_when_channels_are_taken_away(drawn: tuple[Appli
     assert all(bool(stage.starts) != bool(stage.inputs) for stage in region.stages)
 
 
-# --- declaring -------------------------------------------------------------------------------------------------------
+# --- declaring ----------------------------------------------------------------------------------------------------
 
 
 def declared(build: Any, **parameters: Any) -> Application:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import UsageError
-from orchestration.assembly import Workplace
-from resources.kafka import client_settings
-from resources.settings import Settings, load_settings
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.kafka.topic import client_settings
+from drainmark.resources.settings import Settings, load_settings
 
 
 @pytest.mark.parametrize(

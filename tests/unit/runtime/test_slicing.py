@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import Location
-from jobs.graph.annotations import Consistent
-from jobs.graph.operator import UserFunction
-from jobs.operators.beacon import Beacon
-from jobs.operators.sources import Cut, Position, Reach, Replayable, Slice, SlicedSource
-from jobs.protocol.triggers import DROPPED, SLICES, NewTrigger, slices_of
-from jobs.runtime.slicing import (
+from drainmark.jobs.errors import Location
+from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.graph.operator import UserFunction
+from drainmark.jobs.operators.sources.beacon import Beacon
+from drainmark.jobs.operators.sources.source import Cut, Position, Reach, Replayable, Slice, SlicedSource
+from drainmark.jobs.protocol.records.triggers import DROPPED, SLICES, NewTrigger, slices_of
+from drainmark.jobs.runtime.input.slices import (
     LIMIT,
     NUMBER,
     SMALLEST_BYTES,
@@ -179,7 +179,7 @@ def test_a_beacon_has_a_count_where_nobody_else_ends_it(beacon: Beacon, trigger:
     assert {violation.rule for violation in found} == rules
 
 
-# --- what is lost (K1) -----------------------------------------------------------------------------------------------
+# --- what is lost (K1) --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

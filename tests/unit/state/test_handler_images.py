@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.state.handler_state import HandlerState
-from resources.delta_tables import ManagedTable
-from resources.locations import LocalFolder
-from resources.staging import Staging
+from drainmark.jobs.state.handlers.handler_state import HandlerState
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.storage.folder import LocalFolder
+from drainmark.resources.delta.staging import Staging
 
 GROUPS = 150
 CHUNKS = 20

@@ -13,16 +13,16 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from jobs.errors import DrainTimeout, Interrupted, ResetTimeout
-from jobs.handler_errors import CheckpointUnreadable, PermitViolation, ResetWanted
-from jobs.runtime.hosting import Attempt, HandlerHost
-from jobs.runtime.region_context import RegionContext
-from jobs.state.callbacks import StateHandler, callbacks_missing
-from jobs.state.checkpoints import Checkpoint
-from jobs.state.cow import CowDict
-from jobs.state.data_stores import DataStoreEntry
-from jobs.state.stored_checkpoints import StoredCheckpoints
-from resources.data_stores import DirectoryDataStore
+from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
+from drainmark.jobs.errors.handlers import CheckpointUnreadable, PermitViolation, ResetWanted
+from drainmark.jobs.runtime.hosting.handler_host import Attempt, HandlerHost
+from drainmark.jobs.runtime.hosting.region_context import RegionContext
+from drainmark.jobs.state.handlers.state_handler import StateHandler, callbacks_missing
+from drainmark.jobs.state.handlers.checkpoint import Checkpoint
+from drainmark.jobs.state.handlers.cow_dict import CowDict
+from drainmark.jobs.state.handlers.data_store import DataStoreEntry
+from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
+from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore
 
 SCHEMA = pa.schema([("n", pa.int64())])
 NOTHING = SCHEMA.empty_table()

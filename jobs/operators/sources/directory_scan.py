@@ -1,0 +1,342 @@
+"""`DirectoryScan`: one trigger a file of a folder, and the source that reads the files (V42, V144, E24)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import fnmatch
+import glob
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.declarations import Stream, caller, declare, location_of, user_function
+from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.operators.sources.source import Cut, Position, Reach, Replayable, Slice, SlicedSource, Source
+from drainmark.jobs.protocol.records.addresses import address_of, is_object
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+__all__ = ["DirectoryScan", "source"]
+
+CORRUPT = "_corrupt_record"
+"""Where Spark's parsers put the text of a row that does not fit the schema; never visible to the author."""
+
+_ADDRESS = "_drainmark_address"
+_IN_TASK = 0x1FFFFFFFF
+"""What of `monotonically_increasing_id` numbers the rows of a task; a block of a file is read by one."""
+_POSITION = (
+    f"struct(_metadata.file_block_start as block, monotonically_increasing_id() & {_IN_TASK}L as row) as {POSITION}"
+)
+_FORMATS = ("text", "csv", "json", "parquet", "binary")
+_WITHOUT_SCHEMA = ("text", "binary")
+_BINARY_COLUMNS = "content binary, length bigint"
+_POLICIES: Mapping[str, tuple[str, ...]] = {
+    "order": ("name", "mtime", "arrival"),
+    "on_change": ("halt", "ignore", "reprocess"),
+    "on_missing": ("halt", "skip"),
+    "on_bad": ("quarantine", "halt"),
+    "on_schema": ("quarantine", "halt"),
+    "after": ("keep", "move", "delete"),
+    "after_when": ("retired", "checkpointed"),
+}
+_REFUSED_OPTIONS = ("mode", "columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectoryScan:
+    """Scan a folder, or a prefix of a bucket; each file is one trigger and becomes one consistent state.
+
+    Args:
+        path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml. `run --input`
+            overrides it. How a bucket is reached say the settings `s3_endpoint_url`, `s3_profile` and `s3_region`.
+        pattern: glob of file names; with `recursive` matched against the path below the folder as well.
+        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, or `binary` (a row a file:
+            `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
+        schema: DDL such as `"id bigint, amount double"`; required for `csv`, `json` and `parquet`, since a schema that
+            is inferred anew from each group of files would make the result depend on the grouping.
+        options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
+        recursive: also look into folders below.
+        follow_links: also take symbolic links to files, wherever they lead. By default a link is refused and listed
+            with the reason: whoever may put one into the folder could have any file read that this process may read.
+            `path` itself may be a link, and links to folders below it are never followed.
+        outputs: several outputs from one start: `{"orders": "orders/*.csv", "payments": "payments/*.csv"}` maps an
+            output to the glob of its files below `path`; then `schema` may be a mapping by output, too (V41).
+        start_from: `"beginning"`, or an ISO time: older files (by modification time) are left to `backfill`.
+        order: `"name"`, `"mtime"` or `"arrival"`: order of the files that one scan finds; ties go by name.
+        settle: seconds for which a file must not have changed before it is taken; an object is whole at once.
+        on_change: what to do when a committed file changes: `"halt"`, `"ignore"`, or `"reprocess"` as a new trigger.
+        on_missing: what to do when a scanned file is gone before it was read: `"halt"` or `"skip"`.
+        on_bad: what to do with rows and files that cannot be read: `"quarantine"` keeps them in the table
+            `lake/<app>_quarantine` and goes on; `"halt"` stops the region before anything of the file is taken (I11).
+        on_schema: likewise for a file whose columns are others than declared: a CSV header with other names or another
+            order, a Parquet column that is missing or of another type. Further columns of Parquet and further fields
+            of JSON are not read; a field that a JSON record lacks is null. Names count letter by letter: a record that
+            lacks a field and has one whose name differs in upper and lower case is bad (I19).
+        max_bad_ratio: a file of which a larger share of rows is bad is quarantined whole, its good rows included.
+        rounding: what becomes of a decimal with more digits behind the point than its column has: by default its row is
+            bad; `"half_up"` rounds it, as Spark does.
+        strict: refuse JSON that Spark takes in part: text behind the value, a name twice in an object, several values
+            on a line, an array, NaN, half a surrogate pair (I12).
+        after: what becomes of a file once its state is established (V153): `"keep"`, `"move"` to the folder or prefix
+            `move_to`, under its path below `path`, or `"delete"`. A new file takes a new name, or is a changed one.
+        after_when: `"retired"`: when no rewind within the horizon goes back behind it any more; `"checkpointed"`: at
+            once, and a rewind that would read it again is refused unless told `--accept-loss`.
+
+    In a periodic region the files that are new at the end of a period are one slice, in the order of the scans that
+    found them. With `on_missing="skip"` a slice is read without the files that are gone, and the history names them
+    under its id. A file that is another one before it was read halts the region: it is in no other slice.
+
+    Whatever these say: a time without a date, as `12:34`, is bad where a `timestamp` is declared, since it would be a
+    time of the day on which it is read; with `options["timestampFormat"]` the format decides. Lines that are not UTF-8
+    (or not `options["encoding"]`) or hold a NUL byte, and quotes that are not closed, are bad rows; files that are
+    damaged, or too large in one of the sizes of `jobs.formats.bad_records.CAPS`, are bad files. Of objects that Spark
+    reads where they are (`s3_reader`) nobody but Spark's parser judges the rows: then `strict`, these rules for bytes
+    and values, and I19 for Parquet do not hold.
+    """
+
+    path: str
+    pattern: str = "*"
+    format: Literal["text", "csv", "json", "parquet", "binary"] = "text"
+    schema: str | Mapping[str, str] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    recursive: bool = False
+    follow_links: bool = False
+    outputs: Mapping[str, str] | None = None
+    start_from: str = "beginning"
+    order: Literal["name", "mtime", "arrival"] = "name"
+    settle: float = 0.5
+    on_change: Literal["halt", "ignore", "reprocess"] = "halt"
+    on_missing: Literal["halt", "skip"] = "halt"
+    on_bad: Literal["quarantine", "halt"] = "quarantine"
+    on_schema: Literal["quarantine", "halt"] = "quarantine"
+    max_bad_ratio: float = 0.5
+    strict: bool = True
+    rounding: Literal["half_up"] | None = None
+    after: Literal["keep", "move", "delete"] = "keep"
+    move_to: str | None = None
+    after_when: Literal["retired", "checkpointed"] = "retired"
+
+    def schema_of(self, output: str) -> str | None:
+        """Return the DDL of an output's rows as read, None for text."""
+        if self.format == "text":
+            return None
+        if self.format == "binary":
+            return _BINARY_COLUMNS
+        return self.schema.get(output) if isinstance(self.schema, Mapping) else self.schema
+
+    def output_of(self, relative: str) -> str | None:
+        """Return which output a file belongs to, by its path below the folder; None if it is not ours."""
+        name = relative.rpartition("/")[2]
+        if self.outputs is None:
+            nested = "/" in relative
+            if nested and not self.recursive:
+                return None
+            return "" if any(fnmatch.fnmatchcase(text, self.pattern) for text in (name, relative)) else None
+        for output, pattern in self.outputs.items():
+            is_deep_enough = self.recursive or relative.count("/") == pattern.count("/")
+            if is_deep_enough and fnmatch.fnmatchcase(relative, pattern):
+                return output
+        return None
+
+    def folders(self) -> Iterator[str]:
+        """Yield globs of the folders in which this looks for files; `*` stands for `/`, too."""
+        root = glob.escape(self.path.rstrip("/") if is_object(self.path) else posixpath.normpath(self.path))
+        for pattern in (self.pattern,) if self.outputs is None else self.outputs.values():
+            named = pattern.rpartition("/")[0]
+            folder = f"{root}/{named}" if named else root
+            yield folder
+            if self.recursive:
+                yield f"{folder}/*"
+
+    def oldest(self) -> float | None:
+        """Return the modification time (seconds since 1970) below which files are not taken, None for none."""
+        if self.start_from == "beginning":
+            return None
+        moment = dt.datetime.fromisoformat(self.start_from)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (rule, sentence, remedy) for every argument that does not fit."""
+        if self.format not in _FORMATS:
+            yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(_FORMATS)}"
+        if self.format in _WITHOUT_SCHEMA and self.schema is not None:
+            yield "SCHEMA_UNUSED", f"format {self.format!r} has columns of its own", "leave schema out"
+        for output in self.outputs or ("",):
+            if self.format in _FORMATS and self.format not in _WITHOUT_SCHEMA and not self.schema_of(output):
+                label = f" for output {output!r}" if output else ""
+                yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", 'add schema="id bigint, …"'
+        for name, known in _POLICIES.items():
+            if getattr(self, name) not in known:
+                yield "UNKNOWN_POLICY", f"{name}={getattr(self, name)!r} is not known", f"one of {', '.join(known)}"
+        if self.settle < 0:
+            yield "NEGATIVE_SETTLE", f"settle={self.settle} is below zero", "give seconds, 0 for none"
+        yield from self._reading_problems()
+        yield from self._path_problems()
+        try:
+            self.oldest()
+        except ValueError:
+            yield "START_FROM", f"start_from={self.start_from!r} is no time", '"beginning" or an ISO time'
+
+    def _reading_problems(self) -> Iterator[tuple[str, str, str]]:
+        if self.rounding not in (None, "half_up"):
+            yield "UNKNOWN_POLICY", f"rounding={self.rounding!r} is not known", '"half_up", or leave it out'
+        if not 0 <= self.max_bad_ratio <= 1:
+            yield "BAD_RATIO", f"max_bad_ratio={self.max_bad_ratio} is no share", "give a number from 0 to 1"
+        for option in self.options:
+            if option.lower() in _REFUSED_OPTIONS:
+                yield "READER_OPTION", f"the option {option!r} would lose rows silently", "leave it out: see on_bad"
+
+    def _path_problems(self) -> Iterator[tuple[str, str, str]]:
+        if is_object(self.path):
+            try:
+                address_of(self.path)
+            except UsageError as error:
+                yield "PATH", error.message, error.remedy or ""
+        elif "://" in self.path:
+            scheme = self.path.partition("://")[0]
+            yield "PATH", f"files cannot be scanned at {scheme}://", "a path of this machine, or s3://BUCKET/PREFIX"
+        if (self.after == "move") != (self.move_to is not None):
+            yield "MOVE_TO", f"after={self.after!r}, move_to={self.move_to!r}", 'after="move" needs move_to="…"'
+        elif self.move_to is not None and is_object(self.move_to) != is_object(self.path):
+            yield "MOVE_TO", "files do not move between a folder and a bucket", "give a place of the same kind"
+        elif self.move_to is not None and f"{self.move_to.rstrip('/')}/".startswith(f"{self.path.rstrip('/')}/"):
+            yield "MOVE_TO", f"{self.move_to} lies below {self.path}, which is scanned", "give a place beside it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectorySource(Source):
+    """A source that reads files: each a trigger, or in a periodic region those that are new at the tick (V42, E24)."""
+
+    kind: ClassVar[str] = "source"
+    summary: ClassVar[str] = "one trigger a file of a folder"
+
+    scan: DirectoryScan
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.scan.outputs) if self.scan.outputs else ("",)
+
+    @property
+    def folders_read(self) -> tuple[str, ...]:
+        return tuple(self.scan.folders())
+
+    def found_wrong(self) -> Iterator[tuple[str, str, str]]:
+        yield from self.scan.problems()
+        if self.scan.after != "keep" and self.consistent and self.consistent.trigger == Trigger.PERIODIC:
+            why = f"after={self.scan.after!r} is for files that are triggers, and here a period's files are one"
+            yield "AFTER_PERIODIC", why, 'leave it out, or trigger="operator-driven"'
+
+    def fingerprint(self) -> Any:
+        scan = self.scan
+        schemas = {output: scan.schema_of(output) for output in self.outputs}
+        rounding = {"rounding": scan.rounding} if scan.rounding is not None else {}
+        read = {"format": scan.format, "schema": schemas, "options": dict(scan.options), **rounding}
+        return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
+
+    def read(self, session: SparkSession, paths: Sequence[str], output: str) -> DataFrame:
+        """Define the read of a group's files: names are zero-padded ids (H22), position is block and row (H21).
+
+        Returns:
+            `_sequence_id` bigint, `_position` struct<block, row>, the declared columns, and for parsed formats
+            `_corrupt_record`.
+        """
+        return (
+            self._reader(session, output)
+            .load(list(paths))
+            .selectExpr(
+                # as text: a tenth of the calls to the JVM that Columns would take
+                f"cast(substring(_metadata.file_name, 1, 19) as bigint) as {SEQUENCE_ID}",
+                _POSITION,
+                *self._columns(),
+            )
+        )
+
+    def read_in_place(self, session: SparkSession, addresses: Mapping[str, int], output: str) -> DataFrame:
+        """Define the read of objects where they are; the id of a row comes by a broadcast join over its file's path.
+
+        Nobody has looked at these files first: a header with other names is an error of Spark's then (I19), and not a
+        warning.
+
+        Args:
+            addresses: path -> id; paths in which no character is escaped.
+
+        Returns:
+            as `read`.
+        """
+        import pyarrow as pa
+
+        from drainmark.jobs.lazy import F
+
+        reader = self._reader(session, output)
+        if self.scan.format == "csv":
+            reader = reader.option("enforceSchema", "false")
+        rows = reader.load(list(addresses)).selectExpr(
+            f"_metadata.file_path as {_ADDRESS}", _POSITION, *self._columns()
+        )  # fmt: skip
+        ids = session.createDataFrame(pa.table({_ADDRESS: list(addresses), SEQUENCE_ID: list(addresses.values())}))
+        columns = [name for name in rows.columns if name != _ADDRESS]
+        return rows.join(F.broadcast(ids), _ADDRESS, "left").selectExpr(
+            f"coalesce({SEQUENCE_ID}, cast(raise_error('no trigger has ' || {_ADDRESS}) as bigint)) as {SEQUENCE_ID}",
+            *(f"`{name.replace('`', '``')}`" for name in columns),
+        )
+
+    def _columns(self) -> tuple[str, ...]:
+        """Return what is taken of what Spark reads."""
+        return ("content", "length") if self.scan.format == "binary" else ("*",)
+
+    def _reader(self, session: SparkSession, output: str) -> DataFrameReader:
+        reader = session.read.options(**dict(self.scan.options))
+        if self.scan.format == "binary":
+            return reader.format("binaryFile")
+        if self.scan.format == "parquet":  # off by default, and then a damaged page is read as other values
+            reader = reader.option("parquet.page.verify-checksum.enabled", "true")
+        ddl = self.scan.schema_of(output)
+        if ddl is not None:
+            parsed = self.scan.format in ("csv", "json")
+            reader = reader.schema(f"{ddl}, {CORRUPT} string" if parsed else ddl)
+            if parsed:
+                reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
+        return reader.format(self.scan.format)
+
+    def columns(self, reach: Reach, output: str) -> str:
+        return self.scan.schema_of(output) or "value string"
+
+    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+        from drainmark.jobs.operators.sources.folder_slices import next_slice
+
+        return next_slice(self.name, after, reach, cut)
+
+
+def source(scan: DirectoryScan | Replayable) -> Callable[[Callable[..., Any]], Stream]:
+    """Declare a source: the function gets the rows as read and returns them, or a row-wise change of them.
+
+    The frame carries the source's columns, `source_file` (the file's path as scanned, or the name of the slice) and
+    `_sequence_id`.
+
+    Args:
+        scan: a `DirectoryScan`, `FileSource`, `TableSource`, `DatabaseSource`, `KafkaSource`, `ReplayableStart` or
+            `Beacon`.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    frame = caller()
+    if not isinstance(scan, DirectoryScan | Replayable):
+        msg, remedy = f"@dm.source is given {scan!r}, which is no source", 'such as dm.DirectoryScan(path="inbox")'
+        raise UsageError(msg, location=location_of(frame), remedy=remedy)
+
+    def wrap(function: Callable[..., Any]) -> Stream:
+        read, _ = user_function(function, first_free=1)
+        name, location = getattr(function, "__name__", "source"), location_of(frame, function)
+        operator: Source
+        if isinstance(scan, DirectoryScan):
+            operator = DirectorySource(name=name, location=location, scan=scan, function=read)
+        else:
+            operator = SlicedSource(name=name, location=location, reads=scan, function=read)
+        return declare(operator, frame, function)
+
+    return wrap

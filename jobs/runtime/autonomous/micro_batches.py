@@ -1,0 +1,190 @@
+"""An autonomous part as plain micro-batches: what a job without any region does (V1, V8, V45, V46).
+
+Files are taken once, by a cursor in the registry that moves before they are read. Then the same operators, the same
+reading and the same staging as in a region (V57), and one plain commit a table. There are no epochs, no checkpoint
+table, no states of the whole, and nothing is replayed: what a batch had in hand when it failed is lost.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.adapters import Outside, OutsideTable
+from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.state.keyed_rows import last_per_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NO_EPOCH = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """What became of one micro-batch; `lost` files could not be read, `rows_out` and `versions` are by table."""
+
+    part: str
+    files: int
+    lost: int
+    rows_in: int
+    rows_quarantined: int
+    bytes_in: int
+    rows_out: Mapping[str, int]
+    versions: Mapping[str, int]
+    seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class MicroBatches:
+    """A run of one autonomous part, used once.
+
+    Attributes:
+        blueprint: of the part's plan, see `jobs.regions.autonomous_parts.as_plan`.
+        take: moves the cursor of the source over at most so many files, 0 for the settings' limit, and returns them.
+        numbers: returns the first of so many numbers that no earlier batch had.
+        small_bytes: batches up to here come back by Arrow.
+    """
+
+    blueprint: Blueprint
+    outside: Outside
+    take: Callable[[DirectorySource, int], Sequence[Trigger]]
+    numbers: Callable[[DirectorySource, int], int]
+    run_id: str
+    small_bytes: int = 8 * 1024 * 1024
+    _states: RegionStates = field(init=False)
+    _tables: dict[str, OutsideTable] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._states = RegionStates(blueprint=self.blueprint, outside=self.outside)
+
+    def begin(self) -> None:
+        """Become the only run of the part, and load what its operators keep.
+
+        Raises:
+            Owned: another run has it.
+        """
+        self.outside.lease.acquire(self.blueprint.region.name, self.run_id)
+        for name in self.blueprint.states():
+            self._made(self.blueprint.table(name))
+        self._states.reset(RegionHistory())
+
+    def batches(self) -> Iterator[BatchReport]:
+        """Take and process what has come until nothing is left.
+
+        Raises:
+            DrainmarkError: a batch failed; its files are not read again.
+        """
+        source = next(operator for operator in self.blueprint.region.operators if isinstance(operator, DirectorySource))
+        limit = 1 if self.blueprint.region.forced_single else 0
+        while triggers := self.take(source, limit):
+            report = self._batch(source, triggers)
+            if report is not None:
+                yield report
+
+    def end(self) -> None:
+        """Let the part go."""
+        self._states.release()
+        self.outside.store.drop_copies()
+        self.outside.lease.release(clean=True)
+
+    def _batch(self, source: DirectorySource, triggers: Sequence[Trigger]) -> BatchReport | None:
+        started, taken = time.monotonic(), len(triggers)
+        while triggers:
+            try:
+                staged = self._staged(self._group(source, triggers))
+            except (InputMissing, InputChanged) as error:
+                gone = {trigger.id for trigger in error.facts["triggers"]}
+                triggers = [trigger for trigger in triggers if trigger.id not in gone]
+                continue
+            versions, rows = self._publish(staged)
+            self._states.checkpointed(staged)
+            return BatchReport(
+                part=self.blueprint.region.name,
+                files=taken,
+                lost=taken - len(triggers),
+                rows_in=sum(staged.rows_in.values()),
+                rows_quarantined=sum(staged.rows_quarantined.values()),
+                bytes_in=sum(trigger.size_bytes for trigger in triggers),
+                rows_out=rows,
+                versions=versions,
+                seconds=time.monotonic() - started,
+            )
+        return None
+
+    def _group(self, source: DirectorySource, triggers: Sequence[Trigger]) -> Group:
+        first = self.numbers(source, len(triggers))
+        members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(triggers))
+        return Group(members=members, epoch=_NO_EPOCH, attempt=uuid.uuid4().hex)
+
+    def _staged(self, group: Group) -> StagedGroup:
+        work = GroupWork(
+            blueprint=self.blueprint,
+            outside=self.outside,
+            group=group,
+            states=self._states.handlers,
+            hosts=self._states.attempts(),
+            small=group.bytes_to_read <= self.small_bytes,
+            tag=f"drainmark-{group.attempt}",
+        )
+        frozen = self._states.freeze(work.stage())
+        return self._states.write(frozen, frozen.frozen)
+
+    # --- tables -----------------------------------------------------------------------------------------------------
+
+    def _publish(self, staged: StagedGroup) -> tuple[dict[str, int], dict[str, int]]:
+        """Commit a batch table by table; return Delta's versions and the rows written.
+
+        The changes of a mere history are needed for its merge only.
+        """
+        versions: dict[str, int] = {}
+        written: dict[str, int] = {}
+        for table in self.blueprint.tables:
+            rows = staged.tables.get(table.name)
+            if rows is not None:
+                written[table.name] = sum(file.rows for file in rows.files)
+            if table.role is TableRole.UPSERT:
+                changed = self._merged_rows(staged, table)
+                written[table.name] = changed.num_rows if changed is not None else 0
+                if changed is not None and changed.num_rows:
+                    versions[table.name] = self._made(table).upsert(changed, table.keys, table.schema_json)
+            elif rows is not None and rows.image is not None:
+                versions[table.name] = self._made(table).add(rows.image.files, whole=True)
+            elif rows is not None and rows.files and self._is_kept(table):
+                versions[table.name] = self._made(table).add(rows.files)
+        return versions, written
+
+    def _is_kept(self, table: RegionTable) -> bool:
+        return table.role is TableRole.APPEND or table.name in self._states.handlers
+
+    def _merged_rows(self, staged: StagedGroup, table: RegionTable) -> pa.Table | None:
+        """Return the last row of each key that the batch changed, None where it changed none."""
+        found = self._changes(staged, table)
+        return None if found is None else last_per_key(found.select(list(table.columns)), table.keys)
+
+    def _changes(self, staged: StagedGroup, table: RegionTable) -> pa.Table | None:
+        import pyarrow as pa
+
+        history = staged.tables[table.history or ""]
+        if history.rows is not None or not history.files:
+            return history.rows
+        stored = self.outside.store.table(table.history or "")
+        return pa.concat_tables(stored.read_each(history.files, list(table.columns)))
+
+    def _made(self, table: RegionTable) -> OutsideTable:
+        if table.name not in self._tables:
+            self._tables[table.name] = self.outside.store.autonomous(table.name)
+            self._tables[table.name].create(table.schema_json)
+        return self._tables[table.name]

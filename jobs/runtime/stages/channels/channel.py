@@ -1,0 +1,282 @@
+"""A channel: a FIFO with one writing and one reading end, bounded, fenced, and kept until it is done with.
+
+What is put in stays until the reader says `done`. A reader that connects anew gets everything again that was taken and
+not done. There is one end of a side at a time, of the epoch that the channel is open for; an older one is refused
+(V110, V111).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from drainmark.jobs.runtime.stages.channels.endpoints import End, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.fifo import Fifo
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.rows import FileRows, Spool, spooled, stem_of
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.protocol.in_flight import Half, InFlight
+
+OneEnd = TypeVar("OneEnd", bound=End)
+
+
+@dataclass(slots=True)
+class Budget:
+    """Bytes that all channels of a region may take together; soft while they are refilled (F29).
+
+    Attributes:
+        limit: None for as many as they like.
+    """
+
+    limit: int | None = None
+    used: int = 0
+
+    def has_room(self, size: int) -> bool:
+        return self.limit is None or self.used + size <= self.limit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overtaken:
+    """A batch that a checkpoint overtakes: held until `release`, whatever becomes of the channel meanwhile (F1)."""
+
+    stream: str
+    batch: Batch
+    half: Half
+
+    def stage(self, spool: Spool) -> InFlight:
+        """Return it as a checkpoint row names it, written if nobody has written it yet (E30)."""
+        batch = self.batch
+        files = batch.rows.stage(spool, stem_of(self.stream, batch.first_id), batch.first_id, batch.last_id)
+        return InFlight(
+            first_id=batch.first_id,
+            last_id=batch.last_id,
+            files=files,
+            rows=sum(file.rows for file in files),
+            bytes=sum(file.size for file in files),
+            half=self.half,
+        )
+
+    def release(self) -> None:
+        self.batch.rows.release()
+
+
+class Channel:
+    """A FIFO of batches; this kind keeps rows where they are: in memory (FLIP-76's *ad hoc*, F27).
+
+    All methods may be called by any thread.
+
+    Args:
+        name: as in the plan.
+        stream: that it carries; its files are named after it.
+        batches: bound on the batches in it, those that the reader works at among them.
+        bytes: bound on what they take; one batch always fits.
+        budget: shared with the other channels of the region.
+        changed: shared with them, so that one wait can be for several of them.
+        keeps: see `Fifo`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        stream: str = "",
+        batches: int,
+        bytes: int,  # noqa: A002 - the plan's word
+        budget: Budget | None = None,
+        changed: threading.Condition | None = None,
+        keeps: bool = False,
+    ) -> None:
+        self.name = name
+        self.stream = stream or name
+        self.changed = changed or threading.Condition()
+        self._bounds = batches, bytes
+        self._budget = budget or Budget()
+        self._fifo = Fifo(name, keeps=keeps)
+        self._epoch = -1
+        self._spool: Spool | None = None
+        self._ends: dict[type[End], End] = {}
+
+    # --- opening and connecting --------------------------------------------------------------------------------------
+
+    def open(self, epoch: int, spool: Spool, in_flight: Iterable[InFlight] = ()) -> None:
+        """Begin anew: both ends are cut off, what was in the channel is dropped (V103), what a checkpoint had is back.
+
+        What was the reader's when the checkpoint overtook it is the reader's again, and the rest the writer's (F28);
+        the bounds do not count for it (F29).
+
+        Raises:
+            Fenced: the channel is open for a newer epoch.
+            OutOfOrder: what is in flight has ids twice, or in no order.
+        """
+        refilled = [
+            (
+                Batch(
+                    first_id=each.first_id,
+                    last_id=each.last_id,
+                    rows=FileRows(each.files, each.rows, each.bytes, reader=spool.reader, last_id=each.last_id),
+                ),
+                each.half,
+            )
+            for each in in_flight
+        ]
+        with self.changed:
+            if epoch < self._epoch:
+                raise Fenced(f"channel {self.name!r} is open for epoch {self._epoch}, not for {epoch}")
+            self._drop()
+            self._epoch, self._spool = epoch, spool
+            self._change(lambda: self._fifo.refill(refilled))
+
+    def close(self) -> None:
+        """End: both ends are cut off, and all rows are let go of."""
+        with self.changed:
+            self._drop()
+            self._spool = None
+            self.changed.notify_all()
+
+    def writer(self, epoch: int) -> Writer:
+        """Connect the writing end; the one before it is refused from now on.
+
+        Raises:
+            Fenced: the channel is open for another epoch, or for none.
+        """
+        with self.changed:
+            return self._connected(Writer(self), epoch)
+
+    def reader(self, epoch: int) -> Reader:
+        """Connect the reading end: it gets everything that is not done, from the first; the one before it is refused.
+
+        Raises:
+            Fenced: the channel is open for another epoch, or for none.
+        """
+        with self.changed:
+            reader = self._connected(Reader(self), epoch)
+            self._fifo.again()
+            return reader
+
+    def _connected(self, end: OneEnd, epoch: int) -> OneEnd:
+        self.require(epoch)
+        self._ends[type(end)] = end
+        self.changed.notify_all()
+        return end
+
+    def require(self, epoch: int | None = None) -> Spool:
+        """Check that the channel is open, for an epoch if one is given; return where it stages.
+
+        Raises:
+            Fenced: it is not.
+        """
+        with self.changed:
+            if self._spool is None or epoch not in (None, self._epoch):
+                raise Fenced(f"channel {self.name!r} is open for epoch {self._epoch}, or not any more")
+            return self._spool
+
+    def is_connected(self, end: End) -> bool:
+        """Is this the end of its side?"""
+        return self._ends.get(type(end)) is end
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def batches(self) -> int:
+        """Return how many batches are in it."""
+        with self.changed:
+            return self._fifo.batches
+
+    @property
+    def bytes(self) -> int:
+        """Return what they take."""
+        with self.changed:
+            return self._fifo.bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return what the batches take that are done with and kept."""
+        with self.changed:
+            return self._fifo.kept_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Is nothing in it?"""
+        with self.changed:
+            return self._fifo.batches == 0
+
+    def has_room(self, size: int = 0) -> bool:
+        """May a batch of so many bytes come in? Into a channel without any it always may, so that nothing ever sticks;
+        without a size: is the channel not full?"""
+        with self.changed:
+            (most, bytes_most), count, asked = self._bounds, self._fifo.batches, max(size, 1)
+            fits = self._fifo.bytes + asked <= bytes_most and self._budget.has_room(asked)
+            return count == 0 or (count < most and fits)
+
+    def overtaken(self, *, after: int = 0, through: int | None = None) -> tuple[Overtaken, ...]:
+        """Return the batches that a checkpoint overtakes, held, by id (F1).
+
+        Args:
+            after: the reader has everything up to this id in the checkpoint.
+            through: the writer has nothing above this id in it.
+        """
+        with self.changed:
+            found = tuple(
+                Overtaken(self.stream, batch, half)
+                for batch, half in self._fifo.in_flight()
+                if batch.last_id > after and (through is None or batch.first_id <= through)
+            )
+            for each in found:
+                each.batch.rows.hold()
+            return found
+
+    # --- for the ends; but for `prepared` the condition is held ------------------------------------------------------
+
+    def prepared(self, batch: Batch) -> Batch:
+        """Return a batch as this kind of channel keeps it, its rows held once for the caller; may take a while.
+
+        Raises:
+            Fenced: the channel is not open.
+        """
+        batch.rows.hold()
+        return batch
+
+    def require_next(self, batch: Batch) -> None:
+        """Check that a batch may come in now; see `Fifo.require_next`."""
+        self._fifo.require_next(batch.first_id, batch.last_id)
+
+    def enter(self, batch: Batch) -> None:
+        """Put a batch in, whatever the bounds; see `Fifo.put`."""
+        self._change(lambda: self._fifo.put(batch))
+
+    def peek(self) -> Batch | None:
+        return self._fifo.peek()
+
+    def take(self) -> Batch | None:
+        return self._fifo.take()
+
+    def forget(self, through: int) -> None:
+        """Let go of what is done with and kept, up to an id."""
+        self._fifo.forget(through)
+
+    def done(self, batch: Batch) -> None:
+        """Remove what was taken; see `Fifo.done`."""
+        self._change(lambda: self._fifo.done(batch))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        before = self._fifo.bytes
+        try:
+            change()
+        finally:
+            self._budget.used += self._fifo.bytes - before
+            self.changed.notify_all()
+
+    def _drop(self) -> None:
+        self._change(self._fifo.drop)
+        self._ends.clear()
+
+
+class DurableChannel(Channel):
+    """A channel whose batches are staged as they are produced (FLIP-76's *continuous*); it keeps names of files."""
+
+    def prepared(self, batch: Batch) -> Batch:
+        spool = self.require()
+        batch.rows.stage(spool, stem_of(self.stream, batch.first_id), batch.first_id, batch.last_id)
+        return Batch(first_id=batch.first_id, last_id=batch.last_id, rows=spooled(batch.rows, spool, batch.last_id))
