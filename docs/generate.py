@@ -170,10 +170,6 @@ def _field_docs(path: Path, name: str) -> dict[str, str]:
 
 def errors() -> str:
     """Return the page of the errors, from their classes."""
-    import drainmark.jobs.errors.channels
-    import drainmark.jobs.errors.loading
-    import drainmark.jobs.errors.environment
-    import drainmark.jobs.errors.handlers  # noqa: F401 - some stand there
     from drainmark.jobs.errors import DrainmarkError
 
     lines = [

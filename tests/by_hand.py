@@ -20,12 +20,12 @@ from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.triggers import NewTrigger, Trigger
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.commit.replacement import one_of_each
-from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
-from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.workplace import Workplace
 
 _COLUMNS = {"value": "string", "_sequence_id": "long"}
 SCHEMA_JSON = json.dumps(

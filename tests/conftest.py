@@ -13,8 +13,8 @@ import hypothesis
 import pytest
 from postgres import postgres_server, postgres_url
 
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.testing.session import shared_engine
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from drainmark.jobs.runtime.region_run import GroupReport
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 LONG_AGO = 1_000_000_000
 

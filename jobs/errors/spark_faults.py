@@ -9,9 +9,9 @@ import re
 import traceback
 from collections.abc import Iterator
 
-from drainmark.jobs.errors.environment import EnvironmentFailed
 from drainmark.jobs.errors import DrainmarkError, OperatorFailed, SparkLost
 from drainmark.jobs.errors.disk_faults import no_space
+from drainmark.jobs.errors.environment import EnvironmentFailed
 
 _GONE = ("UNAVAILABLE", "UNAUTHENTICATED")
 """gRPC's codes of a server that died, and of one that was started anew, with another token."""

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
-from drainmark.jobs.operators.text_columns import BAD, literal, struct_of, without_line_end
+from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.csv import Dialect, fault_of_record
 from drainmark.jobs.formats.inspection import Expected
 from drainmark.jobs.formats.json import fault_of, good_records
 from drainmark.jobs.formats.lossy_values import Lossless
-from drainmark.jobs.formats.spark_rejects import reason_for
 from drainmark.jobs.formats.row_types import tagged_type
-from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.formats.spark_rejects import reason_for
+from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.operators.text_columns import BAD, literal, struct_of, without_line_end
 
 if TYPE_CHECKING:
     import pyarrow as pa

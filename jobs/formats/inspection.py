@@ -20,11 +20,11 @@ from typing import Any, BinaryIO
 from drainmark.jobs.formats import csv as csv_lines
 from drainmark.jobs.formats import json as json_lines
 from drainmark.jobs.formats import parquet as parquet_footers
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord, OtherColumns, Refused, Verdict
 from drainmark.jobs.formats.csv import Dialect
 from drainmark.jobs.formats.lossy_files import check_values
 from drainmark.jobs.formats.lossy_values import Lossless
 from drainmark.jobs.formats.parquet import Columns
-from drainmark.jobs.formats.bad_records import CAPS, BadRecord, OtherColumns, Refused, Verdict
 
 _BLANK = bytes(range(33))
 """What Spark's CSV and JSON readers trim: a line of nothing else is no record."""

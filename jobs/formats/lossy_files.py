@@ -6,8 +6,8 @@ import codecs
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.formats.csv import records_of
 from drainmark.jobs.formats.bad_records import Refused
+from drainmark.jobs.formats.csv import records_of
 
 if TYPE_CHECKING:
     from drainmark.jobs.formats.inspection import Expected

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord
 from drainmark.jobs.formats.csv import fields_of
 from drainmark.jobs.formats.inspection import Expected, can_be_read_here, numbered_records
-from drainmark.jobs.formats.bad_records import CAPS, BadRecord
+from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from drainmark.jobs.errors.loading import ApplicationBroken
 from drainmark.jobs.errors import DrainmarkError, Location, UnknownName, UsageError
+from drainmark.jobs.errors.loading import ApplicationBroken
 from drainmark.jobs.graph.authored import authors_line
 from drainmark.jobs.graph.composites import CompositeInstance, expanded
 from drainmark.jobs.graph.declarations import MODULE_ATTRIBUTE, Declarations, declaring

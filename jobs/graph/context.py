@@ -10,14 +10,23 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.errors import DrainmarkError, OperatorFailed
-from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.graph.operator import ORDINAL, SEQUENCE_ID, SOURCE_FILE, TAGS, Input, Operator, UserFunction, control_part
-from drainmark.jobs.graph.params import Params
-from drainmark.jobs.lazy import F
 from drainmark.jobs.errors.spark_faults import environment_fault
+from drainmark.jobs.failpoints import InjectedFailure
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.graph.operator import (
+    ORDINAL,
+    SEQUENCE_ID,
+    SOURCE_FILE,
+    TAGS,
+    Input,
+    Operator,
+    UserFunction,
+    control_part,
+)
+from drainmark.jobs.graph.params import Params
 from drainmark.jobs.graph.sessionless import function_called
+from drainmark.jobs.lazy import F
 from drainmark.jobs.state.row_order import in_given_order, places_in
 
 if TYPE_CHECKING:
@@ -25,9 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from drainmark.jobs.operators.windows.aggregate import Aggregate
     from drainmark.jobs.operators.lookup import Lookup
     from drainmark.jobs.operators.sql import SqlOperator
+    from drainmark.jobs.operators.windows.aggregate import Aggregate
     from drainmark.jobs.runtime.hosting.handler_host import Attempt
 
 Made = TypeVar("Made")

@@ -13,12 +13,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from drainmark.jobs.errors import UsageError, Violation
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction, names_of
+from drainmark.jobs.graph.operator import (
+    GONE,
+    POSITION,
+    SEQUENCE_ID,
+    KeptState,
+    Operator,
+    Result,
+    UserFunction,
+    names_of,
+)
 from drainmark.jobs.lazy import F
+from drainmark.jobs.state.dataclass_state import check_state, keeper_of, reader_of, struct_of
 from drainmark.jobs.state.keyed_rows import key_codes
 from drainmark.jobs.state.row_order import ranked, without_points
 from drainmark.jobs.state.rows_by_id import place_ranks, untagged
-from drainmark.jobs.state.dataclass_state import check_state, keeper_of, reader_of, struct_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

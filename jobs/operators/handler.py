@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
 from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result
-from drainmark.jobs.state.handlers.state_handler import StateHandler, callbacks_missing
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint
 from drainmark.jobs.state.handlers.chunk_rows import CHUNK, ENTRY, VALUE
 from drainmark.jobs.state.handlers.freezing import Copied, CowDict, SerialisedCopy
+from drainmark.jobs.state.handlers.state_handler import StateHandler, callbacks_missing
 from drainmark.jobs.state.row_order import ranked
 
 if TYPE_CHECKING:

@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import OperatorFailed, Violation
-from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Input, KeptState, Operator, Result, Retention
+from drainmark.jobs.graph.operator import (
+    GONE,
+    POSITION,
+    SEQUENCE_ID,
+    TAGS,
+    Input,
+    KeptState,
+    Operator,
+    Result,
+    Retention,
+)
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
 from drainmark.jobs.operators.windows.window import LONGEST, micros

@@ -17,7 +17,18 @@ from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptStat
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.interval_join import LEFT, RIGHT, IntervalJoin
 from drainmark.jobs.state import clock
-from drainmark.jobs.state.row_order import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted, same
+from drainmark.jobs.state.row_order import (
+    FROM,
+    HELD,
+    IS_NEW,
+    LEAVES,
+    PLACE,
+    held_changes,
+    payload_of,
+    placed,
+    quoted,
+    same,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

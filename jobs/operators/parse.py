@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs.errors import OperatorFailed, Violation
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Places, Result
-from drainmark.jobs.operators.text_columns import BAD, is_changed, literal, no_value, sql_of, struct_of, without_line_end
+from drainmark.jobs.operators.text_columns import (
+    BAD,
+    is_changed,
+    literal,
+    no_value,
+    sql_of,
+    struct_of,
+    without_line_end,
+)
 from drainmark.jobs.state.row_order import PLACE, payload_of, placed, quoted, require_columns
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from drainmark.jobs.protocol.records.manifest import late_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import late_of
 from drainmark.jobs.protocol.records.triggers import DROPPED, slices_of
 
 _COUNTED = frozenset({RowKind.SKIP, RowKind.REWIND, RowKind.HALT})

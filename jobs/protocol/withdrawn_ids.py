@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.id_runs import Ids, StateRows
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.triggers import DIGESTS
 
 

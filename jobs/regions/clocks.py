@@ -81,7 +81,13 @@ def _in_value(value: Any, operator: Operator) -> Iterator[str]:
 
 def _in_class(kind: type) -> Iterator[str]:
     """Yield what the methods of an author's class read, and those that it inherits from other classes of authors."""
-    library = ("builtins", "drainmark.jobs.graph.", "drainmark.jobs.operators.", "drainmark.jobs.runtime.", "drainmark.jobs.state.")
+    library = (
+        "builtins",
+        "drainmark.jobs.graph.",
+        "drainmark.jobs.operators.",
+        "drainmark.jobs.runtime.",
+        "drainmark.jobs.state.",
+    )
     own = [base for base in kind.__mro__ if not base.__module__.startswith(library)]
     seen: set[CodeType] = set()
     for method in (each for base in own for each in vars(base).values()):

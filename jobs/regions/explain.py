@@ -10,9 +10,9 @@ from drainmark.jobs.graph.composites import CompositeInstance
 from drainmark.jobs.graph.operator import Input, Operator, Vectorises
 from drainmark.jobs.regions.clocks import Statement, clock_reads
 from drainmark.jobs.regions.explain_stages import channels_json, stage_lines, stages_json
-from drainmark.jobs.regions.warnings import notes
-from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan
 from drainmark.jobs.regions.formatting import columns, counted, duration, names, seconds
+from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan
+from drainmark.jobs.regions.warnings import notes
 
 VECTORISES = {
     Vectorises.YES: "many triggers at once",

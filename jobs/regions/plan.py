@@ -11,12 +11,12 @@ from drainmark.jobs.graph.application import Application, nearest
 from drainmark.jobs.graph.operator import Guarantee, Operator, Vectorises
 from drainmark.jobs.graph.params import digest_of
 from drainmark.jobs.regions.merging import Membership, merged_parameters, starts_of
+from drainmark.jobs.regions.neighbours import feeds_of, following_parts
 from drainmark.jobs.regions.operator_ports import PortPlan, port_plans
 from drainmark.jobs.regions.reachability import Graph, components, loop_through, reachable
 from drainmark.jobs.regions.rules import broken_rules
 from drainmark.jobs.regions.rules.rule_input import draft_of
 from drainmark.jobs.regions.stages import ChannelPlan, StagePlan, stage_plans
-from drainmark.jobs.regions.neighbours import feeds_of, following_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.operators.sources.source import Reach
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
-from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
 from drainmark.jobs.state.handlers.data_store import DataStore
 
 if TYPE_CHECKING:

@@ -16,20 +16,20 @@ from typing import Any
 from drainmark.jobs.errors import DrainTimeout
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.graph.annotations import Checkpoints
-from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
-from drainmark.jobs.runtime.timeout import Bounded, Grace
-from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
-from drainmark.jobs.runtime.group_work import GroupWork
-from drainmark.jobs.runtime.autonomous.tables import Outlets
-from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
-from drainmark.jobs.runtime.input.slice_inputs import ReadBefore
-from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.autonomous.tables import Outlets
+from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.input.slice_inputs import ReadBefore
+from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 
 @dataclass(slots=True, kw_only=True)

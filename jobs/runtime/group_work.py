@@ -14,34 +14,40 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors.environment import EnvironmentFailed
 from drainmark.jobs.errors import AccountingError, DrainmarkError
+from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, reach
+from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.graph.annotations import Checkpoints
+from drainmark.jobs.graph.context import GroupFrames, blamed_operator, failure_of
 from drainmark.jobs.graph.operator import Operator, Result
-from drainmark.jobs.operators.windows.aggregate import Aggregate
 from drainmark.jobs.operators.lookup import Lookup
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.operators.windows.aggregate import Aggregate
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.runtime.analysis.adopted_table_checks import require_accepted
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, check_schema, read_lookup, seen_downstream, shares_history
-from drainmark.jobs.runtime.autonomous.input import Feeding, feeding_sources
-from drainmark.jobs.graph.context import GroupFrames, blamed_operator, failure_of
-from drainmark.jobs.runtime.hosting.handler_host import Attempt
-from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
-from drainmark.jobs.runtime.autonomous.tables import Outlets
-from drainmark.jobs.state.handlers.permits import PermitGate
 from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.input.quarantine_rows import put_aside, quarantine_table
-from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.input.rejected_rows import Refusals, read_by, stage_refused
-from drainmark.jobs.runtime.autonomous.output import Sending
-from drainmark.jobs.errors.spark_faults import environment_fault
-from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.analysis.adopted_table_checks import require_accepted
 from drainmark.jobs.runtime.analysis.column_types import require_ids, require_text
+from drainmark.jobs.runtime.analysis.physical_plan import (
+    Blueprint,
+    check_schema,
+    read_lookup,
+    seen_downstream,
+    shares_history,
+)
+from drainmark.jobs.runtime.autonomous.input import Feeding, feeding_sources
+from drainmark.jobs.runtime.autonomous.output import Sending
+from drainmark.jobs.runtime.autonomous.tables import Outlets
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.hosting.handler_host import Attempt
 from drainmark.jobs.runtime.input.group_input import Taking
-from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
+from drainmark.jobs.runtime.input.quarantine_rows import put_aside, quarantine_table
+from drainmark.jobs.runtime.input.rejected_rows import Refusals, read_by, stage_refused
+from drainmark.jobs.state.handlers.permits import PermitGate
 from drainmark.jobs.state.keyed_state import KeyedState
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError, Halted, OperatorFailed, SplitBrain, StoreUnavailable
+from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.triggers import DIGESTS, Trigger, kind_of
-from drainmark.jobs.errors.spark_faults import environment_fault
 
 PUT_RIGHT = "drainmark doctor --repair --yes"
 """Undoes what others did to tables; without `--yes` it says what it would do."""

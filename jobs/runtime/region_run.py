@@ -25,24 +25,34 @@ from drainmark.jobs.errors import (
     StoreUnavailable,
 )
 from drainmark.jobs.operators.sources.directory_scan import DirectorySource
-from drainmark.jobs.protocol.decisions import SPLIT, GroupSize, Halt, Leave, Proceed, Split, Stop, after_claim, after_failure
+from drainmark.jobs.protocol.decisions import (
+    SPLIT,
+    GroupSize,
+    Halt,
+    Leave,
+    Proceed,
+    Split,
+    Stop,
+    after_claim,
+    after_failure,
+)
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.jobs.protocol.transitions import IN_HAND, Event, State
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
-from drainmark.jobs.runtime.timeout import Bounded, Grace
-from drainmark.jobs.runtime.messages import classified, described, full_identity, halted_error
-from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
-from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
-from drainmark.jobs.runtime.commit.row_author import Identity
-from drainmark.jobs.runtime.limits import Limits
-from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-from drainmark.jobs.runtime.throttle import Pace
-from drainmark.jobs.runtime.checkpoint_pipeline import Pipeline
+from drainmark.jobs.protocol.transitions import IN_HAND, Event, State
 from drainmark.jobs.runtime.adapters import Outside, Report
-from drainmark.jobs.runtime.commit.replacement import one_of_each
-from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.checkpoint_pipeline import Pipeline
+from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.replacement import one_of_each
+from drainmark.jobs.runtime.commit.row_author import Identity
+from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
+from drainmark.jobs.runtime.limits import Limits
+from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
+from drainmark.jobs.runtime.messages import classified, described, full_identity, halted_error
+from drainmark.jobs.runtime.throttle import Pace
+from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 Ids are no clock: one whose attempt failed is skipped. Event time at id i comes of the rows up to i and never goes back.
 
-`jobs.operators.windows.watermarks` has the same event time for windows, and is a mechanism of its own for three reasons. Here
-every id has a time, also one without rows, since a row that is held, or a key that is forgotten, may be due at an id
-that brought nothing; a window is only looked at by ids that have rows, and the watermark asks nobody for the others,
+`operators.windows.watermarks` has the same event time for windows, and is a mechanism of its own for three reasons.
+Here every id has a time, also one without rows, since a row that is held, or a key that is forgotten, may be due at an
+id that brought nothing; a window is only looked at by ids that have rows, and the watermark asks nobody for the others,
 which would be a join in every group. It keeps the newest time, a timestamp, with the number of rows that were late;
 what is kept here is a number, for it may be one of triggers. And tables hold both that released versions wrote. What
 they share is one line, the running maximum.

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.errors import SplitBrain
+from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from drainmark.jobs.streams.retained_nodes import Keeping, Kept, joined
 from drainmark.jobs.streams.references import Metadata
+from drainmark.jobs.streams.retained_nodes import Keeping, Kept, joined
 from drainmark.jobs.streams.stream import References, Stream, key_of
 
 _NEARLY = 1e-9

@@ -7,15 +7,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from drainmark.jobs.errors.handlers import StreamRefused
+from drainmark.jobs.streams.all_or_nothing import Wholes
 from drainmark.jobs.streams.batching import Gathering
-from drainmark.jobs.streams.retained_nodes import Keeping
+from drainmark.jobs.streams.node_registry import nodes
 from drainmark.jobs.streams.progress import Entered, Progress
 from drainmark.jobs.streams.references import REF, Metadata, RefCounter
-from drainmark.jobs.streams.node_registry import nodes
+from drainmark.jobs.streams.retained_nodes import Keeping
 from drainmark.jobs.streams.stream import Stream
 from drainmark.jobs.streams.threads import Threads
-from drainmark.jobs.streams.all_or_nothing import Wholes
-from drainmark.jobs.errors.handlers import StreamRefused
 
 _NUMBER = "number"
 _NAMES = {node.cls: node.name for node in nodes()}

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from drainmark.jobs.streams.threads import Lane, Task, Threads
 from drainmark.jobs.errors.handlers import StreamStuck
+from drainmark.jobs.streams.threads import Lane, Task, Threads
 
 
 class ManualThreads(Threads):

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from drainmark.jobs.streams.retained_nodes import Keeping, Kept, joined
 from drainmark.jobs.streams.references import Metadata
+from drainmark.jobs.streams.retained_nodes import Keeping, Kept, joined
 from drainmark.jobs.streams.stream import References, Stream
 
 

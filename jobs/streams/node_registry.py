@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drainmark.jobs.streams import simple_nodes
-from drainmark.jobs.streams import batching
-from drainmark.jobs.streams import merging
-from drainmark.jobs.streams import queues
+from drainmark.jobs.streams import batching, merging, queues, simple_nodes
 from drainmark.jobs.streams.stream import References, Stream
 
 _CLASSES: dict[str, type[Stream]] = {

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from drainmark.jobs.errors.handlers import StreamClosed
 from drainmark.jobs.streams.references import REF, Metadata, counters, release, retain
 from drainmark.jobs.streams.threads import RealThreads, Threads
-from drainmark.jobs.errors.handlers import StreamClosed
 
 if TYPE_CHECKING:
     from drainmark.jobs.streams.batching import Collect

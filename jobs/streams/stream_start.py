@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from drainmark.jobs.errors.handlers import PermitViolation, StreamClosed, StreamStuck
+from drainmark.jobs.state.handlers.start_handler import StartHandler
 from drainmark.jobs.streams.graph_run import Life
 from drainmark.jobs.streams.progress import Entered, Progress
 from drainmark.jobs.streams.stream import Stream
 from drainmark.jobs.streams.threads import RealThreads, Threads
-from drainmark.jobs.errors.handlers import PermitViolation, StreamClosed, StreamStuck
-from drainmark.jobs.state.handlers.start_handler import StartHandler
 
 logger = logging.getLogger(__name__)
 

@@ -29,8 +29,8 @@ def gc(
 
     Without REGION also what autonomous operators staged over a day ago and no table shows.
     """
-    from drainmark.orchestration.workplace.workplace import find_region
     from drainmark.orchestration.verbs.garbage import collect_outside_regions, collect_region
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
     regions = [find_region(region, workplace=place)] if region is not None else place.known_regions()

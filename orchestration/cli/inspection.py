@@ -62,8 +62,8 @@ def graph(
 ) -> None:
     """Show an application's regions, stages, channels, ports and tables: what vectorises, and what is promised why."""
     from drainmark.jobs.regions import explain
-    from drainmark.orchestration.workplace.workplace import open_application
     from drainmark.orchestration.workplace.statements import statement_text
+    from drainmark.orchestration.workplace.workplace import open_application
 
     if form not in ("text", "json", "mermaid"):
         raise UsageError(f"--format {form!r} is not known", remedy="text, json or mermaid")
@@ -130,8 +130,8 @@ def status(
 def _note_broken(place: Workplace) -> None:
     """Say which applications of the settings have no region here since they cannot be loaded; of the others the table
     has the last error."""
-    from drainmark.orchestration.workplace.declaration import configured_applications, known_from
     from drainmark.orchestration.workplace.application_loading import unopened
+    from drainmark.orchestration.workplace.declaration import configured_applications, known_from
 
     new = [reference for reference in configured_applications(place) if not known_from(place, reference)]
     for error in unopened(place, new, most_seconds=_PATIENCE_SECONDS).values():
@@ -176,8 +176,8 @@ def history(
     yes: Yes = False,
 ) -> None:
     """List the consistent states of a region, oldest first."""
-    from drainmark.orchestration.workplace.workplace import find_region
     from drainmark.orchestration.views.status import history_entries
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
     entries = history_entries(place, find_region(region, workplace=place), last=last, everything=everything)

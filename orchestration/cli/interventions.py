@@ -157,8 +157,8 @@ def backfill(
     yes: Yes = False,
 ) -> None:
     """Queue files that the scan would not take; what is committed already is left alone, or replaced with --again."""
-    from drainmark.orchestration.workplace.workplace import find_region
     from drainmark.orchestration.verbs.backfill import Wanted, queue
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
     wanted = Wanted(

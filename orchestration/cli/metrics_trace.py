@@ -19,9 +19,9 @@ def metrics(
     yes: Yes = False,
 ) -> None:
     """Print the metrics of every region as Prometheus reads them, counted anew."""
-    from drainmark.orchestration.workplace.workplace import find_region
     from drainmark.orchestration.views.metrics import as_json as to_json
     from drainmark.orchestration.views.metrics import as_text, region_metrics
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
     names = place.known_regions()
@@ -56,8 +56,8 @@ def trace(
     yes: Yes = False,
 ) -> None:
     """Follow a file to its ids and rows, or a row back to its file."""
-    from drainmark.orchestration.workplace.workplace import find_region
     from drainmark.orchestration.verbs.trace import Tracer
+    from drainmark.orchestration.workplace.workplace import find_region
 
     if sum(asked is not None for asked in (file, sequence, table)) != 1:
         raise UsageError("what is to be traced?", remedy="--file F, --sequence N, or --table T --where COLUMN=VALUE")

@@ -36,8 +36,8 @@ def plan(
 
     With --drop-state and --yes the state is dropped; without --yes it is only shown what that would give.
     """
-    from drainmark.orchestration.workplace.workplace import open_application
     from drainmark.orchestration.verbs.plan import drop_states, plan_upgrade
+    from drainmark.orchestration.workplace.workplace import open_application
 
     place = workplace(home)
     opened = open_application(app, params=parameters(settings))

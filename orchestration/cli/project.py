@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from drainmark.orchestration.verbs.table_repair import RegionRepair
 
 _SHOWN = 10
-_CHECKOUT, _INSTALLED = Path(__file__).parents[2], Path(__file__).parents[1] / "shipped"
+_SHIPPED = Path(__file__).parents[1] / "shipped"
 
 
 def init(
@@ -61,17 +61,17 @@ def dev(
     """Start Dagster's web page and daemon on this project; files are processed as they arrive."""
     from drainmark.orchestration.workplace.spark_choice import OWNER_VARIABLE, make_engine
 
-    place, shipped = workplace(home), _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
+    place = workplace(home)
     dagster_home = place.settings.dagster_home
     place.settings.make_home()
     dagster_home.mkdir(parents=True, exist_ok=True)
     own = place.settings.project_root / "dagster.yaml"
-    shutil.copyfile(own if own.is_file() else shipped / own.name, dagster_home / own.name)
+    shutil.copyfile(own if own.is_file() else _SHIPPED / own.name, dagster_home / own.name)
     own_pid = {OWNER_VARIABLE: str(os.getpid())}  # which stays Dagster's: the resident Spark ends with it
     environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
     os.environ.update(own_pid)
     make_engine(place.settings, is_service=True).prepare()
-    workspace = str(shipped / "workspace.yaml")
+    workspace = str(_SHIPPED / "workspace.yaml")
     command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", host, "-p", str(port)]
     output.note(f"http://{host}:{port}  (DAGSTER_HOME={dagster_home})")
     sys.stdout.flush()

@@ -17,8 +17,8 @@ _File = typer.Option("--file", help="Its path or the end of it.")
 @app.command("list")
 def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """List the files of which something is quarantined, with numbers and reasons."""
-    from drainmark.orchestration.workplace.workplace import find_region
     from drainmark.orchestration.verbs.quarantine import quarantined_files
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
     name = find_region(region, workplace=place)
@@ -51,8 +51,8 @@ def show(
     yes: Yes = False,
 ) -> None:
     """Print the quarantined rows, of one file or of all."""
-    from drainmark.orchestration.workplace.workplace import find_region
     from drainmark.orchestration.verbs.quarantine import quarantined_rows
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
     found = quarantined_rows(place, find_region(region, workplace=place), file)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan
     from drainmark.jobs.runtime.autonomous.micro_batches import BatchReport
     from drainmark.jobs.runtime.region_run import GroupReport
-    from drainmark.orchestration.workplace.workplace import Opened, Workplace
     from drainmark.orchestration.runs.run_loop import RegionLoop, Watch
+    from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 _KEYS = ("groups", "triggers", "rows_in", "bytes_in")
 
@@ -269,8 +269,8 @@ def scan(
 
 
 def _scan(place: Workplace, opened: Opened, region: RegionPlan) -> dict[str, Any]:
-    from drainmark.orchestration.workplace.declaration import remember
     from drainmark.orchestration.discovery.region_scan import scan_region
+    from drainmark.orchestration.workplace.declaration import remember
     from drainmark.orchestration.workplace.region_sources import place_of
 
     found = scan_region(place, region)

@@ -14,10 +14,10 @@ import dagster as dg
 
 from drainmark.jobs.printable import printable
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
 from drainmark.orchestration.dagster_jobs.checks import evaluations
 from drainmark.orchestration.verbs.halt_hook import halt_event
-from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
+from drainmark.orchestration.workplace.workplace import Workplace
 
 NAME = "drainmark_halted"
 

@@ -9,14 +9,14 @@ from typing import Any
 import dagster as dg
 
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.dagster_assets.assets import checkpoint_key, dagster_name
 from drainmark.orchestration.views.metrics import present_of
+from drainmark.orchestration.workplace.workplace import Workplace
 
 HORIZON_HOURS = 24.0
 """A rewind horizon that reaches back less than this is worth a warning."""

@@ -14,9 +14,6 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.sources.directory_scan import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.orchestration.dagster_jobs.alerts import halted_sensor
-from drainmark.orchestration.workplace.application_identity import require_distinct
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.orchestration.dagster_assets.asset_roles import region_metadata, role_metadata, role_tags
 from drainmark.orchestration.dagster_assets.assets import (
     CLAIM,
@@ -28,16 +25,19 @@ from drainmark.orchestration.dagster_assets.assets import (
     source_keys,
     table_assets,
 )
+from drainmark.orchestration.dagster_jobs.alerts import halted_sensor
 from drainmark.orchestration.dagster_jobs.broken_applications import broken_definitions
 from drainmark.orchestration.dagster_jobs.checks import build_checks
-from drainmark.orchestration.workplace.declaration import known_from
-from drainmark.orchestration.workplace.application_loading import open_in_time
 from drainmark.orchestration.dagster_jobs.part_jobs import part_definitions
-from drainmark.orchestration.workplace.region_sources import source_folder
 from drainmark.orchestration.dagster_jobs.run_retries import run_tags
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
 from drainmark.orchestration.dagster_jobs.steps import CLAIMED, PROCESSED, RegionSteps
+from drainmark.orchestration.workplace.application_identity import require_distinct
+from drainmark.orchestration.workplace.application_loading import open_in_time
+from drainmark.orchestration.workplace.declaration import known_from
+from drainmark.orchestration.workplace.region_sources import source_folder
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ import dagster as dg
 
 from drainmark.jobs.errors.loading import RunDied
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.dagster_assets.assets import dagster_name, table_assets
-from drainmark.orchestration.runs.early_attempts import count_failure
 from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG, REGION_TAG
 from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
+from drainmark.orchestration.runs.early_attempts import count_failure
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry.lease import Owner, describe, process_started
 
 RETRY_STRATEGY_TAG = "dagster/retry_strategy"

@@ -19,8 +19,8 @@ from drainmark.jobs.errors import Interrupted
 from drainmark.jobs.runtime.group_report import trouble_of
 from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
 from drainmark.orchestration.dagster_assets.event_pacing import LinePace
-from drainmark.orchestration.runs.idle_wait import Lingering
 from drainmark.orchestration.dagster_assets.metadata import step_line
+from drainmark.orchestration.runs.idle_wait import Lingering
 
 SLOT = "region_run"
 """Name of the resource."""

@@ -21,22 +21,22 @@ import dagster as dg
 from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Owned
 from drainmark.jobs.graph.annotations import Runs
 from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.protocol.decisions import is_lifted
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
+from drainmark.jobs.protocol.records.addresses import is_object
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halt_remedies
-from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.orchestration.workplace.code_digest import code_digest
-from drainmark.orchestration.discovery.region_scan import Tick, scan_region
-from drainmark.orchestration.verbs.halt_hook import halt_for_input, make_up
-from drainmark.orchestration.runs.idle_wait import linger_seconds
 from drainmark.orchestration.dagster_assets.metadata import TRIGGER_TAG
-from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.workplace.region_sources import has_folder, has_threads, source_folder, source_of
 from drainmark.orchestration.dagster_jobs.run_retries import RegionRuns, active_runs, run_tags
+from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, FolderWatch
+from drainmark.orchestration.runs.idle_wait import linger_seconds
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.halt_hook import halt_for_input, make_up
+from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.region_sources import has_folder, has_threads, source_folder, source_of
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry.lease import describe
 
 REQUESTS_A_TICK = 20

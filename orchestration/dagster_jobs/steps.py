@@ -17,8 +17,6 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.messages import halted_error
 from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
-from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.orchestration.dagster_assets.assets import (
     HAND_OVER,
     PROCESS,
@@ -27,22 +25,24 @@ from drainmark.orchestration.dagster_assets.assets import (
     observations,
     table_assets,
 )
-from drainmark.orchestration.runs.early_attempts import count_failure
-from drainmark.orchestration.dagster_jobs.checks import evaluations
-from drainmark.orchestration.workplace.code_digest import code_digest
-from drainmark.orchestration.workplace.declaration import remember
-from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.dagster_assets.event_pacing import EventPace
-from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
-from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_seconds
 from drainmark.orchestration.dagster_assets.metadata import IDS_TAG, flow_metadata, group_metadata, groups_table
-from drainmark.orchestration.workplace.application_loading import open_in_time, origin_of
-from drainmark.orchestration.runs.predecessor import end_predecessor
+from drainmark.orchestration.dagster_jobs.checks import evaluations
 from drainmark.orchestration.dagster_jobs.run_endings import end_with
 from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
+from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.discovery.source_watch import watch_of
+from drainmark.orchestration.runs.early_attempts import count_failure
+from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_seconds
+from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
+from drainmark.orchestration.runs.predecessor import end_predecessor
+from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
+from drainmark.orchestration.workplace.application_loading import open_in_time, origin_of
+from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import Requests
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 CLAIMED = "claimed"
 PROCESSED = "processed"

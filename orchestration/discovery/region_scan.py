@@ -1,6 +1,6 @@
 """What there is for a region: its sources are looked at, and what is new becomes pending triggers.
 
-Folders of operator-driven regions are scanned (`orchestration.discovery.pending_triggers`); other starts are cut into slices, one behind the
+Folders of operator-driven regions are scanned (`pending_triggers`); other starts are cut into slices, one behind the
 other; in a periodic region a tick cuts all starts at once, into one trigger (V40).
 """
 
@@ -18,11 +18,11 @@ from drainmark.jobs.operators.sources.directory_scan import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
-from drainmark.jobs.runtime.scan.folder import ScanResult
 from drainmark.jobs.runtime.input.slices import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
+from drainmark.jobs.runtime.scan.folder import ScanResult
 from drainmark.orchestration.workplace.application_identity import require_own_file
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.workplace.region_sources import has_folder, is_periodic, source_folder, source_of
+from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.protocol.records.addresses import is_object
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.workplace.region_sources import has_folder, source_folder, source_of
+from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan

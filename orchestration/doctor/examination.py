@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError
-from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version, existing_registry
-from drainmark.orchestration.workplace.declaration import configured_applications
 from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor.daemons import daemons
 from drainmark.orchestration.doctor.findings import Finding, Verdict, broken, fail, ok
 from drainmark.orchestration.doctor.regions import examine_region
 from drainmark.orchestration.workplace.application_loading import unopened
+from drainmark.orchestration.workplace.declaration import configured_applications
+from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version, existing_registry
 
 if TYPE_CHECKING:
     from drainmark.resources.registry.registry import Registry

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.source import Cut, SlicedSource
-from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, warn
 from drainmark.orchestration.verbs.table_repair import is_put_right
+from drainmark.orchestration.workplace.declaration import load_region
+from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.graph.own_modules import files_of, own_modules
-from drainmark.orchestration.workplace.workplace import Opened
 from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, SourceWatch
 from drainmark.orchestration.workplace.hand_off import Requests
+from drainmark.orchestration.workplace.workplace import Opened
 from drainmark.resources.registry.registry import Registry
 
 if TYPE_CHECKING:

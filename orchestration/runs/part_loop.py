@@ -15,9 +15,9 @@ from drainmark.jobs.errors import Interrupted, UsageError
 from drainmark.jobs.operators.sources.directory_scan import DirectorySource
 from drainmark.jobs.regions.autonomous_parts import as_plan, running_parts
 from drainmark.jobs.regions.plan import AutonomousPlan
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.orchestration.discovery.feeds import Feeds
 from drainmark.orchestration.runs.region_runs import region_outside
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.autonomous.micro_batches import BatchReport, MicroBatches
@@ -132,8 +132,8 @@ def micro_batches(workplace: Workplace, opened: Opened, part: AutonomousPlan, *,
         DeclarationError, OperatorFailed: the part does not fit; nothing was taken.
     """
     from drainmark.jobs.runtime.analysis.physical_plan import analyse
-    from drainmark.jobs.runtime.autonomous.micro_batches import MicroBatches
     from drainmark.jobs.runtime.analysis.supported_features import require_part_runnable
+    from drainmark.jobs.runtime.autonomous.micro_batches import MicroBatches
 
     require_part_runnable(opened.plan, part)
     feeds = Feeds(workplace)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors.loading import AnalysisTimeout
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.orchestration.runs.region_runs import probe_first_use, region_run
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
     from types import FrameType

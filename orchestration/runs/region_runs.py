@@ -18,9 +18,9 @@ from drainmark.orchestration.workplace.workplace import Opened, Workplace, drain
 if TYPE_CHECKING:
     from drainmark.jobs.graph.application import Application
     from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.adapters import Outside, Report
     from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-    from drainmark.jobs.runtime.adapters import Outside, Report
     from drainmark.jobs.runtime.region_run import RegionRun
     from drainmark.resources.registry.registry import Registry
     from drainmark.resources.settings import Settings
@@ -49,12 +49,12 @@ def region_run(
         ClusterRefused: Spark's executors do not reach this machine's files; nothing was claimed.
     """
     from drainmark.jobs.runtime.analysis.physical_plan import analyse
+    from drainmark.jobs.runtime.analysis.supported_features import require_runnable
     from drainmark.jobs.runtime.commit.row_author import Identity
     from drainmark.jobs.runtime.region_run import Limits, RegionRun
-    from drainmark.jobs.runtime.analysis.supported_features import require_runnable
     from drainmark.jobs.runtime.stages.run import StagedRun
-    from drainmark.orchestration.workplace.code_digest import code_digest
     from drainmark.orchestration.views.metrics import metered
+    from drainmark.orchestration.workplace.code_digest import code_digest
 
     require_runnable(opened.plan, region)
     settings = workplace.settings
@@ -115,8 +115,8 @@ def region_owner(
     It starts Spark only where something is to be published to, or withdrawn from, an adopted table.
     """
     from drainmark.jobs.graph.application import Application
-    from drainmark.jobs.runtime.commit.row_author import Identity
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+    from drainmark.jobs.runtime.commit.row_author import Identity
     from drainmark.orchestration.views.metrics import metered
 
     run_id, installed = run_id or uuid.uuid4().hex, drainmark_version()

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Self
 from drainmark.jobs.errors import Halted, InputChanged, InputMissing, Interrupted, Retry, SparkLost, UsageError
 from drainmark.jobs.protocol.decisions import is_lifted
 from drainmark.jobs.protocol.history import UNCLEAN
-from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.early_attempts import count_failure, count_killed, on_its_way
+from drainmark.orchestration.runs.predecessor import end_predecessor
+from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import remember
-from drainmark.orchestration.discovery.region_scan import Tick, scan_region
-from drainmark.orchestration.verbs.halt_hook import halt_for_input, make_up
-from drainmark.orchestration.runs.predecessor import end_predecessor
-from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.workplace.region_sources import has_threads, settle_of
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.region_sources import has_threads, settle_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan

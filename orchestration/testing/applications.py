@@ -8,7 +8,13 @@ from types import ModuleType
 from typing import Any
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.graph.application import Application, application, application_of, build_application, load_application
+from drainmark.jobs.graph.application import (
+    Application,
+    application,
+    application_of,
+    build_application,
+    load_application,
+)
 from drainmark.jobs.operators.sinks.database_sinks import DatabaseSink
 from drainmark.jobs.operators.sources.directory_scan import DirectorySource
 from drainmark.jobs.operators.sources.source import Source

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import FailPoint
-from drainmark.orchestration.testing.crash import matrix
 from drainmark.orchestration.testing.applications import App
-from drainmark.orchestration.testing.files import Files
+from drainmark.orchestration.testing.crash import matrix
 from drainmark.orchestration.testing.crash.matrix import Action, Cell, Grouping
+from drainmark.orchestration.testing.files import Files
 from drainmark.orchestration.testing.running import Result, Tables, prepared
 
 if TYPE_CHECKING:

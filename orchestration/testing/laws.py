@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import Location, UsageError
+from drainmark.jobs.graph.context import GroupFrames
 from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, Input
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.aggregate import Aggregate
-from drainmark.jobs.graph.context import GroupFrames
 from drainmark.jobs.state.aggregations import Aggregation, state_columns
 from drainmark.orchestration.testing.comparing import multiset
 

@@ -6,12 +6,12 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.records.manifest import TableRole
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
-from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.workplace.region_sources import is_periodic
+from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.region_sources import is_periodic
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
     from pathlib import Path

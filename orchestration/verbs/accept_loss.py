@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import SourcePoint, reach
 from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.operators.sources.folder_slices import queue_of
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.triggers import TriggerStatus, slices_of
-from drainmark.jobs.operators.sources.folder_slices import queue_of
 from drainmark.jobs.runtime.input.slices import cut_loss
-from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.workplace.region_sources import has_folder
+from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.region_sources import has_folder
+from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.records.triggers import NewTrigger, Trigger

@@ -17,9 +17,9 @@ from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import AGAIN, NewTrigger, TriggerStatus, file_key
 from drainmark.jobs.runtime.commit.replacement import require_replaceable
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.workplace.declaration import load_region
 from drainmark.orchestration.workplace.region_sources import source_folder, source_of
+from drainmark.orchestration.workplace.workplace import Workplace
 
 ORIGIN = "backfill"
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.runtime.maintenance.checkpoint_cleanup import forget, forgotten
-from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
-from drainmark.orchestration.workplace.declaration import declared, declared_operators
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.declaration import declared, declared_operators
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
@@ -45,8 +45,8 @@ def collect_region(
     entries = forgotten(history, store, horizon=horizon, left=left) if store is not None else []
     if dry_run or fault is not None or not (found.files or found.spools or entries):
         return _told(region, found, entries, dry_run=dry_run, refused=fault)
-    from drainmark.jobs.runtime.maintenance.garbage_collection import clear
     from drainmark.jobs.runtime.commit.removed_tables import own_tables
+    from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 
     with owning(region_owner(workplace, region)) as owner:
         tables = own_tables(workplace.store(region), owner.history)
@@ -76,8 +76,8 @@ def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> d
 
 
 def _find(workplace: Workplace, region: str, history: RegionHistory, below_epoch: int) -> Collected:
-    from drainmark.jobs.runtime.maintenance.garbage_collection import find_garbage
     from drainmark.jobs.runtime.commit.removed_tables import own_tables
+    from drainmark.jobs.runtime.maintenance.garbage_collection import find_garbage
 
     tables = own_tables(workplace.store(region), history)
     horizon = declared(workplace, region).rewind_horizon

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drainmark.jobs.errors import Owned, RewindRefused, UnknownName, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.jobs.protocol.repairs import TableRepair
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
-from drainmark.jobs.protocol.transitions import Event
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
-from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
-from drainmark.orchestration.workplace.declaration import declared
+from drainmark.jobs.protocol.repairs import TableRepair
+from drainmark.jobs.protocol.transitions import Event
+from drainmark.orchestration.discovery.slice_files import files_behind, lost_slices
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs.table_repair import claim_to_rewind, repairs_on_the_way
-from drainmark.orchestration.discovery.slice_files import files_behind, lost_slices
 from drainmark.orchestration.views.status import commit_times
+from drainmark.orchestration.workplace.declaration import declared
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.commit.region_owner import RegionOwner

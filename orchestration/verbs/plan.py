@@ -15,12 +15,12 @@ from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import TableRole
-from drainmark.jobs.regions.plan_diff import RegionDifference, difference
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.orchestration.workplace.application_identity import require_own_file
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.jobs.regions.plan_diff import RegionDifference, difference
 from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.application_identity import require_own_file
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.region_run import RegionRun

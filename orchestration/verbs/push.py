@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.operators.sources.push_buffer import PushBuffer
 from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
 from drainmark.jobs.operators.sources.source import SlicedSource
-from drainmark.jobs.operators.sources.push_buffer import PushBuffer
-from drainmark.orchestration.workplace.workplace import Workplace, find_region
 from drainmark.orchestration.workplace.declaration import load_region, require_code
+from drainmark.orchestration.workplace.workplace import Workplace, find_region
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan

@@ -11,8 +11,8 @@ from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.verbs.backfill import Wanted, queue
+from drainmark.orchestration.workplace.workplace import Workplace
 
 _REASONS = 3
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import RewindRefused, SplitBrain, UsageError
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.repairs import TableRepair
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.protocol.history import RegionHistory
-    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
     from drainmark.jobs.runtime.adapters import RegionStore
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,15 +16,15 @@ from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.formats.far_times import python_rows
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, Trigger, TriggerStatus
 from drainmark.jobs.runtime.messages import scanned_identity
-from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
-from drainmark.orchestration.verbs.interventions import names_file
 from drainmark.orchestration.discovery.slice_files import files_behind
+from drainmark.orchestration.verbs.interventions import names_file
 from drainmark.orchestration.views.status import commit_times, iso
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
 from drainmark.resources.checkpoints.as_of import called
 
 if TYPE_CHECKING:

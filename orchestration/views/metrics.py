@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.protocol.region_state import state_of
-from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.counters import Totals
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.views.stage_progress import channels_of, stages_of
 

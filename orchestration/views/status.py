@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UnknownName
-from drainmark.jobs.protocol.region_state import state_of
 from drainmark.jobs.protocol.decisions import SPLIT
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.protocol.transitions import State
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, TriggerStatus
-from drainmark.orchestration.workplace.workplace import Workplace, looks, open_application
-from drainmark.orchestration.workplace.declaration import Declared, declared, declared_of
-from drainmark.orchestration.views.stage_progress import channels_of, stages_of
+from drainmark.jobs.protocol.region_state import state_of
+from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.views.remedies import remedies
+from drainmark.orchestration.views.stage_progress import channels_of, stages_of
+from drainmark.orchestration.workplace.declaration import Declared, declared, declared_of
+from drainmark.orchestration.workplace.workplace import Workplace, looks, open_application
 
 if TYPE_CHECKING:
     from drainmark.resources.registry.owners import Owner

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors.loading import AnalysisTimeout
 from drainmark.jobs.errors import Halted
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.jobs.errors.loading import AnalysisTimeout
 from drainmark.orchestration.runs.early_attempts import count_failure
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import Declared, known_from, noted
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 if TYPE_CHECKING:
     from drainmark.resources.settings import Settings

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from drainmark.jobs.graph.application import Application
     from drainmark.jobs.graph.params import Params
     from drainmark.jobs.regions.plan import ApplicationPlan, RegionPlan
-    from drainmark.resources.inputs.inputs import Inputs
-    from drainmark.resources.storage.folder import Folder
-    from drainmark.resources.inputs.source_access import RegionReach
     from drainmark.resources.checkpoints.region_store import DirectoryStore
+    from drainmark.resources.inputs.inputs import Inputs
+    from drainmark.resources.inputs.source_access import RegionReach
     from drainmark.resources.registry.registry import Registry
     from drainmark.resources.settings import Settings
     from drainmark.resources.spark.session import SparkEngine
+    from drainmark.resources.storage.folder import Folder
 
 
 def drainmark_version() -> str:
@@ -103,8 +103,8 @@ class Workplace:
         self._engine = engine
 
     def store(self, region: str) -> DirectoryStore:
-        from drainmark.resources.sinks.external_sinks import Externals
         from drainmark.resources.checkpoints.region_store import DirectoryStore
+        from drainmark.resources.sinks.external_sinks import Externals
 
         return DirectoryStore(self.home, region, self.tables, lambda: self.engine, Externals(self.settings))
 

@@ -129,8 +129,8 @@ def owner_of(settings: Settings, table: str) -> str:
 def _store_of(settings: Settings, name: str) -> DirectoryStore:
     """Return the tables of a region, named in full or by its application."""
     from drainmark.resources.checkpoints.checkpoint_table import regions_of
-    from drainmark.resources.sinks.external_sinks import Externals
     from drainmark.resources.checkpoints.region_store import DirectoryStore
+    from drainmark.resources.sinks.external_sinks import Externals
 
     tables = tables_folder(settings)
     known = regions_of(tables)

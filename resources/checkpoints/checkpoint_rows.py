@@ -1,4 +1,7 @@
-"""Rows of a checkpoint table as columns of Parquet, and back; see `jobs/protocol/records/checkpoint_row.py` for what they mean."""
+"""Rows of a checkpoint table as columns of Parquet, and back.
+
+`jobs/protocol/records/checkpoint_row.py` says what they mean.
+"""
 
 from __future__ import annotations
 

@@ -16,11 +16,9 @@ from uuid import uuid4
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import split_txn_version, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.resources.delta import commits
-from drainmark.resources.delta import log_retention
 from drainmark.resources.checkpoints.checkpoint_archive import (
     DIGEST_KEY,
     ROWS_PER_GROUP,
@@ -39,10 +37,11 @@ from drainmark.resources.checkpoints.checkpoint_rows import (
     placed_rows,
     schema_json,
 )
+from drainmark.resources.delta import commits, log_retention
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults
-from drainmark.resources.storage.folder import Folder, folder_at
 from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:
     import pyarrow as pa

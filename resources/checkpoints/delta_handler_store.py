@@ -17,8 +17,8 @@ from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, Dat
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Faults
 from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.storage.folder import Folder, folder_at
 from drainmark.resources.delta.staging import SEQUENCE_COLUMN, Staging
+from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:
     import pyarrow as pa

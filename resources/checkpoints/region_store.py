@@ -15,20 +15,20 @@ from drainmark.jobs.protocol.in_flight import is_part
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
 from drainmark.jobs.runtime.adapters import Engine, External
+from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
-from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
 from drainmark.resources.delta.commit_log import SoleWriter
-from drainmark.resources.delta.damaged_tables import damage_of, put_right
 from drainmark.resources.delta.commits import Published
-from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.sinks.external_sinks import Externals
+from drainmark.resources.delta.damaged_tables import damage_of, put_right
 from drainmark.resources.delta.garbage import Garbage, garbage_of, is_channels
-from drainmark.resources.storage.folder import Folder, LocalFolder
 from drainmark.resources.delta.log_retention import KEPT_SECONDS, removed_since
+from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.overwritten_tables import OverwrittenTable
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
+from drainmark.resources.sinks.external_sinks import Externals
+from drainmark.resources.storage.folder import Folder, LocalFolder
 
 _EVOLVE = (
     'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'

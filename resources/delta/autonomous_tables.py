@@ -16,8 +16,8 @@ from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Faults
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.merge import arrow_schema, require_unique
-from drainmark.resources.storage.folder import Folder
 from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

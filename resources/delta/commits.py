@@ -16,8 +16,15 @@ from drainmark.jobs.errors import CommitOutcomeUnknown, ForeignTable, Interrupte
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter
+from drainmark.resources.delta.staging import (
+    SEQUENCE_COLUMN,
+    STAGING_FOLDER,
+    all_nullable,
+    compare_schemas,
+    facts,
+    verify,
+)
 from drainmark.resources.storage.folder import Folder, LocalFolder
-from drainmark.resources.delta.staging import SEQUENCE_COLUMN, STAGING_FOLDER, all_nullable, compare_schemas, facts, verify
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +37,7 @@ CONFIGURATION = {
     # A long log makes each commit slow, and a rewind needs no time travel: a day, whatever the horizon (H30).
     "delta.logRetentionDuration": "interval 1 days",
     # What left a table is listed in each log checkpoint for so long, and read with it by every commit: a compaction a
-    # group fills it. For how long such files are kept is ours to say, and `resources/delta/log_retention.py` remembers them.
+    # group fills it. For how long such files are kept is ours to say, and `log_retention` remembers them.
     "delta.deletedFileRetentionDuration": "interval 1 hours",
     # What a merge writes gets the same statistics as what we stage (H18).
     "delta.dataSkippingStatsColumns": SEQUENCE_COLUMN,

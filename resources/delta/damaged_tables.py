@@ -17,8 +17,8 @@ from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import REPAIR, LogCommit, SoleWriter, commits_back
 from drainmark.resources.delta.commits import Act, Faults, Published
 from drainmark.resources.delta.merge import arrow_schema, as_table, of_ids
-from drainmark.resources.storage.folder import Folder
 from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

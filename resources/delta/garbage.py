@@ -15,9 +15,9 @@ from pathlib import PurePosixPath
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import LOG
-from drainmark.resources.storage.folder import PART, Entry, Folder
 from drainmark.resources.delta.log_retention import KEPT_SECONDS, removed_since
 from drainmark.resources.delta.staging import STAGING_FOLDER
+from drainmark.resources.storage.folder import PART, Entry, Folder
 
 _APPLICATION = re.compile(re.escape(app_id("")) + "[^/]+")
 _MERGED_SECONDS = 3600  # a merge writes beside the log and commits within seconds

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.frames.arrow import frame_of
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.storage.folder import S3, Folder, folder_of
 

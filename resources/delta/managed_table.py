@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.runtime.adapters import RowsOf
-from drainmark.resources.delta import commits
-from drainmark.resources.delta import log_retention
+from drainmark.resources.delta import commits, log_retention
 from drainmark.resources.delta.commit_log import SoleWriter
-from drainmark.resources.delta.compaction import runs_to_compact
 from drainmark.resources.delta.commits import Act, Faults, Published
-from drainmark.resources.delta.schema_evolution import added_columns, widen
+from drainmark.resources.delta.compaction import runs_to_compact
 from drainmark.resources.delta.merge import (
     KEEP_COLUMN,
     arrow_schema,
@@ -29,8 +27,9 @@ from drainmark.resources.delta.merge import (
     rows_to_restore,
     up_to,
 )
-from drainmark.resources.storage.folder import Folder, folder_at
+from drainmark.resources.delta.schema_evolution import added_columns, widen
 from drainmark.resources.delta.staging import SEQUENCE_COLUMN, Staging, verify
+from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import AccountingError, SchemaMismatch
 from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
 from drainmark.resources.delta import commits
-from drainmark.resources.storage.folder import Folder
 from drainmark.resources.delta.staging import SEQUENCE_COLUMN
+from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,8 +13,8 @@ from drainmark.jobs.errors import SchemaMismatch
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults
-from drainmark.resources.storage.folder import Folder
 from drainmark.resources.delta.staging import all_nullable
+from drainmark.resources.storage.folder import Folder
 
 
 def added_columns(found_json: str, wanted_json: str, *, where: str) -> list[dict[str, Any]]:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.counted import has_mark, write_counted
-from drainmark.jobs.errors.environment import SHARE_FOLDERS
 from drainmark.jobs.errors import AccountingError, SchemaMismatch
+from drainmark.jobs.errors.environment import SHARE_FOLDERS
+from drainmark.jobs.frames.counted import has_mark, write_counted
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.storage.folder import Folder, folder_at
 

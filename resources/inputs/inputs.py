@@ -22,11 +22,18 @@ from drainmark.jobs.errors import InputChanged, InputMissing, ObjectChanged, Obj
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, is_object, prefix_of
 from drainmark.jobs.protocol.records.triggers import VERSION, NewTrigger, Trigger, file_key
-from drainmark.jobs.runtime.scan.folder_scanner import FolderWatch
-from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, identity_of_object, listing_prefix, literal_prefix, scan_objects, selects
+from drainmark.jobs.runtime.scan.bucket_objects import (
+    ObjectFacts,
+    identity_of_object,
+    listing_prefix,
+    literal_prefix,
+    scan_objects,
+    selects,
+)
 from drainmark.jobs.runtime.scan.bucket_scanner import PrefixWatch
-from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory
 from drainmark.jobs.runtime.scan.folder import IS_LINK, ScanResult, identity_key, identity_of, path_of, scan_folder
+from drainmark.jobs.runtime.scan.folder_scanner import FolderWatch
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory
 from drainmark.resources.inputs.disposal import dispose
 from drainmark.resources.storage.object_store import PAGE_KEYS, PARALLEL, ObjectStore, object_store
 

@@ -17,10 +17,10 @@ from typing import Any, Self
 from sqlalchemy import Row, text
 
 from drainmark.jobs.errors import DrainmarkError, Owned, StoreUnavailable
-from drainmark.resources.registry.owners import LEASE_SECONDS, Owner, describe, is_alive
 from drainmark.resources.processes import boot_id, process_started
-from drainmark.resources.registry.registry import Registry
+from drainmark.resources.registry.owners import LEASE_SECONDS, Owner, describe, is_alive
 from drainmark.resources.registry.queries import utc
+from drainmark.resources.registry.registry import Registry
 
 __all__ = ["Lease", "Owner", "describe", "process_started"]
 

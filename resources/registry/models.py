@@ -1,9 +1,8 @@
 """What the registry holds: its values, its SQL, and its tables as SQLModel declares them.
 
-`resources.registry.registry` runs the statements, beside those of `resources.registry.queries`; migrations are compared with the
-tables. SQLModel alone takes half a second to import, so the tables are declared in functions that only a migration
-calls.
-Times in the tables are seconds since 1970 UTC, by the database's clock.
+`registry` runs the statements, beside those of `queries`; migrations are compared with the tables. SQLModel alone takes
+half a second to import, so the tables are declared in functions that only a migration calls. Times in the tables are
+seconds since 1970 UTC, by the database's clock.
 """
 
 from __future__ import annotations

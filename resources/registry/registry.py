@@ -22,8 +22,8 @@ from drainmark.jobs.failpoints import whole
 from drainmark.jobs.protocol.records.triggers import file_key
 from drainmark.resources.registry import models
 from drainmark.resources.registry.engines import answering, engine_of
-from drainmark.resources.registry.queries import REGION, REVISION, REVISIONS, Looks, trigger_of
 from drainmark.resources.registry.models import NewTrigger, RebuiltTrigger, Trigger, TriggerStatus
+from drainmark.resources.registry.queries import REGION, REVISION, REVISIONS, Looks, trigger_of
 
 __all__ = ["MIGRATIONS", "REVISIONS", "VERSION_TABLE", "Registry"]
 
@@ -31,7 +31,7 @@ _ROWS_AT_ONCE = 5000
 _prepared = lru_cache(128)(text)
 VERSION_TABLE = "drainmark_version"
 """Not alembic's own name: Dagster uses that one, perhaps in the same PostgreSQL database."""
-MIGRATIONS = Path(__file__).parents[1] / "sql" / "migrations"
+MIGRATIONS = Path(__file__).parents[2] / "sql" / "migrations"
 
 
 class Registry(Looks):
@@ -134,7 +134,7 @@ class Registry(Looks):
     def known(self, region: str) -> dict[str, str]:
         """Return uri -> file key of the newest input at each uri, whatever its status.
 
-        All of them, so not for what happens often: a scan asks `resources.registry.scan_queries` for those that it meets.
+        All of them, so not for what happens often: a scan asks `scan_queries` for those that it meets.
         """
         with self.reading() as connection:
             return {row[0]: file_key(row[1]) for row in connection.execute(models.KNOWN, {"region": region})}

@@ -21,13 +21,13 @@ from drainmark.jobs.graph.operator import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.runtime.adapters import Breach
+from drainmark.resources.delta.commits import Faults, Published
+from drainmark.resources.delta.merge import KEEP_COLUMN, require_unique, rows_to_restore
+from drainmark.resources.settings import Settings
 from drainmark.resources.sinks import database_writes
 from drainmark.resources.sinks.database_columns import arrow_schema, columns_of, has_terms, require_columns
 from drainmark.resources.sinks.database_values import Unfit, may_be_unfit, up_to_unfit
 from drainmark.resources.sinks.databases import answering, engine_of, url_of
-from drainmark.resources.delta.commits import Faults, Published
-from drainmark.resources.delta.merge import KEEP_COLUMN, require_unique, rows_to_restore
-from drainmark.resources.settings import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa

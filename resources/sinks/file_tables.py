@@ -21,8 +21,8 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.runtime.adapters import Breach
 from drainmark.resources.delta.commits import Faults, Published
-from drainmark.resources.sinks.file_formats import ENDINGS, bytes_of, require_format, rows_of
 from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.file_formats import ENDINGS, bytes_of, require_format, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,12 +28,12 @@ _PYTHON = "set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same ve
 
 def ship_drainmark(session: SparkSession) -> None:
     """Send what functions need of Drainmark to the executors, where it need not be installed."""
-    import jobs
     from drainmark.jobs.graph.own_modules import texts_of
     from drainmark.jobs.runtime.analysis.worker_code import ship_modules
 
-    root = Path(jobs.__file__).parents[1]
-    ship_modules("drainmark", texts_of({"drainmark": root / "drainmark.py", "jobs": root / "jobs"}), session)
+    package = Path(__file__).parents[2]
+    own = {name: package / name for name in ("__init__.py", "api.py", "jobs")}
+    ship_modules("drainmark", {f"drainmark/{path}": text for path, text in texts_of(own).items()}, session)
 
 
 def require_reach(session: SparkSession, master: str, folders: Sequence[Path], *, has_executors: bool) -> None:

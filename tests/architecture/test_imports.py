@@ -16,8 +16,11 @@ IMPORTING = Path(__file__).with_name("importing.py")
 CODE_LOCATION = "drainmark.orchestration.definitions"
 """Dagster imports it to get the definitions: to assemble them, settings included, is all that it is for."""
 
-HEAVY_FREE = ("drainmark", "jobs", *PURE, "drainmark.jobs.errors", "drainmark.jobs.failpoints", "drainmark.jobs.operators", "drainmark.jobs.apps",
-              "drainmark.jobs.state", "drainmark.jobs.runtime", "drainmark.jobs.streams", "drainmark.orchestration.cli")  # fmt: skip
+HEAVY_FREE = (
+    "drainmark.api", *PURE, "drainmark.jobs.errors", "drainmark.jobs.failpoints",
+    "drainmark.jobs.operators", "drainmark.jobs.apps", "drainmark.jobs.state", "drainmark.jobs.runtime",
+    "drainmark.jobs.streams", "drainmark.orchestration.cli",
+)  # fmt: skip
 """Packages that declare, compile, decide or explain: their modules load without Spark, Dagster and boto3."""
 
 UNWANTED = {"pyspark", "py4j", "dagster", "boto3"}
@@ -65,7 +68,7 @@ def test_what_declares_decides_and_explains_loads_neither_spark_nor_dagster() ->
 
 
 def test_adapters_load_no_dagster() -> None:
-    modules = import_apart(*below(("resources",)))["modules"]
+    modules = import_apart(*below(("drainmark.resources",)))["modules"]
     assert {name for name, what in modules.items() if "dagster" in what["loaded"]} == set()
 
 

@@ -50,9 +50,9 @@ from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.windows.sliding import SlidingAggregate
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.state.keyed_state import KeyedState
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.spark.session import SparkEngine
 from drainmark.resources.delta.staging import Staging, schema_of_file
+from drainmark.resources.spark.session import SparkEngine
 
 REGION = "bench/commits"
 _WARM = 3

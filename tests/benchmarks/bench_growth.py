@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 from bench_input import write_files
 from rich.console import Console
 
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.runtime.maintenance.compaction import maintain_tables
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
-from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.discovery.region_scan import scan_region
-from drainmark.orchestration.views.metrics import EVERY_SECONDS, MetricsFile
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.views.metrics import EVERY_SECONDS, MetricsFile
+from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 

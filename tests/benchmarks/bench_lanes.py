@@ -30,17 +30,17 @@ from typing import TYPE_CHECKING, Any
 from bench_input import WrongResult
 
 from drainmark.jobs.operators.sources.directory_scan import DirectorySource
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, analyse
-from drainmark.jobs.runtime.group_work import GroupWork
-from drainmark.jobs.runtime.input.materialisation import Materialiser
-from drainmark.jobs.runtime.autonomous.micro_batches import BatchReport, MicroBatches
-from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.analysis.column_types import require_text
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, analyse
+from drainmark.jobs.runtime.autonomous.micro_batches import BatchReport, MicroBatches
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.region_runs import region_outside, region_run
 from drainmark.orchestration.workplace.region_sources import is_periodic
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.settings import Settings
 
 if TYPE_CHECKING:

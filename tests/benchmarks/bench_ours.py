@@ -14,9 +14,9 @@ from bench_peer import Measured
 
 from drainmark.jobs.runtime.region_run import GroupReport
 from drainmark.jobs.state.keyed_state import last_per_key
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 

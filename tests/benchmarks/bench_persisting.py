@@ -36,9 +36,9 @@ from rich.console import Console
 import drainmark as dm
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.stages.pipeline import StagedPipeline
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.testing.processing import settings_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.spark.session import SparkEngine
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ from bench_input import Expected, WrongResult, write_files
 from bench_results import Figures, spread
 from rich.console import Console
 
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.testing.crash.connect_server import ConnectServer
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
 HERE = Path(__file__).parent

@@ -29,14 +29,14 @@ from rich.console import Console
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.triggers import NewTrigger
-from drainmark.jobs.runtime.maintenance.compaction import EVERY_GROUPS, maintain_tables
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-from drainmark.jobs.runtime.input.inbox import Assigned, Group
-from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.maintenance.compaction import EVERY_GROUPS, maintain_tables
+from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
+from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.resources.settings import Settings
 
 IDS_ABOVE = 1000

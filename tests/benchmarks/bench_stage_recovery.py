@@ -38,9 +38,9 @@ from rich.console import Console
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors.handlers import ResetWanted
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.testing.processing import settings_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.spark.session import SparkEngine
 
 KINDS = ("local", "region")

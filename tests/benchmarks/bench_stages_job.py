@@ -27,10 +27,10 @@ import drainmark as dm
 from drainmark import F
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.stages.pipeline import StagedPipeline
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import settings_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

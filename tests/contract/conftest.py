@@ -9,8 +9,8 @@ import pytest
 from places import BUCKET, place_at, store_at
 from publishers import make_template
 
-from drainmark.resources.storage.folder import Folder
 from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.folder import Folder
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
 from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.storage.folder import Folder
 from drainmark.resources.delta.staging import Staging
+from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
 KEYS = ["customer", "day"]

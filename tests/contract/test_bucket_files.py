@@ -12,9 +12,9 @@ from test_file_sinks import TWO, Folder
 
 from drainmark.jobs.errors import Fenced, ForeignTable, SplitBrain
 from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.file_tables import FileTable
 from drainmark.resources.storage.object_store import ObjectStore
-from drainmark.resources.settings import Settings
 
 REQUESTS = ("put", "get", "delete", "names", "pages")
 

@@ -15,16 +15,16 @@ from places import BUCKET, store_at
 from unit.protocol.checkpoint_rows import claim
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.runtime.stages.channels.channel import Channel
-from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, FileRows, Rows, Spool
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
 from drainmark.jobs.protocol.in_flight import Half, InFlight, channels_folder, part_attempt
-from drainmark.resources.storage.folder import Folder, LocalFolder
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.channel import Channel
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, FileRows, Rows, Spool
 from drainmark.resources.checkpoints.region_store import DirectoryStore
-from drainmark.resources.storage.s3_folder import S3Folder
 from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.folder import Folder, LocalFolder
+from drainmark.resources.storage.s3_folder import S3Folder
 
 REGION = "app/start"
 NAME = channels_folder(REGION)

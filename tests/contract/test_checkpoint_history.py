@@ -14,9 +14,9 @@ from drainmark.jobs.errors import Fenced, FormatTooNew
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
 from drainmark.resources.checkpoints import checkpoint_archive
-from drainmark.resources.delta import commits
 from drainmark.resources.checkpoints.checkpoint_archive import Part
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
+from drainmark.resources.delta import commits
 from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"

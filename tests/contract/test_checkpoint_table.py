@@ -14,8 +14,8 @@ from places import ON_A_DISK, remove
 
 from drainmark.jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
-from drainmark.resources.delta import commits
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.storage.folder import Folder

@@ -15,17 +15,17 @@ from places import BUCKET, store_at
 
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Fenced, ObjectMissing
-from drainmark.jobs.failpoints import InjectedFailure, StorePoint
 from drainmark.jobs.errors.handlers import CheckpointUnreadable, ValueTooLarge
+from drainmark.jobs.failpoints import InjectedFailure, StorePoint
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.id_runs import Ids, States
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.maintenance.checkpoint_cleanup import entry_of, forget, forgotten
 from drainmark.jobs.state.handlers.checkpoint import CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
-from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore, S3DataStore, data_store_of
 from drainmark.resources.checkpoints.delta_handler_store import DeltaDataStore
+from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore, S3DataStore, data_store_of
 from drainmark.resources.settings import Settings
 
 LIMIT = 4096

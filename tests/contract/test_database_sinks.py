@@ -29,11 +29,11 @@ from drainmark.jobs.errors import (
 )
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.database_tables import DatabaseTable
 from drainmark.resources.sinks.databases import url_of
-from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.settings import Settings
-from drainmark.resources.delta.staging import Staging
 
 REGION = "shop/orders"
 KEYS = ("customer", "day")

@@ -24,8 +24,8 @@ from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import open_table
 from drainmark.resources.delta.managed_table import ManagedTable, read_at
-from drainmark.resources.storage.folder import Folder
 from drainmark.resources.delta.staging import Staging, schema_of_file, verify
+from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
 KEYS = ["customer", "day"]

@@ -18,15 +18,15 @@ import pyarrow as pa
 import pytest
 from places import CREDENTIALS, place_at, remove
 
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
-from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.storage.folder import Folder
 from drainmark.resources.checkpoints.region_store import DirectoryStore
+from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging, facts
+from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
 COLUMNS = ("key", "value", "_sequence_id")

@@ -18,9 +18,9 @@ from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.protocol.records.file_names import id_of, name_of, name_problem
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.resources.settings import Settings
 from drainmark.resources.sinks.database_columns import arrow_schema
 from drainmark.resources.sinks.file_tables import FileTable
-from drainmark.resources.settings import Settings
 
 REGION = "shop/orders"
 

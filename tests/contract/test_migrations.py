@@ -18,9 +18,9 @@ from sqlalchemy import MetaData, inspect, text
 
 from drainmark.jobs.errors import FormatTooNew
 from drainmark.resources.registry import registry as registry_module
-from drainmark.resources.registry.registry import MIGRATIONS, REVISIONS, VERSION_TABLE, Registry
 from drainmark.resources.registry.engines import engine_of
 from drainmark.resources.registry.models import NewTrigger, declared_tables
+from drainmark.resources.registry.registry import MIGRATIONS, REVISIONS, VERSION_TABLE, Registry
 
 LAST, COMING = REVISIONS[-1], f"{len(REVISIONS) + 1:04d}"
 NEXT = f'''"""one more column"""

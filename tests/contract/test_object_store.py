@@ -15,9 +15,9 @@ import pytest
 from fault_proxy import Fault, FaultProxy, fault_proxy
 
 from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from drainmark.resources.settings import Settings
 from drainmark.resources.storage.object_errors import redacted
 from drainmark.resources.storage.object_store import ObjectStore, object_store
-from drainmark.resources.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
 

@@ -15,8 +15,8 @@ from sqlalchemy import text
 
 from drainmark.jobs.errors import Fenced, RegistryLost, StoreUnavailable, UsageError
 from drainmark.resources.registry import engines
-from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.models import NewTrigger, RebuiltTrigger, TriggerStatus
+from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
 
@@ -483,7 +483,8 @@ def test_a_damaged_file_names_the_repair(tmp_path: Path) -> None:
 
 def test_importing_the_registry_loads_no_framework_and_no_models() -> None:
     program = (
-        "import sys, drainmark.resources.registry.registry, drainmark.resources.registry.lease, drainmark.resources.settings;"
+        "import sys, drainmark.resources.settings;"
+        "import drainmark.resources.registry.registry, drainmark.resources.registry.lease;"
         "heavy = {'dagster', 'pyspark', 'boto3', 'alembic', 'sqlmodel', 'deltalake', 'psutil'} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )

@@ -15,10 +15,10 @@ from sqlalchemy import text
 
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.resources.registry.lease import Lease
-from drainmark.resources.registry.owners import describe
-from drainmark.resources.registry.registry import Registry
-from drainmark.resources.registry.queries import REVISIONS, SqliteLooks
 from drainmark.resources.registry.models import NewTrigger
+from drainmark.resources.registry.owners import describe
+from drainmark.resources.registry.queries import REVISIONS, SqliteLooks
+from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
 
@@ -122,7 +122,8 @@ def test_status_needs_no_sqlalchemy_where_the_registry_is_a_file(registry: Regis
     program = (
         "import sys; from drainmark.orchestration.cli.main import invoke;"
         "code = invoke(['status', '--home', sys.argv[1], '--json']);"
-        "unwanted = {'sqlalchemy', 'drainmark.jobs.regions.plan', 'drainmark.jobs.operators.catalogue'} & set(sys.modules);"
+        "unwanted = {'sqlalchemy', 'drainmark.jobs.regions.plan', 'drainmark.jobs.operators.catalogue'};"
+        "unwanted &= set(sys.modules);"
         "sys.exit(str(unwanted) if unwanted else code)"
     )
     saved = SqliteLooks(file)  # as a run leaves it, so that nobody has to look for the application

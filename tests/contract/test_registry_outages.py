@@ -14,8 +14,8 @@ from sqlalchemy import make_url, text
 
 from drainmark.jobs.errors import Owned, Retry, StoreUnavailable
 from drainmark.resources.registry.lease import Lease, describe
-from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.models import NewTrigger, RebuiltTrigger, TriggerStatus
+from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
 

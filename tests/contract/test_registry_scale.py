@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import Connection, TextClause, text
 
 from drainmark.jobs.runtime.scan.index import ScanNote
-from drainmark.resources.registry import queries as looks
 from drainmark.resources.registry import models
+from drainmark.resources.registry import queries as looks
 from drainmark.resources.registry import scan_queries as scans
-from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.models import NewTrigger
+from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
 VALUES: dict[str, Any] = {

@@ -25,15 +25,15 @@ from fault_proxy import Fault, FaultProxy, fault_proxy
 from places import BUCKET, remove, store_at, text_of
 
 from drainmark.jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
-from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.resources.storage import s3_folder
+from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, regions_of
-from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.checkpoints.region_store import DirectoryStore
-from drainmark.resources.storage.s3_folder import S3Folder
+from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging
+from drainmark.resources.storage import s3_folder
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_folder import S3Folder
 
 REGION = "shop/orders"
 SCHEMA = pa.schema([("key", pa.string()), ("_sequence_id", pa.int64())])

@@ -23,9 +23,9 @@ from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, 
 from drainmark.jobs.operators.sources import table_source
 from drainmark.jobs.operators.sources.source import Cut, Position, RowSlices, Slice
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.sinks.databases import url_of
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.databases import url_of
 
 ONE = Cut(source="s")
 TICK = Cut(source="s", is_periodic=True)

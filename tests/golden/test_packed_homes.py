@@ -25,9 +25,9 @@ from harness import run_once
 
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.orchestration import doctor
+from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
-from drainmark.orchestration.cli.main import invoke
 from drainmark.resources.settings import load_settings
 from drainmark.resources.spark.session import SparkEngine
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import dagster as dg
 
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
+from drainmark.orchestration.workplace.workplace import Workplace
 
 ROOT = Path(__file__).parents[2]
 REGION = "little/rows"

@@ -19,13 +19,13 @@ from harness import rows, run_once, sinks
 from integration.test_s3_input import Bucket, counted, spooled, statuses, word_count
 
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.inputs.inputs import Inputs
-from drainmark.resources.storage.object_store import ObjectStore
-from drainmark.resources.storage.s3a import can_read, s3a_settings
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3a import can_read, s3a_settings
 
 PACKAGE = "org.apache.hadoop:hadoop-aws:3.5.0"
 

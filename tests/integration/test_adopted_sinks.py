@@ -17,10 +17,10 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
 
 pytestmark = pytest.mark.spark

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.graph.application import file_of
-from drainmark.orchestration.workplace.application_identity import PROJECT
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_jobs.factory import build_definitions
+from drainmark.orchestration.workplace.application_identity import PROJECT
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.settings import Settings, load_settings
 

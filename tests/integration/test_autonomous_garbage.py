@@ -14,9 +14,9 @@ import pytest
 from by_hand import SCHEMA_JSON, HandFed
 
 from drainmark.jobs.failpoints import InjectedFailure, arm
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.verbs.garbage import OUTSIDE, collect_outside_regions
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta.autonomous_tables import AutonomousTable
 from drainmark.resources.settings import Settings
 

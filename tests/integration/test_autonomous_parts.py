@@ -19,11 +19,11 @@ from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.graph.application import load_application
 from drainmark.jobs.regions.autonomous_parts import running_parts, without_regions
 from drainmark.jobs.testing.syslog import generate_syslog
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.part_loop import PartLoop, run_parts, waiting_parts
-from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark

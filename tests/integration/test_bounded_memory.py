@@ -12,9 +12,9 @@ from harness import LONG_AGO
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.runtime.maintenance import housekeeping
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.checkpoints import checkpoint_table
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"

@@ -24,15 +24,15 @@ from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
 from drainmark.jobs.operators.windows.aggregate import Aggregate
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.runtime import timeout
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.group_work import GroupWork
 from drainmark.jobs.runtime.region_run import RegionRun
-from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.state.keyed_state import KeyedState
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
-from drainmark.orchestration.verbs.interventions import resume
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.verbs.interventions import resume
 from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 pytestmark = pytest.mark.spark
 

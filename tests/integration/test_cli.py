@@ -18,11 +18,11 @@ import pytest
 from harness import settle
 
 from drainmark.jobs.errors import Owned
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import read_at
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine

@@ -21,12 +21,12 @@ from drainmark.jobs.protocol import transitions
 from drainmark.jobs.protocol.transitions import TABLE, Event, State
 from drainmark.jobs.runtime import timeout
 from drainmark.jobs.runtime.region_run import RegionRun
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.views.status import statuses
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 REGION = "moves/lines"
 Row = tuple[State, Event]

@@ -27,16 +27,16 @@ from integration.dagster_scene import (
 
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.region_run import GroupReport
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.orchestration.dagster_assets.asset_roles import END_TAG, START_TAG
 from drainmark.orchestration.dagster_assets.assets import checkpoint_key
-from drainmark.orchestration.dagster_jobs.checks import NOT_HALTED, build_checks
 from drainmark.orchestration.dagster_assets.metadata import IDS_TAG, NOTE_TAG, REGION_TAG
-from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.dagster_jobs.checks import NOT_HALTED, build_checks
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
 from drainmark.orchestration.dagster_jobs.runless_events import report
-from drainmark.resources.storage.folder import LocalFolder
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
+from drainmark.resources.storage.folder import LocalFolder
 
 pytestmark = [pytest.mark.spark]
 

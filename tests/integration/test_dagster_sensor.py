@@ -18,12 +18,12 @@ from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop
 
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.analysis.takeover_checks import Code
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG, REGION_TAG
-from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.dagster_jobs.run_retries import counted_tag, tag_process
 from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks
 from drainmark.orchestration.discovery.source_watch import FolderWatch
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
 HOLDER = """

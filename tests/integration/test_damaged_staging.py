@@ -21,13 +21,13 @@ from drainmark.jobs.errors import AccountingError, DrainmarkError
 from drainmark.jobs.failpoints import FailPoint, arm, reach
 from drainmark.jobs.runtime.commit import background_checkpoint
 from drainmark.jobs.state import keyed_state
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive, scan
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.delta.staging import Staging
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
-from drainmark.resources.delta.staging import Staging
 
 slow = pytest.mark.slow
 RunApp = Callable[..., Result]

@@ -13,9 +13,9 @@ import drainmark as dm
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.graph.application import build_application
 from drainmark.jobs.runtime.maintenance import input_disposal
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
 from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("V153")]
 

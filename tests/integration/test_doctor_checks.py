@@ -14,13 +14,12 @@ from harness import opened, run_once, settle
 
 from drainmark.jobs.errors import Halted
 from drainmark.orchestration import doctor
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs import table_repair
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.doctor import regions
 from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.registry.lease import Lease
 
 REGION = "word_count/lines"

@@ -14,14 +14,14 @@ from harness import LONG_AGO, run_once
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import RewindRefused, SplitBrain
 from drainmark.jobs.protocol.records.manifest import TableRole
-from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain_region
+from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.jobs.state import keyed_state
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.resources.delta import log_retention
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
+from drainmark.resources.delta import log_retention
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import drainmark as dm
+from drainmark.jobs.graph.context import GroupFrames
 from drainmark.jobs.graph.operator import SEQUENCE_ID
 from drainmark.jobs.graph.params import Params
-from drainmark.jobs.graph.context import GroupFrames
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark

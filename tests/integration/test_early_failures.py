@@ -16,18 +16,18 @@ import pytest
 from harness import rows
 from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance_at, write_application
 
-from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
 from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed
+from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
-from drainmark.orchestration.runs.early_attempts import on_its_way
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.doctor import repair
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
-from drainmark.orchestration.workplace.application_loading import count_unopened, open_in_time, unopened
-from drainmark.orchestration.runs.run_loop import Interruption, RegionLoop, RunOptions, Watch
 from drainmark.orchestration.dagster_jobs.run_retries import tags_of
+from drainmark.orchestration.doctor import repair
+from drainmark.orchestration.runs.early_attempts import on_its_way
+from drainmark.orchestration.runs.run_loop import Interruption, RegionLoop, RunOptions, Watch
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.workplace.application_loading import count_unopened, open_in_time, unopened
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
 
 pytestmark = [pytest.mark.spark]
@@ -203,8 +203,10 @@ def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by
     path = write_with(tmp_path, WELL, WELL)
     loop_over(place, path).run()
     program = (
-        "import os, signal, sys; from pathlib import Path; from drainmark.orchestration.workplace.workplace import Workplace;"
-        "from drainmark.orchestration.runs.early_attempts import on_its_way; from drainmark.resources.settings import Settings;"
+        "import os, signal, sys; from pathlib import Path;"
+        "from drainmark.orchestration.workplace.workplace import Workplace;"
+        "from drainmark.orchestration.runs.early_attempts import on_its_way;"
+        "from drainmark.resources.settings import Settings;"
         "home = Path(sys.argv[1]); place = Workplace(Settings(home=home, project_root=home.parent));\n"
         "with on_its_way(place, sys.argv[2], 'killed'): os.kill(os.getpid(), signal.SIGKILL)"
     )

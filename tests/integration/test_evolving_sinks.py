@@ -15,8 +15,8 @@ from drainmark.jobs.errors import DeclarationError, SchemaMismatch
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import read_at
 
 pytestmark = pytest.mark.spark

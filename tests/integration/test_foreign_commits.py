@@ -20,8 +20,7 @@ from harness import verbs
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import Halted, RewindRefused, SplitBrain
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs import table_repair
+from drainmark.orchestration.verbs import interventions, table_repair
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter

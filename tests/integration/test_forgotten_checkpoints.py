@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
-from drainmark.orchestration.verbs.garbage import collect_region
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.garbage import collect_region
 from drainmark.orchestration.verbs.plan import drop_states
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("V159", "V163")]

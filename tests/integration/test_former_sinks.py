@@ -13,8 +13,8 @@ from by_hand import Counting, HandFed, Shown
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
 SINKS = ("rows", "files", "newest")

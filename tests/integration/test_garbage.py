@@ -18,13 +18,13 @@ from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.runtime.maintenance import housekeeping
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear, clock_fault, discard, find_garbage
 from drainmark.jobs.state import keyed_state
-from drainmark.orchestration.verbs import garbage
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import garbage
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.resources.delta.commits import open_table
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
+from drainmark.resources.delta.commits import open_table
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from harness import settle, verbs
 
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.testing.crash.invariants import unfinished
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 

@@ -15,13 +15,13 @@ from fault_proxy import fault_proxy
 from drainmark.jobs.errors import InputChanged, StoreUnavailable
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote
 from drainmark.jobs.runtime.scan.folder import ScanResult
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote
 from drainmark.orchestration.discovery.pending_triggers import record_scan
 from drainmark.resources.inputs.inputs import Inputs
-from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.scan_queries import RegistryScans
+from drainmark.resources.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
 

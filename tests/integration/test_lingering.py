@@ -19,14 +19,14 @@ from sqlalchemy.exc import OperationalError
 
 from drainmark.jobs.errors import Owned
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG
+from drainmark.orchestration.discovery.source_watch import FolderWatch
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG
+from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.views.status import statuses
-from drainmark.orchestration.discovery.source_watch import FolderWatch
 from drainmark.orchestration.workplace.hand_off import ASKED, Requests
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark

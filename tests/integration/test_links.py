@@ -15,18 +15,18 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.formats.inspection import Expected, inspect
 from drainmark.jobs.operators.sources.source import Cut
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.formats.inspection import Expected, inspect
-from drainmark.jobs.runtime.scan.index import ScanLimits
 from drainmark.jobs.runtime.scan.folder import IS_LINK, scan_folder
-from drainmark.orchestration.verbs import backfill
-from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.jobs.runtime.scan.index import ScanLimits
 from drainmark.orchestration.discovery.pending_triggers import record_scan
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs import backfill
+from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.resources.inputs.inputs import Inputs
-from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.registry.registry import Registry
+from drainmark.resources.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.seed("RT4")
 

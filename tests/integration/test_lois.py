@@ -15,8 +15,8 @@ from harness import opened, rows, run_once, settle
 import drainmark as dm
 from drainmark.jobs.apps import lois
 from drainmark.jobs.testing.radio import NOISE_VARIANCE, carriers_of, generate_radio, write_radio
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.workplace.workplace import Workplace
 
 SOUNDER = Path(__file__).parents[3] / "shared" / "data" / "lois" / "sounder"
 REGION = "lois/recordings"

@@ -11,9 +11,9 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.runtime.maintenance import housekeeping
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("H30")]
 

@@ -20,14 +20,14 @@ from drainmark.jobs.graph.params import Params
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.regions.explain import as_json, as_text
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.orchestration.dagster_jobs.checks import judgements
 from drainmark.orchestration.doctor.examination import examine
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.processing import compact
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
 from drainmark.orchestration.verbs.trace import Tracer
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.checkpoints.as_of import owner_of, read_at, read_visible
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine

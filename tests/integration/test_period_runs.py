@@ -12,9 +12,9 @@ from integration.dagster_scene import JOB, REGION, definitions, drop, execute, i
 from integration.test_lingering import FOR_EVER, Running, committed, eventually
 
 from drainmark.jobs.protocol.history import Outcome
+from drainmark.orchestration.dagster_jobs.sensors import LONG_SECONDS
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.orchestration.dagster_jobs.sensors import LONG_SECONDS
 
 pytestmark = pytest.mark.spark
 

@@ -16,16 +16,16 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.errors import Halted, InputChanged, RegistryLost, RewindRefused, UsageError
 from drainmark.jobs.graph.application import Application, application, build_application
-from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.operators.sources.folder_slices import queue_of
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.input.inbox import Inbox
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.orchestration.discovery.region_scan import Tick, pace, scan_region, seconds_to_tick
 from drainmark.orchestration.doctor.registry_repair import repair
-from drainmark.orchestration.views.metrics import as_json, region_metrics
 from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs.trace import Tracer
+from drainmark.orchestration.views.metrics import as_json, region_metrics
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
 pytestmark = pytest.mark.spark
 

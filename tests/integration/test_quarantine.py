@@ -17,12 +17,12 @@ from harness import LONG_AGO, rows, run_once, settle
 
 from drainmark.jobs.errors import BadInput, Halted, UnknownName, UsageError
 from drainmark.jobs.runtime.input import file_reader
-from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.verbs.quarantine import quarantined_files, quarantined_rows, redrive
+from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.quarantine import quarantined_files, quarantined_rows, redrive
 from drainmark.orchestration.views.status import history_entries
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
 

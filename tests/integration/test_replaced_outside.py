@@ -15,12 +15,12 @@ from drainmark.jobs import failpoints
 from drainmark.jobs.errors import ReplaceRefused
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes
 from drainmark.orchestration.verbs import backfill
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
-from drainmark.resources.sinks.database_tables import DatabaseTable
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.database_tables import DatabaseTable
 
 Rows = list[tuple[int, str]]
 

@@ -30,14 +30,14 @@ from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.protocol.records.triggers import VERSION, TriggerStatus
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.runtime.input.inbox import Inbox
-from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.inputs.inputs import Inputs
-from drainmark.resources.storage.object_store import ObjectStore
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.object_store import ObjectStore
 
 pytestmark = [pytest.mark.usefixtures("s3_credentials"), pytest.mark.spark]
 

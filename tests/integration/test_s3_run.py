@@ -19,14 +19,14 @@ from deltalake import write_deltalake
 from harness import opened, run_once, settle, sinks
 
 from drainmark.jobs.state import keyed_state
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.hand_off import owning
-from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import read_at
-from drainmark.resources.storage.s3_folder import S3Folder
 from drainmark.resources.settings import Settings
 from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_folder import S3Folder
 
 pytestmark = pytest.mark.spark
 

@@ -17,20 +17,20 @@ import drainmark as dm
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, InFlightLost, Interrupted, RewindRefused
 from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, RowKind
-from drainmark.orchestration.verbs import backfill
-from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
-from drainmark.orchestration.verbs.garbage import collect_region
-from drainmark.orchestration.verbs.interventions import skip
-from drainmark.orchestration.verbs.quarantine import quarantined_files
+from drainmark.orchestration.dagster_jobs.sensors import needs_recovery
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
-from drainmark.orchestration.dagster_jobs.sensors import needs_recovery
 from drainmark.orchestration.testing.applications import open_on
 from drainmark.orchestration.testing.comparing import Tables
 from drainmark.orchestration.testing.crash.invariants import unfinished
 from drainmark.orchestration.testing.processing import drive, scan
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs import backfill
+from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.garbage import collect_region
+from drainmark.orchestration.verbs.interventions import skip
+from drainmark.orchestration.verbs.quarantine import quarantined_files
 
 pytestmark = pytest.mark.spark
 slow = pytest.mark.slow

@@ -14,16 +14,16 @@ from staged_app import FILES, REGION, staged
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.failpoints import ChannelPoint, FailPoint, InjectedFailure, arm
 from drainmark.jobs.protocol.records.manifest import TableRole
-from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.jobs.runtime.commit.removed_tables import own_tables
 from drainmark.jobs.runtime.maintenance.compaction import maintain_region
+from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.jobs.state import keyed_state
-from drainmark.orchestration.verbs.garbage import collect_region
-from drainmark.orchestration.verbs.interventions import resume
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.testing.comparing import NOW, Tables, multiset
 from drainmark.orchestration.testing.processing import scan
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.garbage import collect_region
+from drainmark.orchestration.verbs.interventions import resume
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.resources.checkpoints.as_of import RegionReader
 

@@ -13,10 +13,10 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.errors import OperatorFailed
-from drainmark.jobs.failpoints import FailPoint, arm
 from drainmark.jobs.errors.handlers import PermitViolation
-from drainmark.jobs.state.handlers.permits import Consistency
+from drainmark.jobs.failpoints import FailPoint, arm
 from drainmark.jobs.runtime.region_run import RegionRun
+from drainmark.jobs.state.handlers.permits import Consistency
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.running import Result

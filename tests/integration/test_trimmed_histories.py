@@ -15,9 +15,9 @@ from by_hand import Shown
 from drainmark.jobs import failpoints
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain_region
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.doctor.examination import examine
 from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings
 

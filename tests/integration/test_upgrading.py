@@ -17,13 +17,13 @@ from drainmark.jobs.errors import StateIncompatible, StatesMoved, UnknownName, U
 from drainmark.jobs.failpoints import InjectedFailure, arm
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.regions.plan import compile_application
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.cli.plan import _outcome
-from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
 from drainmark.orchestration.verbs.plan import UpgradePlan, drop_states, plan_upgrade
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 pytestmark = pytest.mark.spark
 

@@ -15,8 +15,8 @@ from harness import opened, rows, run_once, settle
 import drainmark as dm
 from drainmark.jobs.apps import vwap
 from drainmark.jobs.testing.market import HEADER, write_market
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.workplace.workplace import Workplace
 
 FEED = Path(__file__).parents[3] / "shared" / "data" / "vwap" / "ibm-streams" / "TradesAndQuotes.csv.gz"
 REGION = "vwap/records"

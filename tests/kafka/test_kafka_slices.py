@@ -19,9 +19,9 @@ from drainmark.jobs.operators.sources import kafka_source
 from drainmark.jobs.operators.sources.source import Cut, Position, Slice
 from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.resources.kafka import topic as kafka
-from drainmark.resources.kafka import consumer
 from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.kafka import consumer
+from drainmark.resources.kafka import topic as kafka
 from drainmark.resources.settings import Settings
 
 ONE = Cut(source="s")

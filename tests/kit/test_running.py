@@ -26,7 +26,9 @@ def counts(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {row["word"]: row["count"] for row in rows}
 
 
-@pytest.mark.parametrize("app", ["word_count", drainmark.jobs.apps.word_count, Path(str(drainmark.jobs.apps.word_count.__file__))])
+@pytest.mark.parametrize(
+    "app", ["word_count", drainmark.jobs.apps.word_count, Path(str(drainmark.jobs.apps.word_count.__file__))]
+)
 def test_an_application_is_named_in_any_way(run_app: RunApp, app: str | Path | ModuleType) -> None:
     assert counts(run_app(app, {"a.txt": "to be\n"}).sink("word_counts")) == {"to": 1, "be": 1}
 

@@ -12,9 +12,9 @@ from join_oracle import Files, Join, Row, Told, shown
 from window_bench import Bench
 
 import drainmark as dm
+from drainmark.jobs.graph.context import GroupFrames
 from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.params import Params
-from drainmark.jobs.graph.context import GroupFrames
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 
 SCHEMA = "user string, x double, {side}n bigint, {side}at timestamp"

@@ -22,10 +22,10 @@ import drainmark as dm
 from drainmark import F
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
 from drainmark.jobs.operators.catalogue import entries
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.testing.comparing import Tables
 from drainmark.orchestration.testing.crash.invariants import misplaced_files, reused_ids, unfinished, visible_too_early
 from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.workplace.workplace import Workplace
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.seed("X8", "C2", "C26", "T1", "T5")]
 

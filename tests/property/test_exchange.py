@@ -17,14 +17,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
+from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.protocol.in_flight import InFlight
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.rows import Rows
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken
 from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE
-from drainmark.jobs.errors import Fenced
-from drainmark.jobs.graph.annotations import Consistent
-from drainmark.jobs.protocol.in_flight import InFlight
 
 REGIONS = {
     "chain": [("s", "a"), ("a", "b")],

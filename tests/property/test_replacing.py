@@ -18,14 +18,13 @@ from drainmark.jobs import failpoints
 from drainmark.jobs.errors import CommitOutcomeUnknown, ReplaceRefused, RewindRefused
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
-from drainmark.orchestration.verbs import backfill
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.orchestration import doctor
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.orchestration.verbs import backfill, interventions
 from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.views.status import history_entries
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.checkpoints.as_of import RegionReader
 from drainmark.resources.settings import Settings
 

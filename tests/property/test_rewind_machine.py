@@ -18,11 +18,11 @@ from drainmark.jobs.errors import DrainmarkError, Fenced
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
-from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_owner, region_run
 from drainmark.orchestration.testing.processing import drive
 from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark

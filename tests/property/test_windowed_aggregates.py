@@ -23,13 +23,13 @@ from window_cases import CASES, NOON, SCHEMA, Case, content
 from window_oracles import Told
 
 import drainmark as dm
-from drainmark.jobs.operators.windows.aggregate import Aggregate
 from drainmark.jobs.operators.catalogue import kinds
-from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
+from drainmark.jobs.operators.windows.aggregate import Aggregate
 from drainmark.jobs.operators.windows.window import Delta, EventTime, Marked, Rows
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.state import keyed_state
-from drainmark.orchestration.workplace.workplace import Opened, open_application
 from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.workplace.workplace import Opened, open_application
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

@@ -20,8 +20,8 @@ from window_oracles import Told, by_mark, by_session, by_time
 import drainmark as dm
 from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
 from drainmark.jobs.state import keyed_state
-from drainmark.orchestration.workplace.workplace import Opened, open_application
 from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.workplace.workplace import Opened, open_application
 from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from window_cases import SCHEMA, Case
 
 from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.graph.context import GroupFrames
 from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.windows.aggregate import Aggregate
-from drainmark.jobs.graph.context import GroupFrames
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.state.keyed_rows import last_per_key, last_rows_per_key
 

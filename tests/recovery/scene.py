@@ -19,13 +19,13 @@ from harness import LONG_AGO
 
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.testing.crash.children import Ended, Nursery, Running
 from drainmark.orchestration.testing.crash.invariants import misplaced_files, reused_ids, unfinished
 from drainmark.orchestration.testing.processing import settings_of
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.delta import commits
-from drainmark.resources.storage.folder import LocalFolder
 from drainmark.resources.settings import Settings
+from drainmark.resources.storage.folder import LocalFolder
 
 Oracle = Callable[[Sequence[Path]], Mapping[str, Sequence[Mapping[str, Any]]]]
 Build = Callable[[Nursery, str, Path], "Scene"]

@@ -12,8 +12,8 @@ import pytest
 from graphs import Build, fragile, hanging
 from scene import Scene, write_file
 
-from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.testing.crash.children import Ended, Nursery
+from drainmark.orchestration.verbs import interventions
 
 MakeScene = Callable[[Build], Scene]
 Midway = Callable[..., Scene]

@@ -115,7 +115,15 @@ class Scene:
         return [state.recorded_at.timestamp() for _, state in sorted(self.history(name).states.items())]
 
     def told(self, *verb: str) -> Any:
-        command = [sys.executable, "-m", "drainmark.orchestration.cli.main", *verb, "--home", str(self.workplace.home), "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "drainmark.orchestration.cli.main",
+            *verb,
+            "--home",
+            str(self.workplace.home),
+            "--json",
+        ]
         done = subprocess.run(
             command, cwd=self.root, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
         )

@@ -19,9 +19,9 @@ from integration.dagster_scene import instance_at
 from recovery.dev_server import dagster_dev
 
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.orchestration.cli.main import invoke
 from drainmark.resources.settings import Settings
 
 pytestmark = [pytest.mark.recovery, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]

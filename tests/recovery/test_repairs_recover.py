@@ -12,12 +12,11 @@ from deltalake import DeltaTable
 from scene import assert_none
 
 from drainmark.jobs.failpoints import FailPoint
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.verbs import table_repair
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.testing.crash.children import Nursery
 from drainmark.orchestration.testing.crash.invariants import reused_ids
 from drainmark.orchestration.testing.crash.matrix import actions, is_of_repair
+from drainmark.orchestration.verbs import interventions, table_repair
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
 OF_REPAIRS = tuple(point for point in FailPoint if is_of_repair(point))

@@ -22,15 +22,15 @@ from graphs import log_watch
 from scene import Scene
 
 from drainmark.jobs.errors import SparkLost
-from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.errors.spark_faults import lost_engine
-from drainmark.orchestration.workplace.spark_choice import make_engine
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.orchestration.testing.crash.children import Nursery
+from drainmark.orchestration.workplace.spark_choice import make_engine
 from drainmark.resources.processes import process_started
+from drainmark.resources.settings import Settings
 from drainmark.resources.spark.resident.access import ResidentServer
 from drainmark.resources.spark.resident.files import Access
 from drainmark.resources.spark.resident.keeper import CLIENT_GRACE_SECONDS
-from drainmark.resources.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -139,7 +139,8 @@ def query(server: ResidentServer, token: str | None = None) -> int:
     code = (
         "import sys\nfrom pathlib import Path\n"
         "from dataclasses import replace\n"
-        "from drainmark.resources.spark.resident.files import ServerFiles\nfrom drainmark.resources.spark.resident.access import connect\n"
+        "from drainmark.resources.spark.resident.files import ServerFiles\n"
+        "from drainmark.resources.spark.resident.access import connect\n"
         "from drainmark.jobs.errors.spark_faults import lost_engine\n"
         "access = replace(ServerFiles(Path(sys.argv[1])).access(), token=sys.argv[2])\n"
         "try: print(connect(access).range(7).toArrow().num_rows)\n"

@@ -17,8 +17,8 @@ from test_zombies import SHORT_LEASE, woken_in_vain
 
 from drainmark.jobs.failpoints import ChannelPoint, FailPoint
 from drainmark.orchestration import doctor
-from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.testing.crash.children import Ended
+from drainmark.orchestration.verbs import interventions
 
 Midway = Callable[..., Scene]
 

@@ -10,8 +10,8 @@ import pytest
 from scene import Scene
 
 from drainmark.jobs.failpoints import FailPoint
-from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.orchestration.testing.crash.children import Ended, Running
 
 Midway = Callable[..., Scene]

@@ -14,8 +14,8 @@ from rich.console import Console
 from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.failpoints import FailPoint
 from drainmark.orchestration.cli.demo.chaos import Look, Strike, _where, strikes
-from drainmark.orchestration.cli.demo.show import DemoProject, compare
 from drainmark.orchestration.cli.demo.logs import Counted
+from drainmark.orchestration.cli.demo.show import DemoProject, compare
 
 
 def planned(seed: int, count: int) -> list[Strike]:

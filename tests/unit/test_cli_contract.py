@@ -17,8 +17,7 @@ import pytest
 from typer import Exit
 
 from drainmark.jobs import errors
-from drainmark.orchestration.cli import main
-from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli import main, output
 from drainmark.orchestration.cli.main import invoke
 from drainmark.resources import settings as settings_module
 

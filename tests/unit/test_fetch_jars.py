@@ -21,7 +21,9 @@ FAILING_START = f"import sys; sys.stdout.write({IVY!r}); sys.exit(1)"
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without jars, and a first start that fails as Ivy does."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("drainmark.resources.spark.session.delta_settings", lambda: {"spark.jars.packages": "io.delta:x:1"})
+    monkeypatch.setattr(
+        "drainmark.resources.spark.session.delta_settings", lambda: {"spark.jars.packages": "io.delta:x:1"}
+    )
     monkeypatch.setattr(fetch_jars, "_START", FAILING_START)
     return tmp_path
 

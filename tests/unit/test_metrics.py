@@ -12,16 +12,16 @@ import pytest
 from by_hand import HandFed
 
 from drainmark.jobs.protocol.in_flight import InFlight
-from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.protocol.records.triggers import SLICES, NewTrigger
-from drainmark.orchestration.views import metrics
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.jobs.protocol.transitions import State
 from drainmark.orchestration.cli.main import invoke
-from drainmark.orchestration.views.metrics import as_json, as_text, metrics_path, region_metrics
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.views import metrics
+from drainmark.orchestration.views.metrics import as_json, as_text, metrics_path, region_metrics
 from drainmark.orchestration.views.remedies import remedies as remedies_of
 from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"

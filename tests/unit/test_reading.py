@@ -12,12 +12,11 @@ from by_hand import Counting, HandFed
 
 import drainmark as dm
 from drainmark.jobs.errors import RewindRefused, UnknownName
-from drainmark.orchestration.verbs import backfill
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import backfill, interventions
+from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
 FILES = {"one": ["a", "b"], "two": ["b"], "three": ["c", "b"], "four": ["d"]}

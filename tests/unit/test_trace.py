@@ -14,13 +14,12 @@ from by_hand import Counting, HandFed
 
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.messages import full_identity
-from drainmark.orchestration.verbs import backfill
-from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.workplace import Workplace
-from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import backfill, interventions
+from drainmark.orchestration.verbs.backfill import Wanted
 from drainmark.orchestration.verbs.trace import Tracer
+from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings
 
 ENTRY = {

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
-from drainmark.jobs.operators.sources.source import Cut, FileSlices, Part, Position, Reach, Slice
 from drainmark.jobs.operators.sources.line_files import LineFiles, number_of, offset_of
+from drainmark.jobs.operators.sources.source import Cut, FileSlices, Part, Position, Reach, Slice
 
 __all__ = ["FileSource"]
 

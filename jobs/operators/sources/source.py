@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from drainmark.jobs.graph.context import GroupFrames
     from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
     from drainmark.jobs.operators.sources.kafka_topic import Topic
-    from drainmark.jobs.graph.context import GroupFrames
 
 Position = Mapping[str, Any]
 """Where a source stands, as JSON; small, for every trigger holds it."""

@@ -15,7 +15,6 @@ from drainmark.jobs.graph.annotations import duration_of
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
 from drainmark.jobs.graph.operator import SEQUENCE_ID, names_of
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.operators.windows.window import (
     STARTS,
     WINDOW_START,
@@ -28,6 +27,7 @@ from drainmark.jobs.operators.windows.window import (
     Session,
     Window,
 )
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.state.aggregations import (
     Aggregation,
     approx_distinct,

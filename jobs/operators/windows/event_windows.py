@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 from drainmark.jobs.graph.operator import GONE, SEQUENCE_ID, Result
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
-from drainmark.jobs.operators.windows.windowed_aggregate import types_of
 from drainmark.jobs.operators.windows.window import LATE, STARTS, WINDOW_START, Emit, EventTime
+from drainmark.jobs.operators.windows.windowed_aggregate import types_of
 from drainmark.jobs.state.aggregations import running_columns
 
 if TYPE_CHECKING:

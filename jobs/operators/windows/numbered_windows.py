@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Result
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
 from drainmark.jobs.operators.windows.window import WINDOW_NUMBER, Delta, Emit, Marked, Rows
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
 from drainmark.jobs.state.aggregations import argument_columns, place, running_columns
 from drainmark.jobs.state.row_order import without_points
 from drainmark.jobs.state.rows_by_id import place_ranks

@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.session_merging import BORN, DIED, END, ID, IS_FIRST, IS_NEW, LEFT, LINEAGE, START, walk
+from drainmark.jobs.operators.windows.session_merging import (
+    BORN,
+    DIED,
+    END,
+    ID,
+    IS_FIRST,
+    IS_NEW,
+    LEFT,
+    LINEAGE,
+    START,
+    walk,
+)
 from drainmark.jobs.operators.windows.watermarks import AFTER, BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
-from drainmark.jobs.operators.windows.windowed_aggregate import types_of
 from drainmark.jobs.operators.windows.window import LATE, WINDOW_END, WINDOW_START, Session, micros
+from drainmark.jobs.operators.windows.windowed_aggregate import types_of
 from drainmark.jobs.state.aggregations import argument_columns, running_columns
 from drainmark.jobs.state.row_order import without_points
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Result
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.operators.windows.window import Delta, Emit
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.state.aggregations import argument_columns, value_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.graph.operator import SEQUENCE_ID, KeptState, Operator
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.operators.windows.window import LATE, WINDOW_START, micros
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.state.row_order import FROM, IS_NEW, LEAVES
 
 if TYPE_CHECKING:

@@ -34,7 +34,6 @@ from drainmark.jobs.regions.rules.connections import (
     unknown_output,
     unknown_upstream,
 )
-from drainmark.jobs.regions.rules.rule_input import Draft, broken
 from drainmark.jobs.regions.rules.folders import two_scanners_of_a_folder
 from drainmark.jobs.regions.rules.functions import classic_only
 from drainmark.jobs.regions.rules.names import bad_application_name, bad_column, bad_name, duplicate_name
@@ -56,6 +55,7 @@ from drainmark.jobs.regions.rules.parameters import (
     thread_without_run,
     trigger_unknown,
 )
+from drainmark.jobs.regions.rules.rule_input import Draft, broken
 from drainmark.jobs.regions.rules.stages import (
     buffered_control_port,
     buffered_outside_region,

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from drainmark.jobs.errors import Violation
 from drainmark.jobs.graph.operator import Input, Operator
 from drainmark.jobs.regions.merging import Membership
+from drainmark.jobs.regions.neighbours import feeds_of, following_parts
 from drainmark.jobs.regions.reachability import way
 from drainmark.jobs.regions.rules.rule_input import Draft, broken
 from drainmark.jobs.regions.stages import Cut, cut_of, is_cut
-from drainmark.jobs.regions.neighbours import feeds_of, following_parts
 
 _DROP = "drop dm.buffered there, or dm.Buffered from the parameter"
 

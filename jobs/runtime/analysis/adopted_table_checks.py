@@ -10,16 +10,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.errors import ConstraintViolated, DrainmarkError
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.graph.context import failure_of
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.graph.context import failure_of
 from drainmark.jobs.runtime.adapters import Breach, Outside
-from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.commit.replacement import replaced_ids
 from drainmark.jobs.runtime.analysis.column_types import require_text
+from drainmark.jobs.runtime.commit.replacement import replaced_ids
+from drainmark.jobs.runtime.input.inbox import Group
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.commit.staged_group import StagedTable

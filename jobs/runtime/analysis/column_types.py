@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DeclarationError, OperatorFailed, Violation
+from drainmark.jobs.formats.row_types import plain_types
 from drainmark.jobs.graph.operator import SEQUENCE_ID, Operator
-from drainmark.jobs.operators.windows.aggregate import Aggregate
 from drainmark.jobs.operators.sinks.sink import Sink
+from drainmark.jobs.operators.windows.aggregate import Aggregate
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.formats.row_types import plain_types
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainTimeout, OperatorFailed
-from drainmark.jobs.graph.operator import SEQUENCE_ID
 from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.jobs.graph.operator import SEQUENCE_ID
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.hosting.handler_host import host_of

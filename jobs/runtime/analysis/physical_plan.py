@@ -13,6 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SchemaMismatch
+from drainmark.jobs.formats.row_types import empty_rows
+from drainmark.jobs.graph.context import GroupFrames, blaming, empty_like
 from drainmark.jobs.graph.operator import (
     ORDINAL,
     POSITION,
@@ -25,24 +27,22 @@ from drainmark.jobs.graph.operator import (
     Vectorises,
 )
 from drainmark.jobs.graph.params import Params
-from drainmark.jobs.operators.windows.aggregate import Aggregate
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.lookup import Lookup
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.operators.windows.aggregate import Aggregate
 from drainmark.jobs.protocol.in_flight import Link
-from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.analysis.takeover_checks import NO_CODE, Code
-from drainmark.jobs.graph.context import GroupFrames, blaming, empty_like
 from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
-from drainmark.jobs.formats.row_types import empty_rows
-from drainmark.jobs.runtime.analysis.worker_code import ship
 from drainmark.jobs.runtime.analysis.column_types import check_keys, check_types
+from drainmark.jobs.runtime.analysis.takeover_checks import NO_CODE, Code
 from drainmark.jobs.runtime.analysis.vectorisation import Verdict, verdict_of
+from drainmark.jobs.runtime.analysis.worker_code import ship
+from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
 from drainmark.jobs.state.handlers.handler_state import HandlerState
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.jobs.state.row_order import in_given_order

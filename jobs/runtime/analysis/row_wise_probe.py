@@ -15,26 +15,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.errors import NotRowWise, OperatorFailed
 from drainmark.jobs.formats.far_times import python_rows
+from drainmark.jobs.formats.row_types import empty_rows
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.graph.context import GroupFrames, failure_of, with_source_file
 from drainmark.jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Operator
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.sources.directory_scan import CORRUPT, DirectorySource
 from drainmark.jobs.operators.functor import Functor
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.parallel_map import ParallelMap
+from drainmark.jobs.operators.sources.directory_scan import CORRUPT, DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup, seen_downstream
-from drainmark.jobs.graph.context import GroupFrames, failure_of, with_source_file
-from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.handler_probe import few_rows, handled
-from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
-from drainmark.jobs.formats.row_types import empty_rows
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup, seen_downstream
 from drainmark.jobs.runtime.input.group_input import Taking
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
+from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.state.row_order import ranked
 
 if TYPE_CHECKING:

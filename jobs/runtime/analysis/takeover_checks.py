@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drainmark.jobs.errors import Halted, InFlightLost, RegistryLost, SplitBrain, StateIncompatible, StatesMoved
-from drainmark.jobs.protocol.in_flight import Links, links_to_json
-from drainmark.jobs.protocol.records.state_generations import labels_in_force
 from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.in_flight import Links, links_to_json
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.schema_compatibility import is_state, misfit
+from drainmark.jobs.protocol.records.state_generations import labels_in_force
+from drainmark.jobs.runtime.adapters import Outside, RegionStore
 from drainmark.jobs.runtime.commit.table_damage import is_gone
 from drainmark.jobs.runtime.messages import PUT_RIGHT
-from drainmark.jobs.runtime.adapters import Outside, RegionStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

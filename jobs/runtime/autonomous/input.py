@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Interrupted
 from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.formats.row_types import empty_rows
+from drainmark.jobs.graph.context import summary_of
 from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, Operator
 from drainmark.jobs.operators.sources.directory_scan import DirectorySource
 from drainmark.jobs.protocol.records.manifest import FeedTaken
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.graph.context import summary_of
+from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.input.file_reader import Intake
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox
 from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
 from drainmark.jobs.state.handlers.permits import PermitGate
-from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox
-from drainmark.jobs.formats.row_types import empty_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

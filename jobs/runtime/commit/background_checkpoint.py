@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from drainmark.jobs.errors import DrainTimeout, Interrupted
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
 
 
 class _Abandoned(Exception):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.graph.operator import SEQUENCE_ID
 from drainmark.jobs.protocol.history import manifest_of
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, TableRole
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.runtime.adapters import Published, RegionStore, RowsTable
 from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.state.keyed_rows import last_per_key

@@ -17,21 +17,21 @@ from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Retry
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.protocol.decisions import is_lifted
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
-from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
-from drainmark.jobs.protocol.transitions import Event, State
+from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.records.triggers import Trigger, kind_of
-from drainmark.jobs.runtime.commit import table_damage
-from drainmark.jobs.runtime.analysis.takeover_checks import NO_CODE, Code, ready, require_takeover
-from drainmark.jobs.runtime.commit.controller import Controller
-from drainmark.jobs.runtime.messages import halted_error, trigger_columns
-from drainmark.jobs.runtime.commit.removed_tables import former_in_reach
-from drainmark.jobs.runtime.commit.row_author import Identity
-from drainmark.jobs.runtime.maintenance.compaction import collect_orphans, images_for
+from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.adapters import Outside, Report
+from drainmark.jobs.runtime.analysis.takeover_checks import NO_CODE, Code, ready, require_takeover
+from drainmark.jobs.runtime.commit import table_damage
+from drainmark.jobs.runtime.commit.controller import Controller
 from drainmark.jobs.runtime.commit.publication import publish_group, rewind_tables
+from drainmark.jobs.runtime.commit.removed_tables import former_in_reach
 from drainmark.jobs.runtime.commit.replacement import stage_replaced
+from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.maintenance.compaction import collect_orphans, images_for
+from drainmark.jobs.runtime.messages import halted_error, trigger_columns
 
 
 @dataclass(slots=True, kw_only=True)
@@ -194,7 +194,9 @@ class RegionOwner:
         known = FORMAT_VERSION if manifest.stages or manifest.late or staged.progress_id else PLAIN_FORMAT
         detail = {**rows[-1].detail, "manifest": manifest.to_json()}
         rows[-1] = replace(rows[-1], detail=detail, format_version=known)
-        table_damage.require_sole_writer(self.outside.store, self.history, table_damage.published_to(self.history, manifest))
+        table_damage.require_sole_writer(
+            self.outside.store, self.history, table_damage.published_to(self.history, manifest)
+        )
         staged.verify(self.outside.store)
         self._append([*self._open_note(), *rows], number)
         self.controller.durations.commits[number] = round(time.monotonic() - started, 4)

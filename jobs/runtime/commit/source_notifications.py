@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from drainmark.jobs.operators.sources.source import Reach, Slice, Source
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.input.slices import slice_of
 

@@ -14,14 +14,21 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import AccountingError, DrainmarkError, Halted, SplitBrain
 from drainmark.jobs.graph.operator import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, Replaced, StagedFile, TableRole
-from drainmark.jobs.protocol.repairs import Copied, TableDamage, TableRepair, exact_repair, repair_from_history, repair_of_rows
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
-from drainmark.jobs.runtime.messages import halted_error
-from drainmark.jobs.runtime.commit.removed_tables import own_tables
+from drainmark.jobs.protocol.repairs import (
+    Copied,
+    TableDamage,
+    TableRepair,
+    exact_repair,
+    repair_from_history,
+    repair_of_rows,
+)
 from drainmark.jobs.runtime.adapters import RegionStore
 from drainmark.jobs.runtime.commit.publication import newest_rows
+from drainmark.jobs.runtime.commit.removed_tables import own_tables
+from drainmark.jobs.runtime.messages import halted_error
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:

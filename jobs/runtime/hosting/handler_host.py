@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFailed, ResetTimeout
+from drainmark.jobs.errors.handlers import ResetWanted
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
-from drainmark.jobs.errors.handlers import ResetWanted
-from drainmark.jobs.runtime.timeout import in_background
-from drainmark.jobs.runtime.maintenance.checkpoint_cleanup import entry_of
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
-from drainmark.jobs.state.handlers.state_handler import StateHandler, note_initial_state
+from drainmark.jobs.runtime.maintenance.checkpoint_cleanup import entry_of
+from drainmark.jobs.runtime.timeout import in_background
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.chunk_rows import chunk_rows
 from drainmark.jobs.state.handlers.locks import OperatorLock, held
+from drainmark.jobs.state.handlers.state_handler import StateHandler, note_initial_state
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
 
 if TYPE_CHECKING:

@@ -15,24 +15,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, OperatorFailed, ResetTimeout
-from drainmark.jobs.graph.annotations import Trigger
 from drainmark.jobs.errors.handlers import PermitViolation, ResetWanted
+from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.operators.sources.push_buffer import PushBuffer
 from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.operators.sources.threaded_start import ThreadedStart
-from drainmark.jobs.runtime.timeout import in_background
-from drainmark.jobs.operators.sources.push_buffer import PushBuffer
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
-from drainmark.jobs.state.handlers.state_handler import note_initial_state
+from drainmark.jobs.runtime.timeout import in_background
 from drainmark.jobs.state.handlers.checkpoint import CheckpointWriter
 from drainmark.jobs.state.handlers.locks import held
 from drainmark.jobs.state.handlers.single_checkpoints import packed, unpacked
 from drainmark.jobs.state.handlers.start_handler import StartHandler
+from drainmark.jobs.state.handlers.state_handler import note_initial_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
     from drainmark.jobs.runtime.adapters import Outside
+    from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 
 _REMEDY = "look for what holds a permit or the operator's lock, or raise the time-out in @consistent"
 _IDLE_SECONDS = 3600.0

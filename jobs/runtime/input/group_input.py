@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import BadInput, InputChanged, InputMissing, SliceLost
+from drainmark.jobs.formats.arrow_parser import Parsed
+from drainmark.jobs.formats.byte_records import judged, raw_type, with_faults
+from drainmark.jobs.formats.row_types import arrow_schema, empty_rows, row_type
+from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.sources.directory_scan import DirectorySource
 from drainmark.jobs.operators.sources.source import FileSlices, RowSlices, SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of
-from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.runtime.input.file_reader import Intake
-from drainmark.jobs.formats.arrow_parser import Parsed
-from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
-from drainmark.jobs.formats.byte_records import judged, raw_type, with_faults
-from drainmark.jobs.formats.row_types import arrow_schema, empty_rows, row_type
+from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
 from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, require_same_bytes
 from drainmark.jobs.runtime.input.slices import slice_of
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from drainmark.jobs.runtime.input.materialisation import Materialiser
     from drainmark.jobs.runtime.adapters import Inputs, Outside
+    from drainmark.jobs.runtime.input.materialisation import Materialiser
 
 Numbered = Callable[[int], Any]
 """A batch that waits for the number of its first row."""

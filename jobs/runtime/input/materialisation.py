@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.errors.environment import SHARE_FOLDERS
+from drainmark.jobs.formats.row_types import plain_types
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.counted import write_counted
-from drainmark.jobs.errors.environment import SHARE_FOLDERS
-from drainmark.jobs.errors import AccountingError
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
 from drainmark.jobs.frames.kept import kept
+from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
-from drainmark.jobs.formats.row_types import plain_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

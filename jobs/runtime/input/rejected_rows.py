@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.filter import Filter
@@ -19,9 +20,8 @@ from drainmark.jobs.operators.sinks.quarantine import RAW, REASON, QuarantineSin
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.graph.context import with_source_file
-from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.inbox import Group, paths_by_id
+from drainmark.jobs.runtime.input.materialisation import Materialiser
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import SliceLost
 from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.operators.sources.folder_slices import files_of
 from drainmark.jobs.operators.sources.source import FileSlices, Part, SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
-from drainmark.jobs.operators.sources.folder_slices import files_of
 from drainmark.jobs.runtime.input.slices import slice_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import Image, RegionTable, TableRole
-from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.runtime.adapters import RegionStore
 from drainmark.jobs.runtime.maintenance.history_trim import trimming
 

@@ -18,8 +18,8 @@ from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.addresses import address_of, object_uri, prefix_of
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, judge_object, trigger_of_object
-from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory, ScanNote, Slices, recalled
 from drainmark.jobs.runtime.scan.folder import Found, ScanResult
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory, ScanNote, Slices, recalled
 
 _TAILS = 64  # more folders than that are not asked for one by one
 _AT_ONCE = 16

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
-from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory, ScanNote, SeenUris, Slices, in_batches, recalled
 from drainmark.jobs.runtime.scan.folder import (
     Found,
     LocalFile,
@@ -36,6 +35,7 @@ from drainmark.jobs.runtime.scan.folder import (
     uri_of,
     walk,
 )
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory, ScanNote, SeenUris, Slices, in_batches, recalled
 
 Stamp = tuple[int, int, int, int]
 """mtime_ns, ctime_ns, inode, device of a directory: no entry comes or goes without a trace, no `touch` hides it."""

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 
+from drainmark.jobs.errors import Interrupted
+from drainmark.jobs.graph.annotations import Alignment
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.in_flight import Channels
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.rows import Rows, Spool
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken
 from drainmark.jobs.runtime.stages.channels.waiting import Wait
-from drainmark.jobs.errors import Interrupted
-from drainmark.jobs.graph.annotations import Alignment
-from drainmark.jobs.protocol.in_flight import Channels
-from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.regions.plan import RegionPlan
-from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.stages.group_parts import Moment, joinable, replaces
 
 GroupOf = Callable[[int, int], Group]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
-from drainmark.jobs.runtime.messages import scanned_identity
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.messages import scanned_identity
 
 
 def group_of(history: RegionHistory, epoch: int, first: int, last: int) -> Group:

@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from drainmark.jobs.runtime.stages.channels.channel_group import Snapshot
 from drainmark.jobs.protocol.records.manifest import FeedTaken, Sent
 from drainmark.jobs.protocol.records.triggers import AGAIN, Trigger
-from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.stages.channels.channel_group import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,24 +13,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from drainmark.jobs.runtime.stages.channels.rows import Spool
 from drainmark.jobs.errors import DrainTimeout, StoreUnavailable
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.graph.annotations import Alignment
 from drainmark.jobs.protocol.in_flight import channels_folder, channels_to_json, part_attempt
-from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.timeout import POLL_SECONDS
-from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
+from drainmark.jobs.protocol.transitions import Event, State
+from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.checkpoint_pipeline import Pipeline
+from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
-from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
 from drainmark.jobs.runtime.stages.board import Failure, Life
-from drainmark.jobs.runtime.stages.group_parts import Moment, joined, replaces
+from drainmark.jobs.runtime.stages.channels.rows import Spool
 from drainmark.jobs.runtime.stages.committed_group import group_of
+from drainmark.jobs.runtime.stages.group_parts import Moment, joined, replaces
 from drainmark.jobs.runtime.stages.states import StagedStates
 from drainmark.jobs.runtime.stages.worker import StageWorker
+from drainmark.jobs.runtime.timeout import POLL_SECONDS
 
 Note = Callable[[str, dict[str, Any]], None]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from drainmark.jobs.errors import Fenced, Interrupted
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.timeout import Grace
-from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
 from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
+from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
 from drainmark.jobs.runtime.region_run import RegionRun
 from drainmark.jobs.runtime.stages.board import Failure
 from drainmark.jobs.runtime.stages.pipeline import StagedPipeline
 from drainmark.jobs.runtime.stages.states import StagedStates
+from drainmark.jobs.runtime.timeout import Grace
 
 _LOOK_SECONDS = 0.1
 """Between two looks at the registry, where nothing else wakes the controller."""

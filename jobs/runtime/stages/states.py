@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.parallel import side_by_side
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.parallel import side_by_side
 from drainmark.jobs.runtime.stages.session import of_stage
 from drainmark.jobs.runtime.stages.sub_plan import narrowed
-from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.state.handlers.checkpointed_state import Written
 
 

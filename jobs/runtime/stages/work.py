@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.graph.context import GroupFrames
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.runtime.analysis.physical_plan import seen_downstream
-from drainmark.jobs.graph.context import GroupFrames
 from drainmark.jobs.runtime.group_work import GroupWork
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 

@@ -8,26 +8,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, FileRows, Rows
 from drainmark.jobs.errors import DrainTimeout, Retry
-from drainmark.jobs.failpoints import ChannelPoint, reach
-from drainmark.jobs.graph.operator import ORDINAL
 from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.jobs.failpoints import ChannelPoint, reach
+from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.graph.operator import ORDINAL
 from drainmark.jobs.protocol.in_flight import part_attempt
 from drainmark.jobs.regions.stages import StagePlan
-from drainmark.jobs.runtime.timeout import Bounded, Grace
-from drainmark.jobs.runtime.messages import classified
-from drainmark.jobs.runtime.input.materialisation import Materialiser
-from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.input.inbox import Group
-from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.runtime.autonomous.tables import Outlets
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.messages import classified
 from drainmark.jobs.runtime.stages.board import Life, Task
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, FileRows, Rows
 from drainmark.jobs.runtime.stages.states import moved_on
 from drainmark.jobs.runtime.stages.work import StageWork
-from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,7 +1,7 @@
 """The two-level store for checkpoints: uniquely named entries, each with pairs of byte strings (V155–V158, V161).
 
-A backend is a `DataStore` in `resources/checkpoints/handler_stores.py`; one conformance suite goes over all of them. There is no call
-that lists: whoever writes keeps account of what is there, as `jobs/state/handlers/stored_checkpoints.py` does.
+A backend is a `DataStore` in `resources/checkpoints/handler_stores.py`; one conformance suite goes over all of
+them. There is no call that lists: whoever writes keeps account of what is there, as `stored_checkpoints` does.
 """
 
 from __future__ import annotations

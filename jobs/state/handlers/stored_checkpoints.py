@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 
 from drainmark.jobs.errors import Fenced
-from drainmark.jobs.failpoints import StorePoint, reach
 from drainmark.jobs.errors.handlers import CheckpointUnreadable
+from drainmark.jobs.failpoints import StorePoint, reach
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.data_store import DataStoreEntry
 

@@ -223,10 +223,10 @@ def run_chaos(project: DemoProject, *, kills: int, seed: int) -> None:
         DrainmarkError: the sinks are not what plain Python counts, an id was used twice, a run failed by itself.
     """
     from drainmark.jobs.testing.syslog import HOSTS, START, generate_syslog
-    from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.orchestration.cli.demo.logs import count_in_python
     from drainmark.orchestration.testing.crash.invariants import reused_ids, unfinished
     from drainmark.orchestration.testing.processing import settings_of
+    from drainmark.orchestration.workplace.workplace import Workplace
 
     files_per_host = -(-SLICE * 2 * (kills + 1) // len(HOSTS))
     made = generate_syslog(seed=seed, files_per_host=files_per_host, lines_per_file=LINES)

@@ -1,8 +1,8 @@
 """The process that is killed: scans, runs or rewinds a region, on a Connect server mostly, with fail points armed.
 
-Started as a nursery (`python -m drainmark.orchestration.testing.crash.child`), it reads a request a line from standard input, forks a
-child for each, and tells pids and ends on standard output: a child then costs no imports. The nursery itself never
-opens a thread, a socket or a table, so that what it forks is as good as a new process.
+Started as a nursery, with `python -m`, it reads a request a line from standard input, forks a child for each, and tells
+pids and ends on standard output: a child then costs no imports. The nursery itself never opens a thread, a socket or a
+table, so that what it forks is as good as a new process.
 """
 
 from __future__ import annotations
@@ -52,8 +52,11 @@ def nursery() -> None:
 
 def _import_all() -> None:
     """Import what a run imports, so that children share it."""
-    names = ["deltalake", "drainmark.jobs.runtime.region_run", "drainmark.orchestration.workplace.workplace", "pyarrow.parquet", "drainmark.resources.registry.lease",
-             "drainmark.resources.checkpoints.region_store", "drainmark.resources.registry.registry"]  # fmt: skip
+    names = [
+        "deltalake", "pyarrow.parquet", "drainmark.jobs.runtime.region_run",
+        "drainmark.orchestration.workplace.workplace", "drainmark.resources.checkpoints.region_store",
+        "drainmark.resources.registry.lease", "drainmark.resources.registry.registry",
+    ]  # fmt: skip
     if importlib.util.find_spec("grpc") is not None:
         names.append("pyspark.sql.connect.session")
     for name in names:
@@ -100,8 +103,8 @@ class Child:
     """One request: `steps` in order, each a list of verb and arguments, until one fails."""
 
     def __init__(self, request: dict[str, Any]) -> None:
-        from drainmark.orchestration.workplace.workplace import Workplace
         from drainmark.orchestration.testing.processing import settings_of
+        from drainmark.orchestration.workplace.workplace import Workplace
 
         self.request = request
         more = {"spark_master": request["master"], **request.get("settings", {})}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.protocol.history import Outcome, RegionHistory
-from drainmark.jobs.protocol.records.manifest import TableRole
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import TableRole
 
 if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace

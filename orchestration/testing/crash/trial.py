@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, UsageError
 from drainmark.jobs.failpoints import InjectedFailure, arm, unreached
-from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.orchestration.runs.region_runs import probe_first_use, region_run
-from drainmark.orchestration.testing.crash import matrix
 from drainmark.orchestration.testing.applications import App
 from drainmark.orchestration.testing.comparing import Tables
-from drainmark.orchestration.testing.exactly_once import Proof
+from drainmark.orchestration.testing.crash import matrix
 from drainmark.orchestration.testing.crash.invariants import misplaced_files, reused_ids, unfinished, visible_too_early
 from drainmark.orchestration.testing.crash.matrix import Cell, Grouping
+from drainmark.orchestration.testing.exactly_once import Proof
 from drainmark.orchestration.testing.processing import compact, drive, rewind, scan, settings_of
+from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
     from drainmark.jobs.regions.plan import RegionPlan

@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.errors import AdoptionRefused, SchemaMismatch
+from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.graph.operator import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.runtime.adapters import Breach, Engine
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.adopted import spark_commits
+from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Terms
+from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings
+from drainmark.resources.delta.adopted.writer_lock import Writer, writing
 from drainmark.resources.delta.commits import Act, Faults, Published
 from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, quoted, require_unique, rows_to_restore
-from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
-from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
-from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Terms
-from drainmark.resources.delta.adopted.writer_lock import Writer, writing
+from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
 
 if TYPE_CHECKING:
     from pathlib import Path

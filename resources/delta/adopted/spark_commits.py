@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.errors import SplitBrain, TableRefused
+from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.protocol.records.ids import app_id
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Faults, Published
@@ -107,9 +107,7 @@ def commit(
             return None
         return attempt.noted(prepare(opened, spark))
 
-    return commits.commit(
-        spark.folder, verb=verb, prepare=checked, landed=attempt.landed, faults=faults, writer=None
-    )
+    return commits.commit(spark.folder, verb=verb, prepare=checked, landed=attempt.landed, faults=faults, writer=None)
 
 
 def is_done(opened: Any, region: str, version: int) -> bool:

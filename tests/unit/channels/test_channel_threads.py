@@ -14,15 +14,15 @@ import pytest
 from channel_parts import KINDS, MemoryFiles, batch_of, ids_of, rows_of, spool_of, stages_of, values_of
 
 from drainmark.jobs import failpoints
-from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
-from drainmark.jobs.runtime.stages.channels.channel import Channel
-from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
-from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken
-from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, Wait
 from drainmark.jobs.errors import AccountingError, Fenced, Interrupted
+from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
 from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
 from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.channel import Channel
+from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
+from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken
+from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, Wait
 
 SOON = 20.0
 PATIENT = Wait(seconds=SOON)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from unit.counting.node_cases import CASES, Case, data_in
 
+from drainmark.jobs.errors.handlers import StreamClosed
 from drainmark.jobs.streams import ManualThreads, RefCounter, References, Stream, nodes
 from drainmark.jobs.streams.retained_nodes import Keeping, Kept
-from drainmark.jobs.errors.handlers import StreamClosed
 
 pytestmark = pytest.mark.seed("C9", "C12", "C15", "C16", "C17", "C26", "T10", "E40", "E41")
 
@@ -262,7 +262,9 @@ def below(cls: type) -> Iterator[type]:
 
 
 def test_no_class_of_a_node_is_left_out() -> None:
-    ours = {cls for cls in below(Stream) if cls.__module__.startswith("drainmark.jobs.streams") and cls.__name__[0] != "_"}
+    ours = {
+        cls for cls in below(Stream) if cls.__module__.startswith("drainmark.jobs.streams") and cls.__name__[0] != "_"
+    }
     between = {cls for cls in ours if cls.__subclasses__() or inspect.isabstract(cls)}
     assert {node.cls for node in nodes()} == ours - between
 

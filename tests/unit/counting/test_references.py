@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from drainmark.jobs.errors.handlers import ReferenceMiscounted
 from drainmark.jobs.streams import Acknowledged, RefCounter, Stream
 from drainmark.jobs.streams.references import release, retain
-from drainmark.jobs.errors.handlers import ReferenceMiscounted
 
 SOON = 20.0
 

@@ -17,15 +17,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from drainmark.jobs.streams import BOUNDARY, ManualThreads, Stream, StreamStart
-from drainmark.jobs.streams.graph_run import Life
-from drainmark.jobs.streams.progress import Progress
-from drainmark.jobs.streams.all_or_nothing import Wholes
 from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.errors.handlers import StreamRefused, StreamStuck
 from drainmark.jobs.operators.sources.push_buffer import PUSHED_AT, PushBuffer
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.runtime.hosting.start_host import StartHost
+from drainmark.jobs.streams import BOUNDARY, ManualThreads, Stream, StreamStart
+from drainmark.jobs.streams.all_or_nothing import Wholes
+from drainmark.jobs.streams.graph_run import Life
+from drainmark.jobs.streams.progress import Progress
 
 SOON = 20.0
 Flow = Callable[[Stream], Stream]

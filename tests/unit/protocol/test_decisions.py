@@ -7,8 +7,8 @@ from checkpoint_rows import claim, group, published, row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainmark.jobs.errors.environment import EnvironmentFailed
 from drainmark.jobs.errors import Retry
+from drainmark.jobs.errors.environment import EnvironmentFailed
 from drainmark.jobs.protocol.decisions import (
     EndRun,
     GroupSize,

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.digest import digest_of, history_from
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 from drainmark.jobs.protocol.id_runs import Ids, StateRows
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 
 TABLE = "state/app/words"
 

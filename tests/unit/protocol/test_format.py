@@ -11,8 +11,17 @@ import dataclasses
 import pytest
 
 from drainmark.jobs.protocol.in_flight import InFlight
-from drainmark.jobs.protocol.records.manifest import FeedTaken, Image, Manifest, RegionTable, Replaced, Sent, StagedFile, TableRole
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import (
+    FeedTaken,
+    Image,
+    Manifest,
+    RegionTable,
+    Replaced,
+    Sent,
+    StagedFile,
+    TableRole,
+)
 
 VOCABULARY = {
     "format": 5,

@@ -9,10 +9,10 @@ import pytest
 from checkpoint_rows import claim, group, rewind
 
 from drainmark.jobs.protocol.digest import digest_of
-from drainmark.jobs.protocol.records.state_generations import first_generation, labels_in_force, state_table
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.schema_compatibility import TableChange, change_of, is_state, misfit
+from drainmark.jobs.protocol.records.state_generations import first_generation, labels_in_force, state_table
 
 
 def described(name: str, *columns: str, **facts: object) -> RegionTable:

@@ -10,8 +10,8 @@ import pytest
 from checkpoint_rows import NOON, group, published, rewind, row
 
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.retention import files_in_reach, first_id_in_reach
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.retention import files_in_reach, first_id_in_reach
 
 TABLE = "state/app/words"
 LATE = NOON + dt.timedelta(days=2)

@@ -12,8 +12,8 @@ from drainmark.jobs.graph.annotations import Buffered, Consistent
 from drainmark.jobs.graph.application import Application
 from drainmark.jobs.graph.composites import CompositeInstance
 from drainmark.jobs.graph.operator import Guarantee, Input, Operator, Vectorises
-from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.regions.operator_ports import PortClass
+from drainmark.jobs.regions.plan import RegionPlan
 
 PERIODIC = Consistent(trigger="periodic", period=dt.timedelta(seconds=10))
 OPERATOR_DRIVEN = Consistent(trigger="operator-driven")

@@ -29,14 +29,14 @@ from shapes import (
 )
 
 import drainmark as dm
-from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
-from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE
 from drainmark.jobs.errors import DeclarationError, UnknownName, UsageError
 from drainmark.jobs.graph.annotations import Buffered
 from drainmark.jobs.graph.application import Application
 from drainmark.jobs.graph.sizes import size_of, size_text
 from drainmark.jobs.regions.autonomous_parts import as_plan, without_regions
 from drainmark.jobs.regions.plan import RegionPlan, compile_application
+from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
+from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE
 
 
 def start(name: str = "start", **fields: Any) -> Any:

@@ -86,7 +86,8 @@ def reached(frame):
 functions = (seen, named, reached)
 """
 USING = (
-    "from drainmark.jobs.graph.operator import UserFunction\nfrom drainmark.jobs.graph.sessionless import module_loading\n"
+    "from drainmark.jobs.graph.operator import UserFunction\n"
+    "from drainmark.jobs.graph.sessionless import module_loading\n"
     + """\
 with module_loading("code"):
     import written

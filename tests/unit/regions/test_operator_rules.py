@@ -11,8 +11,8 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, UsageError
 from drainmark.jobs.operators.catalogue import entries
-from drainmark.jobs.regions.warnings import notes
 from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.regions.warnings import notes
 
 MINUTE = dt.timedelta(minutes=1)
 TIMES = {"left_time": "at", "right_time": "at"}

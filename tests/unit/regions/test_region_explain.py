@@ -29,8 +29,8 @@ import drainmark as dm
 from drainmark.jobs.graph.application import Application
 from drainmark.jobs.operators import catalogue
 from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
-from drainmark.jobs.regions.warnings import notes
 from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.regions.warnings import notes
 
 TEXT = """\
 app: 1 region, fingerprint FINGERPRINT

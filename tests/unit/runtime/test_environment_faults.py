@@ -7,12 +7,12 @@ import socket
 
 import pytest
 
-from drainmark.jobs.errors.environment import EnvironmentFailed
 from drainmark.jobs.errors import AccountingError, DrainmarkError, OperatorFailed, SparkLost, StoreUnavailable
+from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.errors.spark_faults import environment_fault
+from drainmark.jobs.graph.context import summary_of
 from drainmark.jobs.protocol.decisions import EndRun, after_failure
 from drainmark.jobs.runtime.messages import classified
-from drainmark.jobs.graph.context import summary_of
-from drainmark.jobs.errors.spark_faults import environment_fault
 
 LINK = "/srv/words/.drainmark/inbox/words/lines/3-0123456789abcdef0123456789abcdef/all/0000000000000000007.data"
 GONE = f"Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] file:{LINK} File does not exist."

@@ -20,9 +20,9 @@ from pyspark.sql.types import DecimalType, DoubleType, IntegerType, LongType, St
 
 from drainmark.jobs.formats import csv as csv_lines
 from drainmark.jobs.formats import json as json_lines
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord, Verdict
 from drainmark.jobs.formats.csv import Dialect
 from drainmark.jobs.formats.inspection import Expected, count_records, inspect
-from drainmark.jobs.formats.bad_records import CAPS, BadRecord, Verdict
 
 COLUMNS = (("id", LongType()), ("name", StringType()))
 Inspect = Callable[..., Verdict]

@@ -16,10 +16,10 @@ from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.operators.sources.kafka_topic import OffsetRange, Offsets, Stood, TopicLook
 from drainmark.jobs.operators.sources.source import Cut, Position, Slice
 from drainmark.jobs.protocol.records.triggers import slices_of
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
-from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.verbs.accept_loss import accept_loss
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.settings import Settings
 

@@ -19,11 +19,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from drainmark.jobs.formats.bad_records import Verdict
 from drainmark.jobs.formats.csv import Dialect
 from drainmark.jobs.formats.inspection import Expected, inspect
 from drainmark.jobs.formats.json import good_records
 from drainmark.jobs.formats.lossy_values import Lossless
-from drainmark.jobs.formats.bad_records import Verdict
 
 AMOUNT = DecimalType(10, 2)
 PART = StructType().add("at", TimestampType()).add("amount", AMOUNT)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from drainmark.jobs.operators.sources.source import Records
 from drainmark.jobs.formats.byte_records import with_faults
+from drainmark.jobs.operators.sources.source import Records
 
 
 def records(form: str, **more: object) -> Records:

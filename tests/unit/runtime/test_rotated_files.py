@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.operators.sources import rotated_names
 from drainmark.jobs.operators.sources.file_source import FileSource
 from drainmark.jobs.operators.sources.source import Cut, Slice
-from drainmark.jobs.operators.sources import rotated_names
 
 OPEN = Cut(source="lines")
 SOURCE = FileSource(path="log", rotated="log.*", rotate_wait=0)

@@ -15,14 +15,14 @@ from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.triggers import DIGESTS, Trigger, TriggerStatus
 from drainmark.jobs.protocol.withdrawn_ids import identity_of
-from drainmark.jobs.runtime.messages import full_identity, scanned_identity
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.input.slice_inputs import ReadBefore, files_of_slices, require_same_bytes
 from drainmark.jobs.runtime.input.slices import cut_one
+from drainmark.jobs.runtime.messages import full_identity, scanned_identity
 from drainmark.orchestration.discovery import slice_files
-from drainmark.orchestration.workplace.workplace import Workplace, open_application
-from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.discovery.slice_files import lost_slices
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
 
 pytestmark = pytest.mark.seed("RT9")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from drainmark.jobs.formats.inspection import Expected
-from drainmark.jobs.runtime.input.file_reader import _is_about_content
 from drainmark.jobs.formats.spark_rejects import bad_records
+from drainmark.jobs.runtime.input.file_reader import _is_about_content
 
 NAMED = "[FAILED_READ_FILE.{}] Encountered error while reading file file:/inbox/0000000000000000007.gz. SQLSTATE: KD001"
 

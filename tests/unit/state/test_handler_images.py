@@ -11,8 +11,8 @@ import pytest
 
 from drainmark.jobs.state.handlers.handler_state import HandlerState
 from drainmark.resources.delta.managed_table import ManagedTable
-from drainmark.resources.storage.folder import LocalFolder
 from drainmark.resources.delta.staging import Staging
+from drainmark.resources.storage.folder import LocalFolder
 
 GROUPS = 150
 CHUNKS = 20

@@ -17,10 +17,10 @@ from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
 from drainmark.jobs.errors.handlers import CheckpointUnreadable, PermitViolation, ResetWanted
 from drainmark.jobs.runtime.hosting.handler_host import Attempt, HandlerHost
 from drainmark.jobs.runtime.hosting.region_context import RegionContext
-from drainmark.jobs.state.handlers.state_handler import StateHandler, callbacks_missing
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint
 from drainmark.jobs.state.handlers.cow_dict import CowDict
 from drainmark.jobs.state.handlers.data_store import DataStoreEntry
+from drainmark.jobs.state.handlers.state_handler import StateHandler, callbacks_missing
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
 from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore
 

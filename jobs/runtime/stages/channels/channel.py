@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from drainmark.jobs.runtime.stages.channels.endpoints import End, Reader, Writer
-from drainmark.jobs.runtime.stages.channels.fifo import Fifo
-from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.rows import FileRows, Spool, spooled, stem_of
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.protocol.in_flight import Half, InFlight
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.endpoints import End, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.fifo import Fifo
+from drainmark.jobs.runtime.stages.channels.rows import FileRows, Spool, spooled, stem_of
 
 OneEnd = TypeVar("OneEnd", bound=End)
 

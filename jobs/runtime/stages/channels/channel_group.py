@@ -13,15 +13,15 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import OutOfOrder
+from drainmark.jobs.graph.annotations import Alignment, Channels, Consistent
+from drainmark.jobs.protocol.in_flight import InFlight
+from drainmark.jobs.regions.stages import ChannelPlan, StagePlan
 from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, DurableChannel, Overtaken
 from drainmark.jobs.runtime.stages.channels.rows import Spool
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import Part, StageEnds
 from drainmark.jobs.runtime.stages.channels.waiting import FOREVER, Wait, wait_until
-from drainmark.jobs.errors import Fenced
-from drainmark.jobs.graph.annotations import Alignment, Channels, Consistent
-from drainmark.jobs.protocol.in_flight import InFlight
-from drainmark.jobs.regions.stages import ChannelPlan, StagePlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import ChannelFull
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.waiting import FOREVER, Wait, wait_until
-from drainmark.jobs.errors import Fenced
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.stages.channels.channel import Channel

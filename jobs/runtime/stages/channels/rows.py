@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.failpoints import ChannelPoint, reach
+from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.graph.operator import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 

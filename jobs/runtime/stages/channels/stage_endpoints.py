@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
-from drainmark.jobs.runtime.stages.channels.endpoints import End, Reader, Writer
-from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.rows import Rows
-from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER, Wait, wait_until
 from drainmark.jobs.errors import Fenced
+from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
 from drainmark.jobs.failpoints import ChannelPoint, reach
 from drainmark.jobs.regions.stages import StagePlan
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.endpoints import End, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.rows import Rows
+from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER, Wait, wait_until
 
 if TYPE_CHECKING:
     from drainmark.jobs.runtime.stages.channels.channel_group import Exchange

@@ -16,6 +16,42 @@ from drainmark.jobs.graph.composites import composite
 from drainmark.jobs.graph.declarations import Stream, autonomous, buffered, consistent
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.barrier import barrier, pair
+from drainmark.jobs.operators.custom import custom
+from drainmark.jobs.operators.decompress import decompress
+from drainmark.jobs.operators.deduplicate import deduplicate
+from drainmark.jobs.operators.delay import delay
+from drainmark.jobs.operators.dynamic_filter import dynamic_filter
+from drainmark.jobs.operators.filter import filter  # noqa: A004
+from drainmark.jobs.operators.functor import functor, select
+from drainmark.jobs.operators.handler import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
+from drainmark.jobs.operators.join import join
+from drainmark.jobs.operators.lookup import lookup
+from drainmark.jobs.operators.parallel_map import parallel_map
+from drainmark.jobs.operators.parse import format, parse  # noqa: A004
+from drainmark.jobs.operators.per_trigger import per_trigger
+from drainmark.jobs.operators.punctor import punctor
+from drainmark.jobs.operators.sinks.database_sinks import DatabaseAppend, DatabaseUpsert
+from drainmark.jobs.operators.sinks.delta_append import DeltaAppend
+from drainmark.jobs.operators.sinks.delta_overwrite import DeltaOverwrite
+from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsert
+from drainmark.jobs.operators.sinks.file_sink import FileSink
+from drainmark.jobs.operators.sinks.quarantine import quarantine
+from drainmark.jobs.operators.sinks.sink import sink
+from drainmark.jobs.operators.sort import sort
+from drainmark.jobs.operators.sources.beacon import Beacon
+from drainmark.jobs.operators.sources.database_source import DatabaseSource
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan, source
+from drainmark.jobs.operators.sources.file_source import FileSource
+from drainmark.jobs.operators.sources.kafka_source import KafkaSource
+from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
+from drainmark.jobs.operators.sources.table_source import TableSource
+from drainmark.jobs.operators.sources.threaded_start import StartHandler, ThreadedStart
+from drainmark.jobs.operators.split import split
+from drainmark.jobs.operators.sql import sql
+from drainmark.jobs.operators.throttle import throttle
+from drainmark.jobs.operators.union import union
+from drainmark.jobs.operators.unsupported import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
 from drainmark.jobs.operators.windows.aggregate import (
     Aggregation,
     aggregate,
@@ -29,48 +65,12 @@ from drainmark.jobs.operators.windows.aggregate import (
     min,  # noqa: A004
     sum,  # noqa: A004
 )
-from drainmark.jobs.operators.barrier import barrier, pair
-from drainmark.jobs.operators.sources.beacon import Beacon
-from drainmark.jobs.operators.custom import custom
-from drainmark.jobs.operators.sinks.database_sinks import DatabaseAppend, DatabaseUpsert
-from drainmark.jobs.operators.sources.database_source import DatabaseSource
-from drainmark.jobs.operators.decompress import decompress
-from drainmark.jobs.operators.deduplicate import deduplicate
-from drainmark.jobs.operators.delay import delay
-from drainmark.jobs.operators.sinks.delta_append import DeltaAppend
-from drainmark.jobs.operators.sinks.delta_overwrite import DeltaOverwrite
-from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsert
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan, source
-from drainmark.jobs.operators.dynamic_filter import dynamic_filter
-from drainmark.jobs.operators.sinks.file_sink import FileSink
-from drainmark.jobs.operators.sources.file_source import FileSource
-from drainmark.jobs.operators.filter import filter  # noqa: A004
-from drainmark.jobs.operators.functor import functor, select
-from drainmark.jobs.operators.handler import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
-from drainmark.jobs.operators.join import join
-from drainmark.jobs.operators.sources.kafka_source import KafkaSource
-from drainmark.jobs.operators.lookup import lookup
-from drainmark.jobs.operators.parallel_map import parallel_map
-from drainmark.jobs.operators.parse import format, parse  # noqa: A004
-from drainmark.jobs.operators.per_trigger import per_trigger
-from drainmark.jobs.operators.punctor import punctor
-from drainmark.jobs.operators.sinks.quarantine import quarantine
-from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
-from drainmark.jobs.operators.sinks.sink import sink
-from drainmark.jobs.operators.sort import sort
-from drainmark.jobs.operators.split import split
-from drainmark.jobs.operators.sql import sql
-from drainmark.jobs.operators.sources.table_source import TableSource
-from drainmark.jobs.operators.sources.threaded_start import StartHandler, ThreadedStart
-from drainmark.jobs.operators.throttle import throttle
-from drainmark.jobs.operators.union import union
-from drainmark.jobs.operators.unsupported import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
 from drainmark.jobs.operators.windows.window import session, sliding, tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    import drainmark.jobs.streams as counting  # noqa: PLR0402
+    import drainmark.jobs.streams as counting
     import drainmark.orchestration.testing as testing  # noqa: PLR0402 - mypy finds the other form only outside of a cycle
 
 __all__ = [
@@ -194,8 +194,8 @@ def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = 
         UnknownName: no such region, or its code cannot be found.
         UsageError: the region has no such start, or a row is no JSON object; nothing was appended.
     """
-    from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.orchestration.verbs.push import push as push_rows
+    from drainmark.orchestration.workplace.workplace import Workplace
     from drainmark.resources.settings import load_settings
 
     place = Workplace(load_settings(home=home))
