@@ -41,7 +41,8 @@ from drainmark.jobs.operators.sinks.sink import sink
 from drainmark.jobs.operators.sort import sort
 from drainmark.jobs.operators.sources.beacon import Beacon
 from drainmark.jobs.operators.sources.database_source import DatabaseSource
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan, source
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.directory_source import source
 from drainmark.jobs.operators.sources.file_source import FileSource
 from drainmark.jobs.operators.sources.kafka_source import KafkaSource
 from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
@@ -60,7 +61,7 @@ from drainmark.jobs.operators.windows.aggregate import (
     count,
     first,
     last,
-    max,  # noqa: A004 - the field's words: users write dm.max, dm.sum
+    max,  # noqa: A004 - the field's words, exported to authors as dm.max and so on
     mean,
     min,  # noqa: A004
     sum,  # noqa: A004

@@ -115,3 +115,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(link))
         yield link
         link = link.__cause__ or link.__context__
+
+
+def telling_line(text: str) -> str:
+    """Return the line of an error of the JVM's that says what is wrong."""
+    lines = [line.strip() for line in text.splitlines()]
+    named = (line for line in lines if "Exception" in line and not line.startswith("at "))
+    return next(named, lines[0] if lines else "").removeprefix(": ")[:300]

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.inspection import Expected
+from drainmark.jobs.formats.expected import Expected
 from drainmark.jobs.formats.text_values import NotSure, Reader, reader_of
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa

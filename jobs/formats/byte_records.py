@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.csv import Dialect, fault_of_record
-from drainmark.jobs.formats.inspection import Expected
+from drainmark.jobs.formats.expected import Expected
 from drainmark.jobs.formats.json import fault_of, good_records
 from drainmark.jobs.formats.lossy_values import Lossless
 from drainmark.jobs.formats.row_types import tagged_type
 from drainmark.jobs.formats.spark_rejects import reason_for
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.text_columns import BAD, literal, struct_of, without_line_end
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from drainmark.jobs.operators.sources.source import Records
+    from drainmark.jobs.operators.sources.contract import Records
     from drainmark.jobs.runtime.input.materialisation import Materialiser
 
 _FAULT = "__fault"

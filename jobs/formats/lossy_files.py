@@ -10,7 +10,7 @@ from drainmark.jobs.formats.bad_records import Refused
 from drainmark.jobs.formats.csv import records_of
 
 if TYPE_CHECKING:
-    from drainmark.jobs.formats.inspection import Expected
+    from drainmark.jobs.formats.expected import Expected
 
 
 def check_values(pieces: Iterable[bytes], expected: Expected) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.graph.operator import POSITION, RESERVED, SEQUENCE_ID, SOURCE_FILE
-from drainmark.jobs.operators.sources.directory_scan import CORRUPT
-from drainmark.jobs.operators.sources.source import Reach, Source
+from drainmark.jobs.frames.tags import CORRUPT, POSITION, RESERVED, SEQUENCE_ID, SOURCE_FILE
+from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord
 from drainmark.jobs.formats.csv import fields_of
-from drainmark.jobs.formats.inspection import Expected, can_be_read_here, numbered_records
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.formats.expected import Expected
+from drainmark.jobs.formats.inspection import can_be_read_here, numbered_records
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

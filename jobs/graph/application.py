@@ -18,7 +18,8 @@ from types import ModuleType
 from drainmark.jobs.errors import DrainmarkError, Location, UnknownName, UsageError
 from drainmark.jobs.errors.loading import ApplicationBroken
 from drainmark.jobs.graph.authored import authors_line
-from drainmark.jobs.graph.composites import CompositeInstance, expanded
+from drainmark.jobs.graph.composite_instance import CompositeInstance
+from drainmark.jobs.graph.composites import expanded
 from drainmark.jobs.graph.declarations import MODULE_ATTRIBUTE, Declarations, declaring
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.graph.own_modules import own_modules_importable

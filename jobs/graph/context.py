@@ -3,49 +3,57 @@ the author's code, which names operator, function and line whatever goes wrong i
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from drainmark.jobs.errors import DrainmarkError, OperatorFailed
-from drainmark.jobs.errors.spark_faults import environment_fault
-from drainmark.jobs.failpoints import InjectedFailure
+from drainmark.jobs.errors import OperatorFailed
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.graph.operator import (
-    ORDINAL,
-    SEQUENCE_ID,
-    SOURCE_FILE,
-    TAGS,
-    Input,
-    Operator,
-    UserFunction,
-    control_part,
-)
+from drainmark.jobs.frames.row_order import in_given_order, places_in
+from drainmark.jobs.frames.rows_by_id import rows_by_id, untagged
+from drainmark.jobs.frames.tags import ORDINAL, SEQUENCE_ID, SOURCE_FILE, TAGS
+from drainmark.jobs.graph.blame import Blamed, blaming
 from drainmark.jobs.graph.params import Params
+from drainmark.jobs.graph.ports import Input, control_part
 from drainmark.jobs.graph.sessionless import function_called
+from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.lazy import F
-from drainmark.jobs.state.row_order import in_given_order, places_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from drainmark.jobs.operators.lookup import Lookup
-    from drainmark.jobs.operators.sql import SqlOperator
-    from drainmark.jobs.operators.windows.aggregate import Aggregate
-    from drainmark.jobs.runtime.hosting.handler_host import Attempt
 
 Made = TypeVar("Made")
-KeptReader = Callable[[Operator, str, "DataFrame | None"], "DataFrame | None"]
-StateReader = Callable[["Aggregate", "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
+KeptReader = Callable[[Any, str, "DataFrame | None"], "DataFrame | None"]
+StateReader = Callable[[Any, "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
+
+
+class Step(Blamed, Protocol):
+    """An operator, as far as its frames ask for it."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]: ...
+    @property
+    def keeps_tags(self) -> bool: ...
+
+
+class SqlStep(Step, Protocol):
+    """A step that is a statement of SQL."""
+
+    @property
+    def statement(self) -> str: ...
+
+
+class Hosted(Protocol):
+    """One attempt of a handler that runs in this process."""
+
+    def step(self, ids: range, rows: Mapping[int, pa.Table], none: pa.Table) -> tuple[pa.Table, pa.Table]: ...
 
 
 @dataclass(slots=True, kw_only=True)
-class GroupFrames:
+class OperatorContext:
     """Frames of one attempt at a group, filled in topological order.
 
     Attributes:
@@ -74,12 +82,12 @@ class GroupFrames:
     last_id: int
     scanned_frames: Mapping[str, DataFrame]
     read_state: StateReader
-    read_lookup: Callable[[Lookup], DataFrame]
+    read_lookup: Callable[[Any], DataFrame]
     read_statement: Callable[[str], str]
     read_kept: KeptReader = lambda operator, part, changed: None
-    materialise: Callable[[Operator, DataFrame], DataFrame] = lambda operator, frame: frame
-    collect: Callable[[Operator, DataFrame], pa.Table] = lambda operator, frame: frame.toArrow()
-    hosts: Mapping[str, Attempt] = field(default_factory=dict)
+    materialise: Callable[[Any, DataFrame], DataFrame] = lambda operator, frame: frame
+    collect: Callable[[Any, DataFrame], pa.Table] = lambda operator, frame: frame.toArrow()
+    hosts: Mapping[str, Hosted] = field(default_factory=dict)
     is_run: bool = False
     small: bool = False
     known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -90,7 +98,7 @@ class GroupFrames:
     own_places: Collection[str] = ()
     multiplied: Collection[str] = ()
 
-    def reads(self, operator: Operator, output: str) -> bool:
+    def reads(self, operator: Step, output: str) -> bool:
         """Does anybody read an output of an operator? What nobody reads need not be computed."""
         return self.readers(operator.name, output) > 0
 
@@ -109,7 +117,7 @@ class GroupFrames:
         """Return the frame connected to a data port."""
         return self.streams[port.stream]
 
-    def inputs(self, operator: Operator) -> list[DataFrame]:
+    def inputs(self, operator: Step) -> list[DataFrame]:
         """Return what an operator's function is called with: the frames of its data ports; of a control port the last
         row of each key, as of the id before (see `dm.Control`). Of several streams none has ordinals, which order the
         rows of one stream alone, and would stand in the way of a union."""
@@ -118,7 +126,7 @@ class GroupFrames:
             return frames
         return [frame.drop(ORDINAL) if ORDINAL in frame.columns else frame for frame in frames]
 
-    def _known(self, operator: Operator, port: Input) -> DataFrame:
+    def _known(self, operator: Step, port: Input) -> DataFrame:
         if port.control_schema is not None:
             like = self.session.createDataFrame([], port.control_schema)
         elif port.stream in self.streams:
@@ -132,7 +140,7 @@ class GroupFrames:
             )
         return self.kept(operator, control_part(port), like.schema)
 
-    def on_control(self, operator: Operator, port: Input) -> DataFrame:
+    def on_control(self, operator: Step, port: Input) -> DataFrame:
         """Return what a control port brings to the kept state: a row a key and id, the last by position."""
         rows = self.input(port)
         names = [name for name in rows.columns if name not in TAGS]
@@ -142,7 +150,7 @@ class GroupFrames:
         last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, order).alias("_last"))
         return last.select(*(f"_last.`{name}`" for name in names), SEQUENCE_ID)
 
-    def kept(self, operator: Operator, part: str, schema: StructType, changed: DataFrame | None = None) -> DataFrame:
+    def kept(self, operator: Step, part: str, schema: StructType, changed: DataFrame | None = None) -> DataFrame:
         """Return a kept state as it was before the group, without rows of keys that are gone.
 
         Args:
@@ -165,14 +173,12 @@ class GroupFrames:
         numbers = pa.array(range(self.first_id, self.last_id + 1), pa.int64())
         return frame_of(self.session, pa.table({"__id": numbers})).coalesce(1)
 
-    def once(self, operator: Operator, frame: DataFrame) -> DataFrame:
+    def once(self, operator: Step, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that is computed once (H15). The one thing in a step that may start a job."""
         return self.materialise(operator, frame)
 
-    def hosted(self, operator: Operator, frame: DataFrame) -> tuple[pa.Table, pa.Table]:
+    def hosted(self, operator: Step, frame: DataFrame) -> tuple[pa.Table, pa.Table]:
         """Give a group's rows to the handler of an operator in this process; see `HandlerHost.step`. Starts a job."""
-        from drainmark.jobs.state.rows_by_id import rows_by_id, untagged
-
         rows = self.collect(operator, frame)
         ids = range(self.first_id, self.last_id + 1)
         return self.hosts[operator.name].step(ids, rows_by_id(rows), untagged(rows.slice(0, 0)))
@@ -184,31 +190,31 @@ class GroupFrames:
         frame = frame_of(self.session, rows, schema)
         return frame.coalesce(1) if self.small else frame
 
-    def state(self, operator: Aggregate, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+    def state(self, operator: Step, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Return the partials, computed once where they are read twice (H15), and the state rows that their keys had
         before the group, None where there is no state yet."""
         return self.read_state(operator, partials)
 
-    def types_of(self, operator: Operator, frame: DataFrame) -> Mapping[str, Any]:
+    def types_of(self, operator: Step, frame: DataFrame) -> Mapping[str, Any]:
         """Return the types of an aggregate's state columns: those of its table, else those of the frame."""
         known = self.known_types.get(operator.name)
         return known if known is not None else {field.name: field.dataType for field in frame.schema.fields}
 
-    def is_local(self, operator: Operator) -> bool:
+    def is_local(self, operator: Step) -> bool:
         """Are group and state small, so that rows may be gone through in this process?"""
         return self.is_run and self.small and operator.name not in self.in_files
 
-    def gathered(self, operator: Operator, frame: DataFrame) -> DataFrame:
+    def gathered(self, operator: Step, frame: DataFrame) -> DataFrame:
         """Return the frame in one partition where group and state are small: a keyed step then needs no exchange."""
         return frame.coalesce(1) if self.small and operator.name not in self.in_files else frame
 
-    def lookup(self, operator: Lookup) -> DataFrame:
+    def lookup(self, operator: Step) -> DataFrame:
         return self.read_lookup(operator)
 
-    def statement(self, operator: SqlOperator) -> str:
+    def statement(self, operator: SqlStep) -> str:
         return str(self.guard(operator, lambda: self.read_statement(operator.statement)))
 
-    def call(self, operator: Operator, function: UserFunction, frames: Sequence[DataFrame]) -> Any:
+    def call(self, operator: Step, function: UserFunction, frames: Sequence[DataFrame]) -> Any:
         """Call the author's function with its streams and parameters.
 
         Raises:
@@ -218,12 +224,12 @@ class GroupFrames:
         arguments.update(dict.fromkeys(function.params, self.params))
         return self.guard(operator, lambda: function.function(**arguments))
 
-    def guard(self, operator: Operator, action: Callable[[], Any]) -> Any:
+    def guard(self, operator: Step, action: Callable[[], Any]) -> Any:
         """Run something of the author's and blame the operator for what it raises."""
         with blaming(operator), function_called():
             return action()
 
-    def tagged(self, operator: Operator, frame: DataFrame, output: str = "") -> DataFrame:
+    def tagged(self, operator: Step, frame: DataFrame, output: str = "") -> DataFrame:
         """Return an operator's result with its tags: `_sequence_id`, put back where a group of one lost it, and what
         orders rows that were made of one."""
         if (f"{operator.name}[{output}]" if output else operator.name) in self.multiplied:
@@ -234,78 +240,6 @@ class GroupFrames:
             msg = f"the result of {operator.name!r} has no {SEQUENCE_ID}, and the group has several ids"
             raise OperatorFailed(msg, operator=operator.name, location=operator.location)
         return frame.withColumn(SEQUENCE_ID, F.lit(self.first_id).cast("bigint"))
-
-
-@contextmanager
-def blaming(operator: Operator) -> Iterator[None]:
-    """Blame an operator for what is raised inside, unless that says already who is to blame."""
-    try:
-        yield
-    except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # `sys.exit`, too: the process is not the author's to end
-        raise environment_fault(error) or failure_of(operator, error) from error
-
-
-def failure_of(operator: Operator, error: BaseException) -> OperatorFailed:
-    """Return the error that blames an operator for what its code raised."""
-    remedy = "mend the function or the input, then: drainmark resume REGION (or skip the file)"
-    if own := _TAKEN.search(str(error)):
-        remedy = f"rename {own.group(1)} in a dm.functor before: the operator has a column of that name; or {remedy}"
-    return OperatorFailed(
-        f"operator {operator.name!r} failed: {summary_of(error)}",
-        operator=operator.name,
-        location=operator.location,
-        remedy=remedy,
-    )
-
-
-_TAKEN = re.compile(r"\[(?:AMBIGUOUS_REFERENCE\] Reference|COLUMN_ALREADY_EXISTS\] The column) `(_\w+)`")
-"""Operators keep their rows with columns such as `_from` and `_place`, which tables have that are there already."""
-
-
-def blamed_operator(error: BaseException, operators: Sequence[Operator], default: Operator) -> Operator:
-    """Return the operator whose function, or a function that it uses, stands in the traceback that Spark brought back.
-
-    Spark fuses operators, so the one whose output was being computed is only the default.
-    """
-    raised = set(_RAISED_IN.findall(str(error)))
-    candidates = [(operator, code) for operator in reversed(operators) if (code := _code_of(operator)) is not None]
-    for names_of in (lambda code: {code.co_name}, _names_in):
-        for operator, code in candidates:
-            if any((code.co_filename, name) in raised for name in names_of(code)):
-                return operator
-    return default
-
-
-_RAISED_IN = re.compile(r'File "([^"]+)", line \d+, in (\w+)')
-
-
-def _code_of(operator: Operator) -> CodeType | None:
-    function: UserFunction | None = getattr(operator, "function", None)
-    return getattr(function.function, "__code__", None) if function else None
-
-
-def _names_in(code: CodeType) -> set[str]:
-    """Return what a function calls by name, and the functions defined inside it."""
-    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
-    return {*code.co_names, *(const.co_name for const in inner)}
-
-
-def summary_of(error: BaseException) -> str:
-    """Return the telling line of an error: the last line of a Python traceback inside it, else its first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__
-    for line in reversed(lines):
-        head, separator, _ = line.partition(": ")
-        names_an_error = head.replace(".", "").isidentifier() and head.endswith(("Error", "Exception"))
-        if separator and names_an_error and not head.startswith(("org.", "java.")):
-            return line[:500]
-    if lines[0].startswith("An error occurred while calling "):  # of py4j's: what was called, not what happened
-        lines = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")][-1:] or lines[1:]
-        return (lines or [type(error).__name__])[0].removeprefix(": ")[:500]
-    return f"{type(error).__name__}: {lines[0][:500]}"
 
 
 def empty_like(session: SparkSession, frame: DataFrame) -> DataFrame:

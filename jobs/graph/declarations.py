@@ -30,11 +30,13 @@ from drainmark.jobs.graph.annotations import (
     made_marker,
     marker_in,
 )
-from drainmark.jobs.graph.operator import Input, Operator, UserFunction, names_of
+from drainmark.jobs.graph.operator import Operator, names_of
 from drainmark.jobs.graph.params import Params
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.graph.user_code import UserFunction
 
 if TYPE_CHECKING:
-    from drainmark.jobs.graph.composites import CompositeInstance
+    from drainmark.jobs.graph.composite_instance import CompositeInstance
 
 MODULE_ATTRIBUTE = "__drainmark__"
 _LIBRARY = ("drainmark.jobs.graph.", "drainmark.jobs.operators.")

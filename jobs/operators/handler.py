@@ -16,18 +16,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result
 from drainmark.jobs.state.handlers.checkpoint import Checkpoint
 from drainmark.jobs.state.handlers.chunk_rows import CHUNK, ENTRY, VALUE
 from drainmark.jobs.state.handlers.freezing import Copied, CowDict, SerialisedCopy
 from drainmark.jobs.state.handlers.state_handler import StateHandler, callbacks_missing
-from drainmark.jobs.state.row_order import ranked
+from drainmark.jobs.state.placed_rows import ranked
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["Checkpoint", "Copied", "CowDict", "SerialisedCopy", "StateHandler", "operator"]
 
@@ -71,7 +72,7 @@ class Handled(Operator):
             rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
         )
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         from pyspark.sql.types import StructType
 
         made, changed = self.made, StructType.fromDDL(_CHANGES)

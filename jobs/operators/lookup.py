@@ -11,7 +11,7 @@ from drainmark.jobs.graph.operator import Operator
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["lookup"]
 
@@ -35,7 +35,7 @@ class Lookup(Operator):
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "table": self.table}
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         return frames.lookup(self)
 
 

@@ -11,7 +11,7 @@ from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declar
 from drainmark.jobs.graph.operator import Operator, Places, Result
 
 if TYPE_CHECKING:
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["split"]
 
@@ -52,7 +52,7 @@ class Split(Operator):
         if self.to not in ("first", "every"):
             yield self.wrong("SPLIT_TO", f"to={self.to!r} is not known", 'write to="first" or to="every"')
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         rows = frames.input(self.inputs[0])
         outcomes = ", ".join(f"struct('{name}' as name, ({sql}) as holds)" for name, sql in self.conditions.items())
         found = f"transform(filter(array({outcomes}), one -> one.holds), one -> one.name)"

@@ -12,7 +12,7 @@ from drainmark.jobs.graph.operator import Operator, Places, Vectorises
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["sql"]
 
@@ -36,7 +36,7 @@ class SqlOperator(Operator):
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "statement": self.statement, "arguments": dict(self.arguments)}
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         streams = {port.parameter: rows for port, rows in zip(self.inputs, frames.inputs(self), strict=True)}
         text = frames.statement(self)
         return frames.guard(self, lambda: frames.session.sql(text, **streams, **self.arguments))

@@ -14,7 +14,7 @@ from drainmark.jobs.graph.operator import Operator, Places
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["throttle"]
 
@@ -35,7 +35,7 @@ class Throttle(Operator):
             message = f"rows_per_second={self.rows_per_second!r} lets nothing through"
             yield self.wrong("THROTTLE_RATE", message, "give a number above zero")
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         return frames.input(self.inputs[0])
 
 

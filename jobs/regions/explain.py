@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from drainmark.jobs.graph.annotations import Checkpoints, Consistent, Runs, Trigger
-from drainmark.jobs.graph.composites import CompositeInstance
-from drainmark.jobs.graph.operator import Input, Operator, Vectorises
+from drainmark.jobs.graph.composite_instance import CompositeInstance
+from drainmark.jobs.graph.operator import Operator, Vectorises
+from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.regions.clocks import Statement, clock_reads
 from drainmark.jobs.regions.explain_stages import channels_json, stage_lines, stages_json
 from drainmark.jobs.regions.formatting import columns, counted, duration, names, seconds

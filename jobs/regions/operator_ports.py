@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drainmark.jobs.graph.operator import Input, Operator
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.ports import Input
 
 
 class PortClass(StrEnum):

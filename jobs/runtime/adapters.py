@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from drainmark.jobs.operators.sources.source import Reach
+from drainmark.jobs.operators.sources.contract import Reach
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from drainmark.jobs.operators.sources.directory_scan import DirectoryScan, DirectorySource
+    from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+    from drainmark.jobs.operators.sources.directory_source import DirectorySource
 
 Report = Callable[[str, Mapping[str, Any]], None]
 """Called with the name of a step and its numbers, once a step."""

@@ -20,12 +20,13 @@ from drainmark.jobs.errors.spark_faults import environment_fault
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, reach
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.graph.annotations import Checkpoints
-from drainmark.jobs.graph.context import GroupFrames, blamed_operator, failure_of
+from drainmark.jobs.graph.blame import blamed_operator, failure_of
+from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator, Result
 from drainmark.jobs.operators.lookup import Lookup
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.operators.windows.aggregate import Aggregate
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.adopted_table_checks import require_accepted
@@ -139,7 +140,7 @@ class GroupWork:
 
     def _compute(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> None:
         region = self.blueprint.region
-        frames = GroupFrames(
+        frames = OperatorContext(
             session=self.outside.engine.session,
             params=self.blueprint.params,
             first_id=self.group.first_id,
@@ -170,7 +171,7 @@ class GroupWork:
         self._send(frames)
 
     def _run(
-        self, operator: Operator, frames: GroupFrames, materialiser: Materialiser, pool: ThreadPoolExecutor
+        self, operator: Operator, frames: OperatorContext, materialiser: Materialiser, pool: ThreadPoolExecutor
     ) -> None:
         if self._shares(operator):
             return
@@ -199,14 +200,14 @@ class GroupWork:
         put_aside(self._taking.aside, operator, rows, self.group, halts=result.bad_halts)
 
     def _pass_on(
-        self, operator: Operator, output: str, frame: DataFrame, frames: GroupFrames, materialiser: Materialiser
+        self, operator: Operator, output: str, frame: DataFrame, frames: OperatorContext, materialiser: Materialiser
     ) -> None:
         """Enter what downstream operators read, computed once where several do."""
         if self.blueprint.region.consumers(operator.name, output) > 1 and not self._is_fixed(operator, frame, frames):
             frame = self._blaming(operator, lambda: materialiser.once(frame))
         frames.streams[f"{operator.name}[{output}]" if output else operator.name] = frame
 
-    def _send(self, frames: GroupFrames) -> None:
+    def _send(self, frames: OperatorContext) -> None:
         """Begin what follows the region outside of it, side by side with the region's own outputs (V48)."""
         followers = self.blueprint.region.followers
         if not followers:
@@ -235,7 +236,7 @@ class GroupWork:
             check_schema(self.blueprint.table(name), frame)
             self._staged[name] = pool.submit(self._write, operator, name, frame, materialiser)
 
-    def _is_fixed(self, operator: Operator, frame: DataFrame, frames: GroupFrames) -> bool:
+    def _is_fixed(self, operator: Operator, frame: DataFrame, frames: OperatorContext) -> bool:
         """Is a source's frame what was materialised when it was read, but for columns left out or renamed?"""
         if not isinstance(operator, Source):
             return False
@@ -334,7 +335,7 @@ class GroupWork:
         self.lookups[operator.table] = version
         return read_lookup(self.outside.engine.session, operator, self.outside, version)
 
-    def _await_inputs(self, operator: Operator, frames: GroupFrames) -> None:
+    def _await_inputs(self, operator: Operator, frames: OperatorContext) -> None:
         for port in operator.inputs:
             upstream = self.blueprint.region.operator(port.upstream)
             table = self.blueprint.written_by.get(port.upstream)

@@ -24,7 +24,7 @@ from drainmark.jobs.errors import (
     SplitBrain,
     StoreUnavailable,
 )
-from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.protocol.decisions import (
     SPLIT,
     GroupSize,

@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.code_digests import code_digest
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Meaning
+from drainmark.jobs.graph.operator import Meaning
 from drainmark.jobs.lazy import F
 from drainmark.jobs.state.exact_sums import exact_sum
 

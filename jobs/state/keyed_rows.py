@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.graph.operator import SEQUENCE_ID
-from drainmark.jobs.state.rows_by_id import place_ranks
+from drainmark.jobs.frames.rows_by_id import place_ranks
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.cached_rows import CachedRows

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from drainmark.jobs.streams.references import Metadata
 from drainmark.jobs.streams.retained_nodes import Keeping, Kept, joined
-from drainmark.jobs.streams.stream import References, Stream, key_of
+from drainmark.jobs.streams.stream import Flushed, References, Stream, key_of
 
 _NEARLY = 1e-9
 """Seconds by which a timer may come early, for sums of fractions are not exact."""
@@ -111,7 +111,7 @@ class Gathering(Keeping):
                 self._emit_alone(self._made(items), items)
 
 
-class Partition(Gathering):
+class Partition(Gathering, verb="partition"):
     """`Stream.partition`."""
 
     def __init__(self, upstream: Stream, n: int, timeout: float | None, key: Any) -> None:
@@ -141,29 +141,29 @@ class _KeepingOne(Gathering):
         return [] if dropped is None else [dropped]
 
 
-class PartitionUnique(_KeepingOne):
+class PartitionUnique(_KeepingOne, verb="partition_unique"):
     """`Stream.partition_unique`."""
 
 
-class TimedWindow(Gathering):
+class TimedWindow(Gathering, verb="timed_window"):
     """`Stream.timed_window`."""
 
     def _made(self, items: list[Kept]) -> Any:
         return [item.x for item in items]
 
 
-class TimedWindowUnique(_KeepingOne):
+class TimedWindowUnique(_KeepingOne, verb="timed_window_unique"):
     """`Stream.timed_window_unique`."""
 
 
-class Collect(Gathering):
+class Collect(Gathering, Flushed, verb="collect"):
     """`Stream.collect`."""
 
     def __init__(self, upstream: Stream) -> None:
         super().__init__(upstream, None, None)
 
 
-class SlidingWindow(Keeping):
+class SlidingWindow(Keeping, verb="sliding_window"):
     """`Stream.sliding_window`: a datum is held until it leaves, since it is emitted again until then (E47)."""
 
     references: ClassVar[References] = References.LEFT

@@ -20,7 +20,7 @@ class _Joining(Keeping):
         super().__init__(*upstreams)
 
 
-class Zip(_Joining):
+class Zip(_Joining, verb="zip"):
     """`Stream.zip`."""
 
     def __init__(self, *upstreams: Stream, maxsize: int) -> None:
@@ -68,7 +68,7 @@ class _Newest(_Joining):
         self._newest.clear()
 
 
-class CombineLatest(_Newest):
+class CombineLatest(_Newest, verb="combine_latest"):
     """`Stream.combine_latest`."""
 
     def __init__(self, *upstreams: Stream, emit_on: Stream | int | Sequence[Stream | int] | None) -> None:
@@ -91,7 +91,7 @@ class CombineLatest(_Newest):
                 self._let_go([] if replaced is None else [replaced])
 
 
-class ZipLatest(_Newest):
+class ZipLatest(_Newest, verb="zip_latest"):
     """`Stream.zip_latest`: the first stream is lossless, the newest of the others goes with it."""
 
     def __init__(self, *upstreams: Stream) -> None:

@@ -4,36 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drainmark.jobs.streams import batching, merging, queues, simple_nodes
 from drainmark.jobs.streams.stream import References, Stream
-
-_CLASSES: dict[str, type[Stream]] = {
-    "accumulate": simple_nodes.Accumulate,
-    "buffer": queues.Buffer,
-    "collect": batching.Collect,
-    "combine_latest": merging.CombineLatest,
-    "delay": queues.Delay,
-    "filter": simple_nodes.Filter,
-    "flatten": simple_nodes.Flatten,
-    "latest": queues.Latest,
-    "map": simple_nodes.Map,
-    "map_async": queues.MapAsync,
-    "partition": batching.Partition,
-    "partition_unique": batching.PartitionUnique,
-    "pluck": simple_nodes.Pluck,
-    "rate_limit": simple_nodes.RateLimit,
-    "sink": simple_nodes.Sink,
-    "sink_to_list": simple_nodes.Sink,
-    "slice": simple_nodes.Slice,
-    "sliding_window": batching.SlidingWindow,
-    "starmap": simple_nodes.Starmap,
-    "timed_window": batching.TimedWindow,
-    "timed_window_unique": batching.TimedWindowUnique,
-    "union": simple_nodes.Union,
-    "unique": simple_nodes.Unique,
-    "zip": merging.Zip,
-    "zip_latest": merging.ZipLatest,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,5 +36,5 @@ def nodes() -> tuple[Node, ...]:
             is_asynchronous=cls.is_asynchronous,
             remembers=cls.remembers,
         )
-        for name, cls in sorted(_CLASSES.items())
+        for name, cls in sorted({**Stream.kinds, "sink_to_list": Stream.kinds["sink"]}.items())
     )

@@ -37,7 +37,7 @@ class _Queue(Keeping):
         self._emit_alone(item.x, [item])
 
 
-class Buffer(_Queue):
+class Buffer(_Queue, verb="buffer"):
     """`Stream.buffer`."""
 
     def __init__(self, upstream: Stream, n: int) -> None:
@@ -53,7 +53,7 @@ class Buffer(_Queue):
         self._lane.put(self._next)
 
 
-class Delay(_Queue):
+class Delay(_Queue, verb="delay"):
     """`Stream.delay`."""
 
     def __init__(self, upstream: Stream, interval: float) -> None:
@@ -66,7 +66,7 @@ class Delay(_Queue):
             self._lane.put(self._next, after=self._interval)
 
 
-class Latest(_Queue):
+class Latest(_Queue, verb="latest"):
     """`Stream.latest`. Unlike that of streamz it lets the newest datum go when it has emitted it, so it gets done."""
 
     def update(self, x: Any, who: Stream, metadata: Metadata) -> None:
@@ -80,7 +80,7 @@ class Latest(_Queue):
         self._let_go(overtaken)
 
 
-class MapAsync(Keeping):
+class MapAsync(Keeping, verb="map_async"):
     """`Stream.map_async`: calls run beside each other, what they return is emitted in the order of the data."""
 
     def __init__(

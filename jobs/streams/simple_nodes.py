@@ -20,28 +20,28 @@ class _Calling(Stream):
         super().__init__(upstream)
 
 
-class Map(_Calling):
+class Map(_Calling, verb="map"):
     """`Stream.map`."""
 
     def update(self, x: Any, who: Stream, metadata: Metadata) -> None:
         self._emit(self._func(x, *self._args, **self._kwargs), metadata)
 
 
-class Starmap(_Calling):
+class Starmap(_Calling, verb="starmap"):
     """`Stream.starmap`."""
 
     def update(self, x: Any, who: Stream, metadata: Metadata) -> None:
         self._emit(self._func(*x, *self._args, **self._kwargs), metadata)
 
 
-class Sink(_Calling):
+class Sink(_Calling, verb="sink"):
     """`Stream.sink`, and `Stream.sink_to_list`."""
 
     def update(self, x: Any, who: Stream, metadata: Metadata) -> None:
         self._func(x, *self._args, **self._kwargs)
 
 
-class Filter(Stream):
+class Filter(Stream, verb="filter"):
     """`Stream.filter`."""
 
     def __init__(self, upstream: Stream, predicate: Callable[[Any], Any]) -> None:
@@ -53,7 +53,7 @@ class Filter(Stream):
             self._emit(x, metadata)
 
 
-class Flatten(Stream):
+class Flatten(Stream, verb="flatten"):
     """`Stream.flatten`."""
 
     def update(self, x: Any, who: Stream, metadata: Metadata) -> None:
@@ -61,7 +61,7 @@ class Flatten(Stream):
             self._emit(item, metadata)
 
 
-class Pluck(Stream):
+class Pluck(Stream, verb="pluck"):
     """`Stream.pluck`."""
 
     def __init__(self, upstream: Stream, pick: Any) -> None:
@@ -73,7 +73,7 @@ class Pluck(Stream):
         self._emit(tuple(x[one] for one in pick) if isinstance(pick, list) else x[pick], metadata)
 
 
-class Union(Stream):
+class Union(Stream, verb="union"):
     """`Stream.union`."""
 
 
@@ -85,7 +85,7 @@ class _Ordered(Stream):
         super().__init__(upstream)
 
 
-class Accumulate(_Ordered):
+class Accumulate(_Ordered, verb="accumulate"):
     """`Stream.accumulate`; a function that raises leaves the state as it was."""
 
     remembers = True
@@ -108,7 +108,7 @@ class Accumulate(_Ordered):
             self._emit((self._state, result) if self._with_state else result, metadata)
 
 
-class Slice(_Ordered):
+class Slice(_Ordered, verb="slice"):
     """`Stream.slice`."""
 
     remembers = True
@@ -128,7 +128,7 @@ class Slice(_Ordered):
                 self._emit(x, metadata)
 
 
-class Unique(_Ordered):
+class Unique(_Ordered, verb="unique"):
     """`Stream.unique`."""
 
     remembers = True
@@ -163,7 +163,7 @@ class Unique(_Ordered):
         return was_there
 
 
-class RateLimit(_Ordered):
+class RateLimit(_Ordered, verb="rate_limit"):
     """`Stream.rate_limit`."""
 
     def __init__(self, upstream: Stream, interval: float) -> None:

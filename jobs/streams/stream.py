@@ -8,14 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from drainmark.jobs.errors.handlers import StreamClosed
 from drainmark.jobs.streams.references import REF, Metadata, counters, release, retain
 from drainmark.jobs.streams.threads import RealThreads, Threads
-
-if TYPE_CHECKING:
-    from drainmark.jobs.streams.batching import Collect
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +56,16 @@ class Stream:
     is_asynchronous: ClassVar[bool] = False
 
     threads: Threads
+    kinds: ClassVar[dict[str, type[Stream]]] = {}
+
+    def __init_subclass__(cls, verb: str = "", **options: Any) -> None:
+        """Note which nodes a method of `Stream` adds: the modules beside this one define them, by `verb`."""
+        super().__init_subclass__(**options)
+        if verb:
+            Stream.kinds[verb] = cls
+
+    def _node(self, verb: str, *args: Any, **options: Any) -> Stream:
+        return self.kinds[verb](self, *args, **options)
 
     def __init__(self, *upstreams: Stream, threads: Threads | None = None) -> None:
         self.upstreams = upstreams
@@ -187,21 +194,15 @@ class Stream:
 
     def map(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Stream:
         """Emit `func(x, *args, **kwargs)`."""
-        from drainmark.jobs.streams.simple_nodes import Map
-
-        return Map(self, func, args, kwargs)
+        return self._node("map", func, args, kwargs)
 
     def starmap(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Stream:
         """Emit `func(*x, *args, **kwargs)`."""
-        from drainmark.jobs.streams.simple_nodes import Starmap
-
-        return Starmap(self, func, args, kwargs)
+        return self._node("starmap", func, args, kwargs)
 
     def filter(self, predicate: Callable[[Any], Any] | None = None) -> Stream:
         """Emit what a predicate holds for, or what is true; the rest is done when this returns (C20)."""
-        from drainmark.jobs.streams.simple_nodes import Filter
-
-        return Filter(self, predicate or bool)
+        return self._node("filter", predicate or bool)
 
     def accumulate(
         self, func: Callable[..., Any], start: Any = ..., *, returns_state: bool = False, with_state: bool = False,
@@ -214,47 +215,33 @@ class Stream:
             returns_state: `func` returns the state and what to emit.
             with_state: emit the state and the result.
         """
-        from drainmark.jobs.streams.simple_nodes import Accumulate
-
-        return Accumulate(self, func, start, returns_state=returns_state, with_state=with_state, kwargs=kwargs)
+        return self._node("accumulate", func, start, returns_state=returns_state, with_state=with_state, kwargs=kwargs)
 
     def slice(self, start: int | None = None, end: int | None = None, step: int | None = None) -> Stream:
         """Emit data by their number, as `list[start:end:step]` does; numbers are not negative."""
-        from drainmark.jobs.streams.simple_nodes import Slice
-
-        return Slice(self, start, end, step)
+        return self._node("slice", start, end, step)
 
     def flatten(self) -> Stream:
         """Emit each element of a datum; each holds it, since any of them may be kept somewhere (C12)."""
-        from drainmark.jobs.streams.simple_nodes import Flatten
-
-        return Flatten(self)
+        return self._node("flatten")
 
     def pluck(self, pick: Any) -> Stream:
         """Emit `x[pick]`, of a list of picks a tuple."""
-        from drainmark.jobs.streams.simple_nodes import Pluck
-
-        return Pluck(self, pick)
+        return self._node("pluck", pick)
 
     def unique(
         self, maxsize: int | None = None, key: Callable[[Any], Any] | None = None, *, hashable: bool = True
     ) -> Stream:
         """Emit what was not there before, among the `maxsize` keys that came last, or ever."""
-        from drainmark.jobs.streams.simple_nodes import Unique
-
-        return Unique(self, maxsize, key, hashable=hashable)
+        return self._node("unique", maxsize, key, hashable=hashable)
 
     def rate_limit(self, interval: float) -> Stream:
         """Emit at most one datum in so many seconds; whoever emits waits."""
-        from drainmark.jobs.streams.simple_nodes import RateLimit
-
-        return RateLimit(self, interval)
+        return self._node("rate_limit", interval)
 
     def sink(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Stream:
         """Call `func(x, *args, **kwargs)`: the datum is done here when it returns."""
-        from drainmark.jobs.streams.simple_nodes import Sink
-
-        return Sink(self, func, args, kwargs)
+        return self._node("sink", func, args, kwargs)
 
     def sink_to_list(self) -> list[Any]:
         """Return a list that data are appended to."""
@@ -266,21 +253,15 @@ class Stream:
 
     def buffer(self, n: int) -> Stream:
         """Emit from a thread of its own; at most n data wait, then whoever emits does (C8)."""
-        from drainmark.jobs.streams.queues import Buffer
-
-        return Buffer(self, n)
+        return self._node("buffer", n)
 
     def delay(self, interval: float) -> Stream:
         """Emit each datum so many seconds later."""
-        from drainmark.jobs.streams.queues import Delay
-
-        return Delay(self, interval)
+        return self._node("delay", interval)
 
     def latest(self) -> Stream:
         """Emit the newest datum from a thread of its own; what is overtaken meanwhile is dropped, and done."""
-        from drainmark.jobs.streams.queues import Latest
-
-        return Latest(self)
+        return self._node("latest")
 
     def map_async(
         self, func: Callable[..., Any], *args: Any, parallelism: int = 1, stop_on_exception: bool = False, **kwargs: Any
@@ -290,9 +271,7 @@ class Stream:
         As many data are in work at once; then whoever emits waits. What raises fails its datum, which never counts as
         done; the others go on, unless `stop_on_exception`: then nothing more is taken or emitted.
         """
-        from drainmark.jobs.streams.queues import MapAsync
-
-        return MapAsync(self, func, args, kwargs, parallelism=parallelism, stop_on_exception=stop_on_exception)
+        return self._node("map_async", func, args, kwargs, parallelism=parallelism, stop_on_exception=stop_on_exception)
 
     # --- groups and windows (E44–E47, E51) ---------------------------------------------------------------------------
 
@@ -302,9 +281,7 @@ class Stream:
         Args:
             key: of a datum, a function, or what to pluck; all are one by default.
         """
-        from drainmark.jobs.streams.batching import Partition
-
-        return Partition(self, n, timeout, key)
+        return self._node("partition", n, timeout, key)
 
     def partition_unique(
         self, n: int, key: Any = None, keep: Literal["first", "last"] = "first", timeout: float | None = None
@@ -315,9 +292,7 @@ class Stream:
             key: as of `partition`; the datum itself by default.
             timeout: as of `partition`.
         """
-        from drainmark.jobs.streams.batching import PartitionUnique
-
-        return PartitionUnique(self, n, timeout, key, keep)
+        return self._node("partition_unique", n, timeout, key, keep)
 
     def timed_window(self, interval: float, count_trigger: int | None = None) -> Stream:
         """Emit lists of what came within so many seconds of the first datum; no empty ones.
@@ -326,18 +301,14 @@ class Stream:
             count_trigger: data at which a window is emitted earlier: a replay brings in a second what took an hour
                 (K16, K18).
         """
-        from drainmark.jobs.streams.batching import TimedWindow
-
-        return TimedWindow(self, count_trigger, interval)
+        return self._node("timed_window", count_trigger, interval)
 
     def timed_window_unique(
         self, interval: float, key: Any = None, keep: Literal["first", "last"] = "first",
         count_trigger: int | None = None,
     ) -> Stream:  # fmt: skip
         """Emit tuples as `timed_window` does, of data of different keys as `partition_unique` does."""
-        from drainmark.jobs.streams.batching import TimedWindowUnique
-
-        return TimedWindowUnique(self, count_trigger, interval, key, keep)
+        return self._node("timed_window_unique", count_trigger, interval, key, keep)
 
     def sliding_window(self, n: int, *, return_partial: bool = True) -> Stream:
         """Emit a tuple of the last n data for each datum; the last n-1 are never done (E47).
@@ -345,23 +316,17 @@ class Stream:
         Args:
             return_partial: emit from the first datum on.
         """
-        from drainmark.jobs.streams.batching import SlidingWindow
+        return self._node("sliding_window", n, return_partial=return_partial)
 
-        return SlidingWindow(self, n, return_partial=return_partial)
-
-    def collect(self) -> Collect:
+    def collect(self) -> Flushed:
         """Keep all data until `flush()` emits them as a tuple; it may be the function of another stream's sink."""
-        from drainmark.jobs.streams.batching import Collect
-
-        return Collect(self)
+        return cast("Flushed", self._node("collect"))
 
     # --- several streams (E48–E50) -----------------------------------------------------------------------------------
 
     def union(self, *others: Stream) -> Stream:
         """Emit what comes from any of the streams."""
-        from drainmark.jobs.streams.simple_nodes import Union
-
-        return Union(self, *others)
+        return self._node("union", *others)
 
     def zip(self, *others: Stream, maxsize: int = 10) -> Stream:
         """Emit tuples of the first data of each stream, then of the second ones, …
@@ -369,9 +334,7 @@ class Stream:
         At most `maxsize` data of one stream wait for the others; then whoever emits does, so that the others must come
         from threads of their own.
         """
-        from drainmark.jobs.streams.merging import Zip
-
-        return Zip(self, *others, maxsize=maxsize)
+        return self._node("zip", *others, maxsize=maxsize)
 
     def combine_latest(self, *others: Stream, emit_on: Stream | int | Sequence[Stream | int] | None = None) -> Stream:
         """Emit a tuple of the newest datum of each stream, whenever one comes; the newest ones are never done (E49).
@@ -379,15 +342,19 @@ class Stream:
         Args:
             emit_on: emit only when a datum comes from these streams, or those of these numbers.
         """
-        from drainmark.jobs.streams.merging import CombineLatest
-
-        return CombineLatest(self, *others, emit_on=emit_on)
+        return self._node("combine_latest", *others, emit_on=emit_on)
 
     def zip_latest(self, *others: Stream) -> Stream:
         """Emit a tuple for each datum of this stream, with the newest of the others; waits for their first ones."""
-        from drainmark.jobs.streams.merging import ZipLatest
+        return self._node("zip_latest", *others)
 
-        return ZipLatest(self, *others)
+
+class Flushed(Stream):
+    """A node that emits when it is told to."""
+
+    def flush(self) -> None:
+        """Emit what is kept."""
+        raise NotImplementedError
 
 
 def key_of(key: Any) -> Callable[[Any], Hashable]:

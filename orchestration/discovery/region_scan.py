@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import RegistryLost, UsageError
 from drainmark.jobs.failpoints import FailPoint, reach
-from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of

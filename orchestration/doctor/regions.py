@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
-from drainmark.jobs.operators.sources.source import Cut, SlicedSource
+from drainmark.jobs.operators.sources.slices import Cut
+from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, warn
 from drainmark.orchestration.verbs.table_repair import is_put_right
 from drainmark.orchestration.workplace.declaration import load_region

@@ -89,7 +89,7 @@ def region_run(
 
 def _folders_of(region: RegionPlan, root: Path) -> list[Path]:
     """Return the folders of this machine that a region and its autonomous sources read."""
-    from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+    from drainmark.jobs.operators.sources.directory_source import DirectorySource
     from drainmark.jobs.protocol.records.addresses import is_object
 
     sources = (operator for operator in region.run_order if isinstance(operator, DirectorySource))

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.graph.operator import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import TableRole
-from drainmark.jobs.state.row_order import FROM
+from drainmark.jobs.state.placed_rows import FROM
 
 if TYPE_CHECKING:
     from drainmark.orchestration.workplace.workplace import Workplace

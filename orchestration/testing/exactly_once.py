@@ -6,47 +6,19 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.failpoints import FailPoint
 from drainmark.orchestration.testing.applications import App
 from drainmark.orchestration.testing.crash import matrix
-from drainmark.orchestration.testing.crash.matrix import Action, Cell, Grouping
+from drainmark.orchestration.testing.crash.matrix import Action, Grouping
+from drainmark.orchestration.testing.crash.trial import Proof
 from drainmark.orchestration.testing.files import Files
 from drainmark.orchestration.testing.running import Result, Tables, prepared
 
 if TYPE_CHECKING:
     from drainmark.resources.spark.session import SparkEngine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """What was tried on a region, all of it survived.
-
-    Attributes:
-        failures: in the order tried; each was reached.
-        unreached: fail points that no run of this application passes.
-        groupings: files a group; all left the tables of groups of one.
-        states: number of consistent states, every sink of each of them compared after each failure.
-        seconds: all of it.
-    """
-
-    region: str
-    failures: Sequence[Cell]
-    unreached: Sequence[FailPoint]
-    groupings: Sequence[Grouping]
-    states: int
-    seconds: float
-
-    def __str__(self) -> str:
-        sizes = ", ".join(map(str, self.groupings))
-        return (
-            f"{self.region}: exactly once after {len(self.failures)} failures, {self.states} states, "
-            f"groups of {sizes}; {self.seconds:.1f} s"
-        )
 
 
 def assert_exactly_once(

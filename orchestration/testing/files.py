@@ -14,7 +14,8 @@ from typing import Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
-from drainmark.jobs.operators.sources.directory_scan import DirectoryScan, DirectorySource
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
 
 Content = str | bytes | Sequence[Mapping[str, Any]]
 """Text, bytes, or rows by column, encoded as the source's format asks."""

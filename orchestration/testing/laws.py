@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import Location, UsageError
-from drainmark.jobs.graph.context import GroupFrames
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, Input
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.params import Params
+from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.aggregate import Aggregate
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.state.aggregations import Aggregation, state_columns
 from drainmark.orchestration.testing.comparing import multiset
 
@@ -134,7 +135,7 @@ class _Bench:
         return {**_values(first), **_values(second)}
 
     def _applied(self, rows: Any, before: Any) -> pa.Table:
-        frames = GroupFrames(
+        frames = OperatorContext(
             session=self.session,
             params=Params(),
             first_id=1,

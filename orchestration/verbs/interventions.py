@@ -95,7 +95,7 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
         RewindRefused: the target is no effective committed id within the horizon, or a sink that earlier code wrote is
             out of reach.
     """
-    from drainmark.jobs.runtime.commit.removed_tables import former_in_reach
+    from drainmark.jobs.runtime.commit.rewind_reach import former_in_reach
 
     if target.given() > 1:
         raise UsageError("several targets are given", remedy="one of --to, --to-file, --to-time, --by, --to-initial")

@@ -65,7 +65,8 @@ def _conf(settings: Settings) -> dict[str, str]:
 
 def _shared(settings: Settings) -> list[Path]:
     """Return the folders of this machine that Spark writes to, or that hold what it reads."""
-    from drainmark.resources.storage.folder import LocalFolder, tables_folder
+    from drainmark.resources.storage.folder import LocalFolder
+    from drainmark.resources.storage.urls import tables_folder
 
     tables = tables_folder(settings)
     return list(dict.fromkeys([settings.home, *([tables.path] if isinstance(tables, LocalFolder) else [])]))

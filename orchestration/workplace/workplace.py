@@ -62,7 +62,7 @@ class Workplace:
     def tables(self) -> Folder:
         """Return the folder of `checkpoints/`, `state/` and `lake/`."""
         if self._tables is None:
-            from drainmark.resources.storage.folder import tables_folder
+            from drainmark.resources.storage.urls import tables_folder
 
             self._tables = tables_folder(self.settings)
         return self._tables

@@ -9,7 +9,7 @@ from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
-from drainmark.resources.storage.folder import tables_folder
+from drainmark.resources.storage.urls import tables_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
 from drainmark.jobs.failpoints import StorePoint, reach
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
-from drainmark.resources.storage.folder import S3, folder_of
+from drainmark.resources.storage.folder import S3
 from drainmark.resources.storage.object_store import PARALLEL, ObjectStore
+from drainmark.resources.storage.urls import folder_of
 
 if TYPE_CHECKING:
     from drainmark.resources.settings import Settings

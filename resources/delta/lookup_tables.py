@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.resources.delta.commits import open_table
-from drainmark.resources.storage.folder import S3, Folder, folder_of
+from drainmark.resources.storage.folder import S3, Folder
+from drainmark.resources.storage.urls import folder_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What sources reach outside (`jobs.operators.sources.source.Reach`): files, tables, databases, topics, buffers, lists.
+"""What sources reach outside (`sources.contract.Reach`): files, tables, databases, topics, buffers, lists.
 
 Addresses and credentials stand in the settings; nothing that a source keeps holds any.
 """
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import InputMissing, UsageError
 from drainmark.jobs.operators.sources.folder_slices import queue_of
-from drainmark.resources.storage.folder import S3, Folder, folder_of
+from drainmark.resources.storage.folder import S3, Folder
+from drainmark.resources.storage.urls import folder_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import StoreUnavailable
-from drainmark.jobs.graph.operator import POSITION
+from drainmark.jobs.frames.tags import POSITION
 from drainmark.jobs.operators.sources.kafka_topic import OffsetRange, OffsetsGone, Stood
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from drainmark.jobs.errors import DrainmarkError, ForeignTable, Interrupted, SplitBrain, TableRefused
 from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.graph.operator import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.runtime.adapters import Breach

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from drainmark.jobs.graph.operator import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.resources.sinks.databases import is_passing, said_by
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from drainmark.jobs.errors import DrainmarkError, Fenced, ForeignTable, Interrupted, SplitBrain
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.formats.far_times import RULE, first_far
-from drainmark.jobs.graph.operator import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.file_names import id_of, name_of
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
 from drainmark.jobs.protocol.records.manifest import RegionTable

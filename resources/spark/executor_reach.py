@@ -97,7 +97,7 @@ def _require_copy(session: SparkSession, master: str, trial: Path, nonce: str) -
 
 
 def _not_shared(who: str, path: str, error: Exception) -> ClusterRefused:
-    from drainmark.resources.spark.session import telling_line
+    from drainmark.jobs.errors.spark_faults import telling_line
 
     why = telling_line(str(error))
     return ClusterRefused(f"{who} does not share this machine's files: {path}: {why}", remedy=SHARE_FOLDERS)
@@ -164,7 +164,7 @@ def _answers(session: SparkSession, master: str, task: Callable[[Iterator[Any]],
     try:
         return list(session.range(0, _TASKS, 1, _TASKS).mapInArrow(task, columns).collect())
     except Exception as error:
-        from drainmark.resources.spark.session import telling_line
+        from drainmark.jobs.errors.spark_faults import telling_line
 
         msg = f"the executors of {master} cannot run Python functions: {telling_line(str(error))}"
         raise ClusterRefused(msg, remedy=_PYTHON) from error

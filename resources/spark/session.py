@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import JavaMissing
+from drainmark.jobs.errors.spark_faults import telling_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -269,13 +270,6 @@ class SparkEngine:
 def is_local(master: str) -> bool:
     """Say whether a master means one JVM on this machine: `local`, `local[4]`, and not `local-cluster[…]`."""
     return re.match(r"local(\[|$)", master) is not None
-
-
-def telling_line(text: str) -> str:
-    """Return the line of an error of the JVM's that says what is wrong."""
-    lines = [line.strip() for line in text.splitlines()]
-    named = (line for line in lines if "Exception" in line and not line.startswith("at "))
-    return next(named, lines[0] if lines else "").removeprefix(": ")[:300]
 
 
 def _leave_errors_to_us() -> None:

@@ -23,7 +23,6 @@ from drainmark.jobs.failpoints import FilePoint, reach
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from drainmark.resources.settings import Settings
 
 S3 = "s3://"
 
@@ -307,22 +306,6 @@ class LocalFolder(Folder):
 def folder_at(place: Path | Folder) -> Folder:
     """Return a folder; a path is one on this machine."""
     return LocalFolder(place) if isinstance(place, Path) else place
-
-
-def tables_folder(settings: Settings) -> Folder:
-    """Return the folder that holds `checkpoints/`, `state/` and `lake/`: the setting `tables_url`, else home."""
-    return folder_of(settings.tables_url, settings) if settings.tables_url else LocalFolder(settings.home)
-
-
-def folder_of(url: str, settings: Settings) -> Folder:
-    """Return the folder of an `s3://bucket/prefix` or of a path, relative to the project's root."""
-    if not url.startswith(S3):
-        return LocalFolder(settings.project_root / url)
-    from drainmark.resources.storage.object_store import object_store
-    from drainmark.resources.storage.s3_folder import S3Folder
-
-    bucket, _, prefix = url.removeprefix(S3).partition("/")
-    return S3Folder(object_store(settings), bucket, prefix.strip("/"))
 
 
 def _mark(tail: Any) -> str:

@@ -46,7 +46,7 @@ from rich.console import Console
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.windows.sliding import SlidingAggregate
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.state.keyed_state import KeyedState

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench_input import WrongResult
 
-from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.analysis.column_types import require_text
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, analyse
 from drainmark.jobs.runtime.autonomous.micro_batches import BatchReport, MicroBatches

@@ -21,7 +21,8 @@ from deltalake import DeltaTable, write_deltalake
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
 from drainmark.jobs.operators.sources import table_source
-from drainmark.jobs.operators.sources.source import Cut, Position, RowSlices, Slice
+from drainmark.jobs.operators.sources.contract import RowSlices
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.settings import Settings

@@ -14,7 +14,7 @@ import pytest
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.failpoints import FilePoint
 from drainmark.jobs.operators.sources.folder_slices import LIST, files_of
-from drainmark.jobs.operators.sources.source import Slice
+from drainmark.jobs.operators.sources.slices import Slice
 from drainmark.resources.delta.garbage import garbage_of
 from drainmark.resources.delta.log_retention import REMOVED, removed_since
 from drainmark.resources.inputs.source_access import RegionReach

@@ -21,7 +21,7 @@ import drainmark as dm
 from drainmark import F
 from drainmark.jobs.errors import DrainTimeout, Fenced, Halted, Interrupted, OperatorFailed, StoreUnavailable
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
-from drainmark.jobs.operators.windows.aggregate import Aggregate
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.transitions import State
 from drainmark.jobs.runtime import timeout
 from drainmark.jobs.runtime.commit.operator_states import RegionStates

@@ -15,8 +15,9 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing
-from drainmark.jobs.formats.inspection import Expected, inspect
-from drainmark.jobs.operators.sources.source import Cut
+from drainmark.jobs.formats.expected import Expected
+from drainmark.jobs.formats.inspection import inspect
+from drainmark.jobs.operators.sources.slices import Cut
 from drainmark.jobs.protocol.records.triggers import TriggerStatus
 from drainmark.jobs.runtime.scan.folder import IS_LINK, scan_folder
 from drainmark.jobs.runtime.scan.index import ScanLimits

@@ -18,7 +18,9 @@ import drainmark as dm
 from drainmark.jobs.formats.arrow_parser import Content, Parser, can_parse, schema_of
 from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.operators.sources.directory_scan import CORRUPT, DirectoryScan, DirectorySource
+from drainmark.jobs.frames.tags import CORRUPT
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.file_reader import expected_of
 from drainmark.orchestration.testing.running import Result
 from drainmark.resources.spark.session import SparkEngine

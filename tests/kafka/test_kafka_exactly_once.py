@@ -9,7 +9,7 @@ import pytest
 from broker import Broker
 
 import drainmark as dm
-from drainmark.orchestration.testing.exactly_once import Proof
+from drainmark.orchestration.testing.crash.trial import Proof
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

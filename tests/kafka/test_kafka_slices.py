@@ -16,7 +16,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 import drainmark as dm
 from drainmark.jobs.errors import InputMissing, StoreUnavailable, UsageError
 from drainmark.jobs.operators.sources import kafka_source
-from drainmark.jobs.operators.sources.source import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
 from drainmark.jobs.runtime.input.slices import slice_of
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.inputs.source_access import RegionReach

@@ -15,8 +15,7 @@ from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
 from drainmark.jobs.protocol.in_flight import Half, InFlight
 from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel
-from drainmark.jobs.runtime.stages.channels.endpoints import Reader, Writer
+from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, Reader, Writer
 from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER
 
 BATCHES, ROWS_BYTES = 3, 400

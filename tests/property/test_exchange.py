@@ -23,7 +23,7 @@ from drainmark.jobs.graph.annotations import Consistent
 from drainmark.jobs.protocol.in_flight import InFlight
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.rows import Rows
-from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken
+from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
 from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE
 
 REGIONS = {
@@ -83,7 +83,7 @@ class Regions(RuleBasedStateMachine):
         )
         done = min(self.committed.through[stage.name] for stage in self.stages if not stage.inputs)
         self.groups = [group for group in self.groups if group[1] <= done]
-        self.ends = {name: self.exchange.connect(name, self.epoch) for name in self.plans}
+        self.ends = {name: connect(self.exchange, name, self.epoch) for name in self.plans}
 
     def made(self, stage: str, ids: tuple[int, int]) -> tuple[str, dict[str, Rows]]:
         self.serial += 1
@@ -159,7 +159,7 @@ class Regions(RuleBasedStateMachine):
             old.take(AT_ONCE)
 
     def restart(self, name: str) -> None:
-        self.ends[name] = self.exchange.connect(name, self.epoch)
+        self.ends[name] = connect(self.exchange, name, self.epoch)
 
     # --- the controller ----------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Regions(RuleBasedStateMachine):
             with pytest.raises(Fenced):
                 ends.room(AT_ONCE) if self.plans[name].outputs else ends.take(AT_ONCE)
             with pytest.raises(Fenced):
-                self.exchange.connect(name, self.epoch - 1)
+                connect(self.exchange, name, self.epoch - 1)
 
     @precondition(lambda self: hasattr(self, "exchange"))
     @invariant()

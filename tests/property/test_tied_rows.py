@@ -18,7 +18,7 @@ from window_cases import CASES, Case, content
 
 import drainmark as dm
 from drainmark import F
-from drainmark.jobs.graph.operator import POSITION
+from drainmark.jobs.frames.tags import POSITION
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.resources.spark.session import SparkEngine
 

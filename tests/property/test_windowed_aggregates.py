@@ -24,7 +24,7 @@ from window_oracles import Told
 
 import drainmark as dm
 from drainmark.jobs.operators.catalogue import kinds
-from drainmark.jobs.operators.windows.aggregate import Aggregate
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.operators.windows.window import Delta, EventTime, Marked, Rows
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
 from drainmark.jobs.state import keyed_state

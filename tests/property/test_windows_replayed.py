@@ -18,7 +18,7 @@ from window_cases import SCHEMA, content, values
 from window_oracles import Told, by_mark, by_session, by_time
 
 import drainmark as dm
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.testing.processing import rewind
 from drainmark.orchestration.workplace.workplace import Opened, open_application

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from window_cases import SCHEMA, Case
 
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.graph.context import GroupFrames
-from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.operator import Result
 from drainmark.jobs.graph.params import Params
-from drainmark.jobs.operators.windows.aggregate import Aggregate
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.state.keyed_rows import last_per_key, last_rows_per_key
 
@@ -76,7 +77,7 @@ class Bench:
             self.tied.shuffle(tagged)
         schema = f"{SCHEMA}, {SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>"
         materialiser = Materialiser(session=self.session, small=True)
-        frames = GroupFrames(
+        frames = OperatorContext(
             session=self.session, params=Params(), first_id=first_id, last_id=first_id + len(files) - 1,
             scanned_frames={}, read_state=self._before, read_lookup=lambda operator: None,
             read_statement=lambda name: "", read_kept=self._kept, small=True, is_run=self.is_local,

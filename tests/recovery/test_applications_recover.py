@@ -13,7 +13,7 @@ import drainmark as dm
 from drainmark.jobs.failpoints import OF_AUTONOMOUS, FailPoint
 from drainmark.jobs.testing.bank import bank_files
 from drainmark.orchestration.testing.crash import matrix
-from drainmark.orchestration.testing.exactly_once import Proof
+from drainmark.orchestration.testing.crash.trial import Proof
 
 pytestmark = [pytest.mark.recovery, pytest.mark.spark, pytest.mark.timeout(1800)]
 

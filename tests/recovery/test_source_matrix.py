@@ -15,7 +15,7 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint
 from drainmark.orchestration.testing.crash import matrix
-from drainmark.orchestration.testing.exactly_once import Proof
+from drainmark.orchestration.testing.crash.trial import Proof
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.verbs.push import push_to
 

@@ -15,7 +15,7 @@ from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.failpoints import FailPoint
 from drainmark.orchestration.cli.demo.chaos import Look, Strike, _where, strikes
 from drainmark.orchestration.cli.demo.logs import Counted
-from drainmark.orchestration.cli.demo.show import DemoProject, compare
+from drainmark.orchestration.cli.demo.project import DemoProject, compare
 
 
 def planned(seed: int, count: int) -> list[Strike]:

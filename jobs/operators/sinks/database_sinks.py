@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from drainmark.jobs.errors import Location
-from drainmark.jobs.graph.operator import Input, names_of
+from drainmark.jobs.graph.operator import names_of
+from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Location
-from drainmark.jobs.graph.operator import Input
+from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.sink import Sink, is_table_name
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from drainmark.jobs.errors import Location
-from drainmark.jobs.graph.operator import Input, names_of
+from drainmark.jobs.graph.operator import names_of
+from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink, OnSchemaChange
 from drainmark.jobs.protocol.records.manifest import TableRole
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import Location, UsageError
-from drainmark.jobs.graph.operator import Input
+from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.protocol.records.addresses import address_of, is_object
 from drainmark.jobs.protocol.records.file_names import name_problem

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, TAGS, Guarantee, Operator
+from drainmark.jobs.graph.operator import Guarantee, Operator
 from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["quarantine"]
 
@@ -56,7 +57,7 @@ class QuarantineSink(Operator):
                 remedy="feed it from a consistent region, or write the rows to a table by dm.sink",
             )
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         """Return `_sequence_id`, `_position` where the stream has it, `raw`, `reason`."""
         rows = frames.input(self.inputs[0])
         if self.reason is None and REASON not in rows.columns:

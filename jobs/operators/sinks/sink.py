@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from drainmark.jobs.errors import Location, UsageError, Violation
+from drainmark.jobs.frames.row_order import places_in
+from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
 from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
-from drainmark.jobs.graph.operator import SEQUENCE_ID, TAGS, Guarantee, Input, Operator
+from drainmark.jobs.graph.operator import Guarantee, Operator
+from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import RegionTable
-from drainmark.jobs.state.row_order import places_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["sink"]
 
@@ -77,7 +79,7 @@ class Sink(Operator):
         keys = {"keys": list(self.keys)} if self.keys else {}
         return {**super().fingerprint(), **keys}
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         """Return every row with its id first, or for a sink with keys one row a key and id, the last by position."""
         rows = frames.input(self.inputs[0])
         names = [name for name in visible_columns(rows.columns) if name.strip("`") not in self.keys]

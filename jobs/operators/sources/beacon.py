@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.graph.annotations import Trigger
-from drainmark.jobs.operators.sources.source import Cut, Position, Reach, RowSlices, Slice
+from drainmark.jobs.operators.sources.contract import Reach, RowSlices
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

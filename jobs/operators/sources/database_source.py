@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import InputChanged, StoreUnavailable
-from drainmark.jobs.operators.sources.source import Cut, Position, Reach, RowSlices, Slice
+from drainmark.jobs.operators.sources.contract import Reach, RowSlices
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.operators.sources.contract import FileSlices, Part, Reach
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.line_files import LineFiles, number_of, offset_of
-from drainmark.jobs.operators.sources.source import Cut, FileSlices, Part, Position, Reach, Slice
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
 
 __all__ = ["FileSource"]
 

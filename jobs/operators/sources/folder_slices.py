@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from drainmark.jobs.errors import InputMissing
-from drainmark.jobs.operators.sources.source import Cut, Position, Reach, Slice
+from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 
 LIST = "list"

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from drainmark.jobs.errors import DrainmarkError, InputMissing, UsageError
+from drainmark.jobs.operators.sources.contract import Reach
 from drainmark.jobs.operators.sources.kafka_topic import (
     BEGIN,
     EPOCHS,
@@ -30,7 +31,7 @@ from drainmark.jobs.operators.sources.kafka_topic import (
     offsets_of,
     ranges_of,
 )
-from drainmark.jobs.operators.sources.source import Position, Reach, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice
 
 Range = tuple[int, int, int]
 """A partition, the first offset that is lost, and the one behind the last."""

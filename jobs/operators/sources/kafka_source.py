@@ -12,6 +12,7 @@ from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import SourcePoint
 from drainmark.jobs.failpoints import reach as pass_point
 from drainmark.jobs.operators.sources import kafka_losses
+from drainmark.jobs.operators.sources.contract import Reach, Records, RowSlices
 from drainmark.jobs.operators.sources.kafka_losses import position_at, require_again, require_there, telling, told
 from drainmark.jobs.operators.sources.kafka_topic import (
     BEGIN,
@@ -27,7 +28,7 @@ from drainmark.jobs.operators.sources.kafka_topic import (
     offsets_of,
     ranges_of,
 )
-from drainmark.jobs.operators.sources.source import Cut, Position, Reach, Records, RowSlices, Slice
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from drainmark.jobs.operators.sources.source import Position, Slice
+from drainmark.jobs.operators.sources.slices import Position, Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.rotated_names import COMPRESSED, NUMBERED, RotatedNames, inode_of
-from drainmark.jobs.operators.sources.source import Position
+from drainmark.jobs.operators.sources.slices import Position
 
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 1024

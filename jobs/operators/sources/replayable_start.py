@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputMissing
+from drainmark.jobs.operators.sources.contract import FileSlices, Part, Reach
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
-from drainmark.jobs.operators.sources.source import Cut, FileSlices, Part, Position, Reach, Slice
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
 
 __all__ = ["ReplayableStart"]
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged, InputMissing
-from drainmark.jobs.graph.operator import RESERVED
-from drainmark.jobs.operators.sources.source import Cut, Files, Position, Reach, RowSlices, Slice
+from drainmark.jobs.frames.tags import RESERVED
+from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from drainmark.jobs.graph.operator import GONE, SEQUENCE_ID, Result
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.graph.operator import Result
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
 from drainmark.jobs.operators.windows.window import LATE, STARTS, WINDOW_START, Emit, EventTime
@@ -20,7 +21,7 @@ from drainmark.jobs.state.aggregations import running_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 ROWS = "__window_rows"
 _NEWEST = "__newest"
@@ -47,7 +48,7 @@ class EventWindows(WatermarkedValues):
         assert isinstance(self.window, EventTime)  # noqa: S101 - `_class_for` sees to it
         return self.window
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         rows = frames.input(self.inputs[0])
         if frames.reads(self, LATE):  # then it is read twice
             rows = frames.once(self, rows)
@@ -69,7 +70,7 @@ class EventWindows(WatermarkedValues):
             outputs={"": self._emitted(made), LATE: too_late},
         )
 
-    def _partials(self, frames: GroupFrames, rows: DataFrame) -> DataFrame:
+    def _partials(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
         """Return the parts of each window, key and id; a row is at home in the last of its windows."""
         # by a name of its own: the event time, or a value, may be a column `window_start`, as other windows left it
         timed = rows.withColumn(STARTS, self.bounds.start())

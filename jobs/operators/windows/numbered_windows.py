@@ -10,19 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Result
+from drainmark.jobs.frames.row_order import without_points
+from drainmark.jobs.frames.rows_by_id import place_ranks
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.operator import KeptState, Result
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import WINDOW_NUMBER, Delta, Emit, Marked, Rows
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
 from drainmark.jobs.state.aggregations import argument_columns, place, running_columns
-from drainmark.jobs.state.row_order import without_points
-from drainmark.jobs.state.rows_by_id import place_ranks
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 ROWS, BEGAN, ENDED = "__window_rows", "__window_began", "__window_ended"
 """Of the state's window: its rows, what its first row is compared by, and whether it is full."""
@@ -51,7 +52,7 @@ class NumberedWindows(KeyedValues):
     def kept(self) -> tuple[KeptState, ...]:
         return (KeptState(keys=self.keys, retention=self.retention),)
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         keys, states = self.key_columns(), self.state_names()
         rows = frames.once(self, self._measured(self.placed(frames)))
         empty = rows.where("false").withColumn(_NUMBER, F.lit(0).cast("bigint"))
@@ -115,7 +116,7 @@ class NumberedWindows(KeyedValues):
         walked = given.groupBy(*by).applyInArrow(lambda rows: walk(rows), given.schema)  # noqa: PLW0108
         return walked if given is found else walked.toDF(*found.columns)
 
-    def _partials(self, frames: GroupFrames, rows: DataFrame) -> DataFrame:
+    def _partials(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
         began = F.min_by(BEGAN, F.when(F.col(BEGAN).isNotNull(), place()))
         return rows.groupBy(*self.key_columns(), F.col(_NUMBER).alias(WINDOW_NUMBER), SEQUENCE_ID).agg(
             *self.partials(frames, rows),

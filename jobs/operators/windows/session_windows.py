@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result
+from drainmark.jobs.frames.row_order import without_points
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.operator import Result
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.session_merging import (
     BORN,
@@ -29,12 +31,11 @@ from drainmark.jobs.operators.windows.watermarks import AFTER, BEFORE, LATE_ROWS
 from drainmark.jobs.operators.windows.window import LATE, WINDOW_END, WINDOW_START, Session, micros
 from drainmark.jobs.operators.windows.windowed_aggregate import types_of
 from drainmark.jobs.state.aggregations import argument_columns, running_columns
-from drainmark.jobs.state.row_order import without_points
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 _NUMBER = "__number"
 _MARK = "__mark"
@@ -57,7 +58,7 @@ class SessionWindows(WatermarkedValues):
         assert isinstance(self.window, Session)  # noqa: S101 - `_class_for` sees to it
         return self.window
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         rows = frames.once(self, frames.input(self.inputs[0]))
         moment = self.bounds.moment()
         watermark = self.watermark(frames, rows, moment)
@@ -82,7 +83,7 @@ class SessionWindows(WatermarkedValues):
             outputs={"": made.where(_IS_CLOSED).select(*emitted), LATE: late},
         )
 
-    def _put_together(self, frames: GroupFrames, rows: DataFrame) -> DataFrame:
+    def _put_together(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
         """Return the parts of rows of a key and id that are of one session whatever else comes: bounds, `BEFORE`."""
         from pyspark.sql import Window as Over
 
@@ -128,7 +129,7 @@ class SessionWindows(WatermarkedValues):
         first = F.row_number().over(by_key.orderBy(ID, START)) == 1
         return taking_part.withColumn(IS_FIRST, first).sortWithinPartitions(*self.key_columns(), ID, START)
 
-    def _walked(self, frames: GroupFrames, items: DataFrame) -> DataFrame:
+    def _walked(self, frames: OperatorContext, items: DataFrame) -> DataFrame:
         """Walk in this process where group and state are small, which spares starting a Python worker."""
         from pyspark.sql.types import LongType, StructField, StructType
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, Vectorises
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.operator import Vectorises
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.windows.aggregate import Aggregate
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.operators.windows.window import Rows
 from drainmark.jobs.state.aggregations import argument_columns, value_over
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 MANY_ROWS = 1_000
 """Of a longer window Spark would go through all rows again for each row of a group: such groups hold one trigger."""
@@ -57,7 +58,7 @@ class SlidingAggregate(Aggregate):
     def seen(self, changes: DataFrame) -> DataFrame:
         return super().seen(changes.where(_HAS_VALUES))
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         """Return the new rows of a group, no more than the window of each key and id needs."""
         rows, before = frames.state(self, self.newest(self.placed(frames)))
         history = rows.withColumn(_IS_NEW, F.lit(True))

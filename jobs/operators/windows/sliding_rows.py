@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Places, Result
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.operator import KeptState, Places, Result
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import Rows
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
@@ -18,7 +19,7 @@ from drainmark.jobs.state.aggregations import argument_columns, value_over
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 _VALUE = "__value_of_"
 _IS_NEW = "__is_new"
@@ -44,7 +45,7 @@ class SlidingRows(KeyedValues):
     def kept(self) -> tuple[KeptState, ...]:
         return (KeptState(keys=self.keys, depth=self.rows, retention=self.retention),)
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         rows = self.placed(frames)
         keys, asked = self.key_columns(), [f"`{name}`" for name in self.emission.columns]
         arguments = [f"`{name}`" for name in argument_columns(self.values.values(), rows.columns, self.keys)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from drainmark.jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Result
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.operator import KeptState, Result
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import Delta, Emit
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
@@ -18,7 +19,7 @@ from drainmark.jobs.state.aggregations import argument_columns, value_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 ROW, MEASURE = "__row", "__measure"
 """Of a row in the state: its number among those of its key, and what it is measured by."""
@@ -51,7 +52,7 @@ class TrailingWindows(KeyedValues):
         assert isinstance(self.window, Delta)  # noqa: S101 - `_class_for` sees to it
         return self.window
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         rows = self.placed(frames)
         arguments = argument_columns(self.values.values(), rows.columns, self.keys)
         read = dict.fromkeys((*arguments, *self.emission.columns))
@@ -95,7 +96,7 @@ class TrailingWindows(KeyedValues):
         """Is a row too far behind another? One without a value is behind all that have one."""
         return measure.isNull() | (other - measure >= self.bounds.width)
 
-    def _values(self, frames: GroupFrames, history: DataFrame, arguments: list[str]) -> DataFrame:
+    def _values(self, frames: OperatorContext, history: DataFrame, arguments: list[str]) -> DataFrame:
         """Return the values of the rows that are emitted: each meets the rows of its window."""
         asked, floats = [f"`{name}`" for name in self.emission.columns], self.float_sums(frames, history)
         every_row = self.emission.emit == Emit.ROW

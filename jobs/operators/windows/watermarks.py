@@ -16,16 +16,17 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.graph.operator import SEQUENCE_ID, KeptState, Operator
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.operator import KeptState, Operator
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.windows.window import LATE, WINDOW_START, micros
 from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
-from drainmark.jobs.state.row_order import FROM, IS_NEW, LEAVES
+from drainmark.jobs.state.placed_rows import FROM, IS_NEW, LEAVES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 PART = "watermark"
 KEPT = KeptState(part=PART, evolves=True)
@@ -58,7 +59,7 @@ class WatermarkedValues(KeyedValues):
     def lateness(self) -> dt.timedelta:
         return self.emission.lateness or dt.timedelta(0)
 
-    def watermark(self, frames: GroupFrames, rows: DataFrame, moment: Column) -> Watermark:
+    def watermark(self, frames: OperatorContext, rows: DataFrame, moment: Column) -> Watermark:
         """Return the watermark over rows, or over partials of them, as the declaration asks for it."""
         return Watermark.of(self, frames, rows, moment, self.lateness, max_ahead=self.emission.max_ahead)
 
@@ -88,7 +89,7 @@ class Watermark:
     def of(
         cls,
         operator: Operator,
-        frames: GroupFrames,
+        frames: OperatorContext,
         rows: DataFrame,
         moment: Column,
         lateness: dt.timedelta,

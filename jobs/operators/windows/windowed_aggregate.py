@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.operator import GONE, POSITION, TAGS, Operator, Retention
+from drainmark.jobs.frames.tags import GONE, POSITION, TAGS
+from drainmark.jobs.graph.operator import Operator, Retention
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.text_columns import sql_of
 from drainmark.jobs.operators.windows.window import (
@@ -34,13 +35,13 @@ from drainmark.jobs.state.aggregations import (
     partial_columns,
     state_columns,
 )
-from drainmark.jobs.state.row_order import ranked
+from drainmark.jobs.state.placed_rows import ranked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from drainmark.jobs.graph.context import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,19 +150,19 @@ class KeyedValues(Operator):
     def finished_values(self) -> list[Column]:
         return [self.finished(value).alias(value) for value in self.values]
 
-    def partials(self, frames: GroupFrames, rows: DataFrame) -> list[Column]:
+    def partials(self, frames: OperatorContext, rows: DataFrame) -> list[Column]:
         """Return the parts of the values over rows in any order: aggregate expressions."""
         return partial_columns(self.values, self.float_sums(frames, rows))
 
-    def float_sums(self, frames: GroupFrames, rows: DataFrame) -> frozenset[str]:
+    def float_sums(self, frames: OperatorContext, rows: DataFrame) -> frozenset[str]:
         return frames.once_a_run((self.name, "float sums"), lambda: float_sums(self.values, rows))
 
-    def placed(self, frames: GroupFrames, rows: DataFrame | None = None) -> DataFrame:
+    def placed(self, frames: OperatorContext, rows: DataFrame | None = None) -> DataFrame:
         """Return the input's rows, or what was made of them one by one, in one order within each id and key."""
         every_row = self.emission.emit == Emit.ROW  # its rows keep their place among all of the id
         return ranked(frames, self, self.inputs[0], () if every_row else self.keys, rows)
 
-    def placed_where_order_counts(self, frames: GroupFrames, rows: DataFrame) -> DataFrame:
+    def placed_where_order_counts(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
         """Return rows of the input, `placed` where a value goes by their order, as `first` and `last` do."""
 
         def counts() -> bool:

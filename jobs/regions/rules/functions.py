@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.operator import UserFunction
-from drainmark.jobs.graph.user_code import attributes_used
+from drainmark.jobs.graph.user_code import UserFunction, attributes_used
 from drainmark.jobs.regions.rules.rule_input import Draft
 
 _VIEWS = ("createOrReplaceTempView", "createTempView", "createOrReplaceGlobalTempView", "createGlobalTempView")

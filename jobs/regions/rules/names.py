@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.composites import CompositeInstance
+from drainmark.jobs.graph.composite_instance import CompositeInstance
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.regions.rules.rule_input import Draft, broken
 

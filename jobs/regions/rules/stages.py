@@ -6,7 +6,8 @@ import datetime as dt
 from collections.abc import Iterator
 
 from drainmark.jobs.errors import Violation
-from drainmark.jobs.graph.operator import Input, Operator
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.regions.merging import Membership
 from drainmark.jobs.regions.neighbours import feeds_of, following_parts
 from drainmark.jobs.regions.reachability import way

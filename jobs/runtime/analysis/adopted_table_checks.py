@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import ConstraintViolated, DrainmarkError
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.graph.context import failure_of
+from drainmark.jobs.graph.blame import failure_of
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.regions.plan import RegionPlan

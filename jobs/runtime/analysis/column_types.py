@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DeclarationError, OperatorFailed, Violation
 from drainmark.jobs.formats.row_types import plain_types
-from drainmark.jobs.graph.operator import SEQUENCE_ID, Operator
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.operators.sinks.sink import Sink
-from drainmark.jobs.operators.windows.aggregate import Aggregate
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
 from drainmark.jobs.regions.plan import RegionPlan
 

@@ -14,25 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SchemaMismatch
 from drainmark.jobs.formats.row_types import empty_rows
-from drainmark.jobs.graph.context import GroupFrames, blaming, empty_like
-from drainmark.jobs.graph.operator import (
-    ORDINAL,
-    POSITION,
-    SEQUENCE_ID,
-    KeptState,
-    Operator,
-    Places,
-    Result,
-    Retention,
-    Vectorises,
-)
+from drainmark.jobs.frames.row_order import in_given_order
+from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.blame import blaming
+from drainmark.jobs.graph.context import OperatorContext, empty_like
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, Retention, Vectorises
 from drainmark.jobs.graph.params import Params
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.lookup import Lookup
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.source import Source
-from drainmark.jobs.operators.windows.aggregate import Aggregate
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.in_flight import Link
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
@@ -45,7 +38,6 @@ from drainmark.jobs.runtime.analysis.worker_code import ship
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
 from drainmark.jobs.state.handlers.handler_state import HandlerState
 from drainmark.jobs.state.keyed_state import KeyedState
-from drainmark.jobs.state.row_order import in_given_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,9 +54,9 @@ class Blueprint:
         written_by: operator name -> name of the table that it stages.
         kept: (operator name, part) -> name of the table of a state that it keeps beside its output.
         code: what the claim keeps of the code.
-        own_places: see `GroupFrames`.
+        own_places: see `OperatorContext`.
         multiplied: streams in which a function may have made several rows of one, to be told apart by ordinals.
-        made: see `GroupFrames.once_a_run`.
+        made: see `OperatorContext.once_a_run`.
         carried: the types of the streams that channels carry, by name of the stream.
     """
 
@@ -214,7 +206,7 @@ def _nullable_type(frame: DataFrame) -> StructType:
     return StructType.fromJson(json.loads(nullable_schema(frame.schema.json())))
 
 
-def _multiplied(operator: Operator, walked: Mapping[str, Verdict], frames: GroupFrames) -> set[str]:
+def _multiplied(operator: Operator, walked: Mapping[str, Verdict], frames: OperatorContext) -> set[str]:
     """Return the streams of an operator to which ordinals are added, and have their frames show them."""
     found = walked.get(operator.name)
     if found is None or found.keeps_places or not found.keeps_order:
@@ -258,14 +250,14 @@ def seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
     return frame
 
 
-def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, outside: Outside) -> GroupFrames:
+def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, outside: Outside) -> OperatorContext:
     scanned: dict[str, DataFrame] = {}
     for operator in region.run_order:
         if isinstance(operator, Source):
             scanned.update(
                 {operator.stream(each): empty_rows(session, operator, each, outside.reach) for each in operator.outputs}
             )
-    return GroupFrames(
+    return OperatorContext(
         session=session,
         params=params,
         first_id=1,
@@ -282,7 +274,7 @@ def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, versi
     return outside.lookups.read(session, operator.table, version).drop(SEQUENCE_ID, POSITION)
 
 
-def _apply(operator: Operator, frames: GroupFrames) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
+def _apply(operator: Operator, frames: OperatorContext) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
     """Return an operator's results by output port, and the changes of the states that it keeps."""
     if isinstance(operator, Source):
         return {name: operator.apply_output(frames, name) for name in operator.outputs}, {}
@@ -293,7 +285,7 @@ def _apply(operator: Operator, frames: GroupFrames) -> tuple[dict[str, DataFrame
 def _kept_tables(
     region: RegionPlan,
     name_of: Callable[[str, str], str],
-    frames: GroupFrames,
+    frames: OperatorContext,
     changes: Mapping[str, dict[str, DataFrame]],
     tables: list[RegionTable],
 ) -> dict[tuple[str, str], str]:
@@ -324,7 +316,7 @@ def _tables_of(
     operator: Aggregate | Sink,
     region: RegionPlan,
     application: str,
-    frames: GroupFrames,
+    frames: OperatorContext,
     result: DataFrame,
     *,
     states: Mapping[str, str],

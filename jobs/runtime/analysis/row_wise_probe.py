@@ -19,13 +19,15 @@ from drainmark.jobs.errors import NotRowWise, OperatorFailed
 from drainmark.jobs.formats.far_times import python_rows
 from drainmark.jobs.formats.row_types import empty_rows
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.graph.context import GroupFrames, failure_of, with_source_file
-from drainmark.jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Operator
+from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID, SOURCE_FILE
+from drainmark.jobs.graph.blame import failure_of
+from drainmark.jobs.graph.context import OperatorContext, with_source_file
+from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.functor import Functor
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.parallel_map import ParallelMap
-from drainmark.jobs.operators.sources.directory_scan import CORRUPT, DirectorySource
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
@@ -35,7 +37,7 @@ from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup
 from drainmark.jobs.runtime.input.group_input import Taking
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import Materialiser
-from drainmark.jobs.state.row_order import ranked
+from drainmark.jobs.state.placed_rows import ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -320,13 +322,13 @@ class _Judge:
         applied = frames.guard(operator, lambda: operator.step(frames).of(output))
         return frames.tagged(operator, seen_downstream(operator, applied))
 
-    def _frames(self, operator: Operator, first: int, last: int) -> GroupFrames:
+    def _frames(self, operator: Operator, first: int, last: int) -> OperatorContext:
         def cut(frame: DataFrame) -> DataFrame:
             if first != last and SEQUENCE_ID in frame.columns:
                 return frame
             return frame.where(F.col(SEQUENCE_ID) == first) if SEQUENCE_ID in frame.columns else frame
 
-        return GroupFrames(
+        return OperatorContext(
             session=self.session,
             params=self.blueprint.params,
             first_id=first,

@@ -11,7 +11,7 @@ from drainmark.jobs.operators.lookup import Lookup
 from drainmark.jobs.operators.parse import Parse
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink
 from drainmark.jobs.operators.sinks.delta_overwrite import DeltaOverwriteSink
-from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan
 

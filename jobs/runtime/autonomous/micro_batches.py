@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import InputChanged, InputMissing
-from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.triggers import Trigger

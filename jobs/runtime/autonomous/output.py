@@ -16,8 +16,9 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.graph.context import GroupFrames
-from drainmark.jobs.graph.operator import SEQUENCE_ID, Operator, Result
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.operator import Operator, Result
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.sinks.delta_append import DeltaSink
 from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsertSink
@@ -57,7 +58,7 @@ class Sending:
     _sent: dict[str, Sent] = field(default_factory=dict)
     _broken: dict[str, str] = field(default_factory=dict)
 
-    def run(self, operator: Operator, frames: GroupFrames) -> None:
+    def run(self, operator: Operator, frames: OperatorContext) -> None:
         """Apply one operator, in topological order; a sink begins to write."""
         broken = next((self._broken[port.upstream] for port in operator.inputs if port.upstream in self._broken), None)
         try:
@@ -91,7 +92,7 @@ class Sending:
         return dict(self._sent)
 
     @staticmethod
-    def _applied(operator: Operator, frames: GroupFrames) -> dict[str, DataFrame]:
+    def _applied(operator: Operator, frames: OperatorContext) -> dict[str, DataFrame]:
         """Return what an operator makes of the group, by output."""
         result: Result = frames.guard(operator, lambda: operator.step(frames))
         return {output: _numbered(operator, result.of(output), frames) for output in operator.outputs or ("",)}
@@ -109,7 +110,7 @@ class Sending:
             self._computing.discard(sink.name)
 
 
-def _numbered(operator: Operator, frame: DataFrame, frames: GroupFrames) -> DataFrame:
+def _numbered(operator: Operator, frame: DataFrame, frames: OperatorContext) -> DataFrame:
     """Return rows with a sequence id: outside of the region they need not know from which trigger they come."""
     if operator.keeps_tags or SEQUENCE_ID in frame.columns:
         return frame

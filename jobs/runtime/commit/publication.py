@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.graph.operator import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import txn_version

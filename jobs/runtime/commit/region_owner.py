@@ -6,19 +6,31 @@ from the store and must do nothing more.
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import DrainmarkError, Halted, SplitBrain
+from drainmark.jobs.protocol.history import Outcome, RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.runtime.messages import halted_error
+
+if TYPE_CHECKING:
+    pass
+
+
 import datetime as dt
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Retry
+from drainmark.jobs.errors import Fenced, Retry
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.protocol.decisions import is_lifted
-from drainmark.jobs.protocol.history import Outcome, RegionHistory
-from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
-from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT
 from drainmark.jobs.protocol.records.triggers import Trigger, kind_of
 from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.adapters import Outside, Report
@@ -26,12 +38,11 @@ from drainmark.jobs.runtime.analysis.takeover_checks import NO_CODE, Code, ready
 from drainmark.jobs.runtime.commit import table_damage
 from drainmark.jobs.runtime.commit.controller import Controller
 from drainmark.jobs.runtime.commit.publication import publish_group, rewind_tables
-from drainmark.jobs.runtime.commit.removed_tables import former_in_reach
 from drainmark.jobs.runtime.commit.replacement import stage_replaced
+from drainmark.jobs.runtime.commit.rewind_reach import former_in_reach, images_for
 from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
-from drainmark.jobs.runtime.maintenance.compaction import collect_orphans, images_for
-from drainmark.jobs.runtime.messages import halted_error, trigger_columns
+from drainmark.jobs.runtime.messages import trigger_columns
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,7 +113,7 @@ class RegionOwner:
             raise
         if repair is not None and not repair(self):
             return self.history
-        table_damage.halt_where_damaged(self)
+        halt_where_damaged(self)
         for table in known:
             self.outside.store.widen(table)
         self.roll_forward()
@@ -148,7 +159,7 @@ class RegionOwner:
         except DrainmarkError as error:
             if error.retry is not Retry.PERMANENT:
                 raise
-            raise table_damage.halt_for(self, error) from error
+            raise halt_for(self, error) from error
 
     def _roll_forward(self) -> None:
         reach(FailPoint.ROLL_FORWARD)
@@ -400,3 +411,40 @@ class RegionOwner:
             kind, epoch=self.epoch, sequence_id=sequence_id, attempt=attempt or uuid.uuid4().hex, recorded_at=moment,
             values=values,
         )  # fmt: skip
+
+
+def halt_where_damaged(owner: RegionOwner) -> None:
+    """Halt a region whose tables others changed; a rewind that is under way puts them right.
+
+    Raises:
+        Halted: they did.
+    """
+    if owner.history.is_rewinding:
+        return
+    try:
+        table_damage.require_sole_writer(owner.outside.store, owner.history)
+    except SplitBrain as error:
+        raise halt_for(owner, error) from error
+
+
+def halt_for(owner: RegionOwner, error: DrainmarkError) -> Halted:
+    """Halt a region whose tables do not take what is committed; said once, however often it is found."""
+    halt = owner.history.halt
+    if halt is not None and (halt.detail.get("error") or {}).get("message") == error.message:
+        return halted_error(owner.region, owner.history)
+    reason = error.message if isinstance(error, SplitBrain) else "what is committed cannot be published"
+    return owner.halt(reason, trigger=None, operator=error.operator, error=error.to_json())
+
+
+def collect_orphans(owner: RegionOwner) -> None:
+    """Delete what dead epochs staged and no row of the checkpoint table names, where the last owner crashed.
+
+    Rows that a rewind withdrew still name their files: a reader may hold a version of a table that has them. To be
+    done when all that is committed is published: the tables are fenced, and take nothing of older epochs any more.
+    """
+    claim = owner.history.last_claim
+    if claim is None or claim.detail.get("previous") != Outcome.CRASHED.value:
+        return
+    tables = (table for table in owner.history.tables if table.is_managed and table.role is not TableRole.UPSERT)
+    removed = owner.outside.store.collect_orphans([table.name for table in tables], owner.epoch)
+    owner.report("collect", {"folders": removed})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from drainmark.jobs.operators.sources.source import Reach, Slice, Source
+from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.slices import Slice
+from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID

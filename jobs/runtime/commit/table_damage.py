@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import AccountingError, DrainmarkError, Halted, SplitBrain
-from drainmark.jobs.graph.operator import SEQUENCE_ID
+from drainmark.jobs.errors import AccountingError, SplitBrain
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
@@ -27,14 +27,11 @@ from drainmark.jobs.protocol.repairs import (
 )
 from drainmark.jobs.runtime.adapters import RegionStore
 from drainmark.jobs.runtime.commit.publication import newest_rows
-from drainmark.jobs.runtime.commit.removed_tables import own_tables
-from drainmark.jobs.runtime.messages import halted_error
+from drainmark.jobs.runtime.commit.rewind_reach import own_tables
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 
 
 def require_sole_writer(store: RegionStore, history: RegionHistory, names: Iterable[str] | None = None) -> None:
@@ -298,29 +295,6 @@ def _lost(history: RegionHistory, repair: TableRepair) -> SplitBrain:
     target = history.state_at_most(min(repair.lost) - 1) or INITIAL_ID
     msg = f"{len(repair.lost)} ids of {repair.table} cannot be restored, the first is {min(repair.lost)}"
     return SplitBrain(msg, remedy=f"drainmark reset REGION --to {target} --yes, which processes them anew")
-
-
-def halt_where_damaged(owner: RegionOwner) -> None:
-    """Halt a region whose tables others changed; a rewind that is under way puts them right.
-
-    Raises:
-        Halted: they did.
-    """
-    if owner.history.is_rewinding:
-        return
-    try:
-        require_sole_writer(owner.outside.store, owner.history)
-    except SplitBrain as error:
-        raise halt_for(owner, error) from error
-
-
-def halt_for(owner: RegionOwner, error: DrainmarkError) -> Halted:
-    """Halt a region whose tables do not take what is committed; said once, however often it is found."""
-    halt = owner.history.halt
-    if halt is not None and (halt.detail.get("error") or {}).get("message") == error.message:
-        return halted_error(owner.region, owner.history)
-    reason = error.message if isinstance(error, SplitBrain) else "what is committed cannot be published"
-    return owner.halt(reason, trigger=None, operator=error.operator, error=error.to_json())
 
 
 def _managed(store: RegionStore, history: RegionHistory) -> list[RegionTable]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFailed, ResetTimeout
 from drainmark.jobs.errors.handlers import ResetWanted
 from drainmark.jobs.failpoints import InjectedFailure
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
 from drainmark.jobs.runtime.maintenance.checkpoint_cleanup import entry_of
 from drainmark.jobs.runtime.timeout import in_background

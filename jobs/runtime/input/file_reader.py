@@ -19,12 +19,13 @@ from drainmark.jobs.errors import AccountingError, BadInput, DrainmarkError
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.formats.arrow_parser import Content, Parsed, Parser, can_parse, schema_of
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, Verdict
-from drainmark.jobs.formats.inspection import Expected, count_records, inspect
+from drainmark.jobs.formats.expected import Expected
+from drainmark.jobs.formats.inspection import count_records, inspect
 from drainmark.jobs.formats.parquet import Columns, fault_of_pages
 from drainmark.jobs.formats.spark_rejects import bad_records, misfits_of
+from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
-from drainmark.jobs.graph.operator import SEQUENCE_ID
-from drainmark.jobs.operators.sources.directory_scan import CORRUPT, DirectorySource
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.input.inbox import PARSED_FOLDER, Assigned, Group, Inbox, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.input.quarantine_rows import Quarantine

@@ -17,10 +17,11 @@ from drainmark.jobs.errors import BadInput, InputChanged, InputMissing, SliceLos
 from drainmark.jobs.formats.arrow_parser import Parsed
 from drainmark.jobs.formats.byte_records import judged, raw_type, with_faults
 from drainmark.jobs.formats.row_types import arrow_schema, empty_rows, row_type
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
-from drainmark.jobs.operators.sources.directory_scan import DirectorySource
-from drainmark.jobs.operators.sources.source import FileSlices, RowSlices, SlicedSource, Source
+from drainmark.jobs.operators.sources.contract import FileSlices, RowSlices
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of
 from drainmark.jobs.runtime.input.file_reader import Intake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id

@@ -22,7 +22,7 @@ from drainmark.jobs.formats.row_types import plain_types
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.counted import write_counted
 from drainmark.jobs.frames.kept import kept
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:

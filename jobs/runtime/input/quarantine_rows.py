@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import BadInput
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord
-from drainmark.jobs.graph.operator import SEQUENCE_ID, SOURCE_FILE, Operator
+from drainmark.jobs.frames.tags import SEQUENCE_ID, SOURCE_FILE
+from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.input.inbox import Group

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE
 from drainmark.jobs.graph.context import with_source_file
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID, SOURCE_FILE, Operator
+from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.lazy import F
 from drainmark.jobs.operators.filter import Filter
 from drainmark.jobs.operators.functor import Functor

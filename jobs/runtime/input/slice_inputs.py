@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import SliceLost
-from drainmark.jobs.operators.sources.directory_scan import DirectorySource
+from drainmark.jobs.operators.sources.contract import FileSlices, Part
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.folder_slices import files_of
-from drainmark.jobs.operators.sources.source import FileSlices, Part, SlicedSource, Source
+from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
 from drainmark.jobs.runtime.input.slices import slice_of
 

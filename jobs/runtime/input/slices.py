@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drainmark.jobs.operators.sources.source import Cut, Position, Reach, Slice, SlicedSource, Source
+from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.source import SlicedSource, Source
 from drainmark.jobs.protocol.records.triggers import DROPPED, KIND, PERIOD, SLICES, NewTrigger, slices_of
 
 SMALLEST_BYTES = 1024 * 1024

@@ -9,11 +9,9 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import RewindRefused
-from drainmark.jobs.protocol.history import Outcome, RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
-from drainmark.jobs.protocol.records.manifest import Image, RegionTable, TableRole
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.runtime.adapters import RegionStore
 from drainmark.jobs.runtime.maintenance.history_trim import trimming
 
@@ -80,23 +78,6 @@ def _before(row: CheckpointRow) -> int:
     return (row.group_first if row.group_first is not None else row.sequence_id) - 1
 
 
-def images_for(store: RegionStore, history: RegionHistory, to: int) -> list[Image]:
-    """Return the images that a rewind reads in place of dropped changes; to the initial state, any one has the keys.
-
-    Raises:
-        RewindRefused: one is not there: once the rewind is committed, nobody could carry it out.
-    """
-    images = []
-    for name in history.dropped:
-        image = history.image_held(name, to if to > INITIAL_ID else None, store.table(name).holds)
-        if image is None:
-            msg = f"cannot rewind to {to}: the image of {name} up to there is gone, and changes that it stands for"
-            remedy = "restore its files below _staged from a backup, or choose a later id"
-            raise RewindRefused(msg, remedy=remedy, nearest=history.committed_id)
-        images.append(image)
-    return images
-
-
 def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, horizon_id: int) -> int:
     """Compact what has many small files and write log checkpoints.
 
@@ -119,17 +100,3 @@ def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch:
     rewritten += store.checkpoint.compact()
     store.checkpoint.maintain()
     return rewritten
-
-
-def collect_orphans(owner: RegionOwner) -> None:
-    """Delete what dead epochs staged and no row of the checkpoint table names, where the last owner crashed.
-
-    Rows that a rewind withdrew still name their files: a reader may hold a version of a table that has them. To be
-    done when all that is committed is published: the tables are fenced, and take nothing of older epochs any more.
-    """
-    claim = owner.history.last_claim
-    if claim is None or claim.detail.get("previous") != Outcome.CRASHED.value:
-        return
-    tables = (table for table in owner.history.tables if table.is_managed and table.role is not TableRole.UPSERT)
-    removed = owner.outside.store.collect_orphans([table.name for table in tables], owner.epoch)
-    owner.report("collect", {"folders": removed})

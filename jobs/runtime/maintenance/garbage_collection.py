@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.in_flight import channels_folder
 from drainmark.jobs.protocol.records.manifest import RegionTable
 from drainmark.jobs.protocol.retention import files_in_reach, first_id_in_reach
 from drainmark.jobs.runtime.adapters import Garbage, Outside, RegionStore
-from drainmark.jobs.runtime.commit.removed_tables import own_tables
+from drainmark.jobs.runtime.commit.rewind_reach import own_tables
 
 EVERY_SECONDS = 3600.0
 """Between two collections of one run."""

@@ -25,7 +25,7 @@ from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.rows import Rows, Spool
-from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken
+from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
 from drainmark.jobs.runtime.stages.channels.waiting import Wait
 from drainmark.jobs.runtime.stages.group_parts import Moment, joinable, replaces
 
@@ -75,7 +75,7 @@ class Life:
             in_flight=history.flow.channels,
         )
         self.ends: dict[str, StageEnds] = {
-            stage.name: self.exchange.connect(stage.name, epoch) for stage in region.stages
+            stage.name: connect(self.exchange, stage.name, epoch) for stage in region.stages
         }
         self.groups: deque[Group] = deque()
         self.failure: Failure | None = None

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from drainmark.jobs.graph.context import GroupFrames
+from drainmark.jobs.graph.context import OperatorContext
 from drainmark.jobs.graph.operator import Operator
 from drainmark.jobs.runtime.analysis.physical_plan import seen_downstream
 from drainmark.jobs.runtime.group_work import GroupWork
@@ -58,14 +58,14 @@ class StageWork(GroupWork):
     def _rows_come_in(self) -> int:
         return self.received_rows + GroupWork._rows_come_in(self)
 
-    def _await_inputs(self, operator: Operator, frames: GroupFrames) -> None:
+    def _await_inputs(self, operator: Operator, frames: OperatorContext) -> None:
         for port in operator.inputs:
             if port.stream in self._received:
                 frames.streams.setdefault(port.stream, self._received[port.stream])
         GroupWork._await_inputs(self, operator, frames)
 
     def _pass_on(
-        self, operator: Operator, output: str, frame: DataFrame, frames: GroupFrames, materialiser: Materialiser
+        self, operator: Operator, output: str, frame: DataFrame, frames: OperatorContext, materialiser: Materialiser
     ) -> None:
         stream = f"{operator.name}[{output}]" if output else operator.name
         if stream in self.outgoing:

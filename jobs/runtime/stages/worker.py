@@ -12,7 +12,7 @@ from drainmark.jobs.errors import DrainTimeout, Retry
 from drainmark.jobs.errors.handlers import ResetWanted
 from drainmark.jobs.failpoints import ChannelPoint, reach
 from drainmark.jobs.formats.row_types import arrow_schema
-from drainmark.jobs.graph.operator import ORDINAL
+from drainmark.jobs.frames.tags import ORDINAL
 from drainmark.jobs.protocol.in_flight import part_attempt
 from drainmark.jobs.regions.stages import StagePlan
 from drainmark.jobs.runtime.adapters import Outside

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from drainmark.jobs.errors import DrainmarkError, Halted
 from drainmark.jobs.failpoints import FailPoint
-from drainmark.orchestration.cli.demo.show import APPLICATION, DemoProject, compare, headline
+from drainmark.orchestration.cli.demo.project import APPLICATION, DemoProject, compare, headline
 from drainmark.orchestration.testing.crash import matrix
 
 if TYPE_CHECKING:

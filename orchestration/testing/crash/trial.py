@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.errors import DrainmarkError, UsageError
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.orchestration.testing.applications import App
+from drainmark.orchestration.testing.crash import matrix
+from drainmark.orchestration.testing.crash.matrix import Cell, Grouping
+from drainmark.orchestration.testing.running import Result
+
+if TYPE_CHECKING:
+    pass
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import DrainmarkError
 from drainmark.jobs.failpoints import InjectedFailure, arm, unreached
 from drainmark.orchestration.runs.region_runs import probe_first_use, region_run
-from drainmark.orchestration.testing.applications import App
 from drainmark.orchestration.testing.comparing import Tables
-from drainmark.orchestration.testing.crash import matrix
 from drainmark.orchestration.testing.crash.invariants import misplaced_files, reused_ids, unfinished, visible_too_early
-from drainmark.orchestration.testing.crash.matrix import Cell, Grouping
-from drainmark.orchestration.testing.exactly_once import Proof
 from drainmark.orchestration.testing.processing import compact, drive, rewind, scan, settings_of
 from drainmark.orchestration.workplace.workplace import Workplace
 
@@ -244,3 +254,30 @@ def _is_injected(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, InjectedFailure):
         error = error.__cause__ or error.__context__
     return error is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was tried on a region, all of it survived.
+
+    Attributes:
+        failures: in the order tried; each was reached.
+        unreached: fail points that no run of this application passes.
+        groupings: files a group; all left the tables of groups of one.
+        states: number of consistent states, every sink of each of them compared after each failure.
+        seconds: all of it.
+    """
+
+    region: str
+    failures: Sequence[Cell]
+    unreached: Sequence[FailPoint]
+    groupings: Sequence[Grouping]
+    states: int
+    seconds: float
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, self.groupings))
+        return (
+            f"{self.region}: exactly once after {len(self.failures)} failures, {self.states} states, "
+            f"groups of {sizes}; {self.seconds:.1f} s"
+        )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AdoptionRefused, SchemaMismatch
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.graph.operator import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.runtime.adapters import Breach, Engine
 from drainmark.resources.delta import commits

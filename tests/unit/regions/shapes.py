@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 from drainmark.jobs.errors import Location, Violation
 from drainmark.jobs.graph.annotations import Buffered, Consistent
 from drainmark.jobs.graph.application import Application
-from drainmark.jobs.graph.composites import CompositeInstance
-from drainmark.jobs.graph.operator import Guarantee, Input, Operator, Vectorises
+from drainmark.jobs.graph.composite_instance import CompositeInstance
+from drainmark.jobs.graph.operator import Guarantee, Operator, Vectorises
+from drainmark.jobs.graph.ports import Input
 from drainmark.jobs.regions.operator_ports import PortClass
 from drainmark.jobs.regions.plan import RegionPlan
 

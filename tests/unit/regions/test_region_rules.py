@@ -34,7 +34,9 @@ import drainmark as dm
 from drainmark.jobs.errors import DeclarationError, Location, Violation
 from drainmark.jobs.graph.annotations import Buffered
 from drainmark.jobs.graph.application import Application
-from drainmark.jobs.graph.operator import Input, Operator, UserFunction
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.operators import catalogue
 from drainmark.jobs.operators.deduplicate import Deduplicate
 from drainmark.jobs.operators.functor import Functor as RealFunctor

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing
-from drainmark.jobs.operators.sources.source import Cut
+from drainmark.jobs.operators.sources.slices import Cut
 from drainmark.resources.inputs.source_access import RegionReach
 from drainmark.resources.settings import Settings
 

@@ -10,7 +10,7 @@ import pytest
 from drainmark.jobs.errors import AccountingError, DrainmarkError, OperatorFailed, SparkLost, StoreUnavailable
 from drainmark.jobs.errors.environment import EnvironmentFailed
 from drainmark.jobs.errors.spark_faults import environment_fault
-from drainmark.jobs.graph.context import summary_of
+from drainmark.jobs.graph.blame import summary_of
 from drainmark.jobs.protocol.decisions import EndRun, after_failure
 from drainmark.jobs.runtime.messages import classified
 

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from drainmark.jobs.graph.context import summary_of
+from drainmark.jobs.graph.blame import summary_of
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, paths_by_id
 

@@ -11,7 +11,7 @@ import pytest
 
 from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.operators.sources.file_source import FileSource
-from drainmark.jobs.operators.sources.source import Cut, Slice
+from drainmark.jobs.operators.sources.slices import Cut, Slice
 
 OPEN = Cut(source="lines")
 

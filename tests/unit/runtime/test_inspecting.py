@@ -22,7 +22,8 @@ from drainmark.jobs.formats import csv as csv_lines
 from drainmark.jobs.formats import json as json_lines
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, Verdict
 from drainmark.jobs.formats.csv import Dialect
-from drainmark.jobs.formats.inspection import Expected, count_records, inspect
+from drainmark.jobs.formats.expected import Expected
+from drainmark.jobs.formats.inspection import count_records, inspect
 
 COLUMNS = (("id", LongType()), ("name", StringType()))
 Inspect = Callable[..., Verdict]

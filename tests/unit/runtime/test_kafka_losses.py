@@ -14,7 +14,7 @@ import pytest
 import drainmark as dm
 from drainmark.jobs.errors import InputMissing
 from drainmark.jobs.operators.sources.kafka_topic import OffsetRange, Offsets, Stood, TopicLook
-from drainmark.jobs.operators.sources.source import Cut, Position, Slice
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
 from drainmark.jobs.protocol.records.triggers import slices_of
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.verbs.accept_loss import accept_loss

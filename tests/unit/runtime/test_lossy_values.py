@@ -21,7 +21,8 @@ from pyspark.sql.types import (
 
 from drainmark.jobs.formats.bad_records import Verdict
 from drainmark.jobs.formats.csv import Dialect
-from drainmark.jobs.formats.inspection import Expected, inspect
+from drainmark.jobs.formats.expected import Expected
+from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.formats.json import good_records
 from drainmark.jobs.formats.lossy_values import Lossless
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.parallel_map import ParallelMap
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

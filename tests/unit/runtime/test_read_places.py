@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.runtime.input.materialisation import _from_zero
 
 PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])

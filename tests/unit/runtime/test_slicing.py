@@ -11,9 +11,11 @@ import pytest
 
 from drainmark.jobs.errors import Location
 from drainmark.jobs.graph.annotations import Consistent
-from drainmark.jobs.graph.operator import UserFunction
+from drainmark.jobs.graph.user_code import UserFunction
 from drainmark.jobs.operators.sources.beacon import Beacon
-from drainmark.jobs.operators.sources.source import Cut, Position, Reach, Replayable, Slice, SlicedSource
+from drainmark.jobs.operators.sources.contract import Reach, Replayable
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.source import SlicedSource
 from drainmark.jobs.protocol.records.triggers import DROPPED, SLICES, NewTrigger, slices_of
 from drainmark.jobs.runtime.input.slices import (
     LIMIT,

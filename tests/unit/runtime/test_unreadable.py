@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drainmark.jobs.formats.inspection import Expected
+from drainmark.jobs.formats.expected import Expected
 from drainmark.jobs.formats.spark_rejects import bad_records
 from drainmark.jobs.runtime.input.file_reader import _is_about_content
 

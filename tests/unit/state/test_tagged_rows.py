@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from drainmark.jobs.frames.rows_by_id import in_order, rows_by_id
 from drainmark.jobs.state.keyed_rows import last_rows_per_key
-from drainmark.jobs.state.rows_by_id import in_order, rows_by_id
 
 PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])
 

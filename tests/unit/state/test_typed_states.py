@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import drainmark as dm
-from drainmark.jobs.graph.operator import POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.operators.custom import _WHAT, Custom, _Call, _Shape
 from drainmark.jobs.state.dataclass_state import reader_of
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.runtime.stages.channels.rows import Rows
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,3 +31,17 @@ class Batch:
     @property
     def bytes(self) -> int:
         return self.rows.bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a stage made of a group.
+
+    Attributes:
+        made: opaque here.
+    """
+
+    stage: str
+    first_id: int
+    last_id: int
+    made: Any

@@ -18,9 +18,9 @@ from drainmark.jobs.errors.channels import OutOfOrder
 from drainmark.jobs.graph.annotations import Alignment, Channels, Consistent
 from drainmark.jobs.protocol.in_flight import InFlight
 from drainmark.jobs.regions.stages import ChannelPlan, StagePlan
-from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, DurableChannel, Overtaken
+from drainmark.jobs.runtime.stages.channels.batches import Part
+from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, DurableChannel, Overtaken, Reader, Writer
 from drainmark.jobs.runtime.stages.channels.rows import Spool
-from drainmark.jobs.runtime.stages.channels.stage_endpoints import Part, StageEnds
 from drainmark.jobs.runtime.stages.channels.waiting import FOREVER, Wait, wait_until
 
 
@@ -135,8 +135,9 @@ class Exchange:
             self._spool = None
             self.changed.notify_all()
 
-    def connect(self, stage: str, epoch: int) -> StageEnds:
-        """Return the ends of a stage; those that it had are cut off, and what it had not done comes again (K10).
+    def ends_of(self, stage: str, epoch: int) -> tuple[StagePlan, dict[str, Reader], dict[str, Writer]]:
+        """Return a stage's plan and its ends of the channels; those that it had are cut off, and what it had not done
+        comes again (K10).
 
         Raises:
             Fenced: the channels are open for another epoch.
@@ -145,12 +146,8 @@ class Exchange:
             if epoch != self._epoch or self._spool is None:
                 raise Fenced(f"the channels are open for epoch {self._epoch}, or not any more")
             plan = self.stages[stage]
-            return StageEnds(
-                exchange=self,
-                plan=plan,
-                readers={channel.name: self.channels[channel.name].reader(epoch) for channel in plan.inputs},
-                writers={channel.name: self.channels[channel.name].writer(epoch) for channel in plan.outputs},
-            )
+            readers = {channel.name: self.channels[channel.name].reader(epoch) for channel in plan.inputs}
+            return plan, readers, {channel.name: self.channels[channel.name].writer(epoch) for channel in plan.outputs}
 
     # --- for whoever commits -----------------------------------------------------------------------------------------
 

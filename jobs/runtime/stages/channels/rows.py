@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from drainmark.jobs.errors import AccountingError
 from drainmark.jobs.failpoints import ChannelPoint, reach
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.graph.operator import SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 
 if TYPE_CHECKING:

@@ -16,33 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drainmark.jobs.errors import Fenced
 from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
 from drainmark.jobs.failpoints import ChannelPoint, reach
 from drainmark.jobs.regions.stages import StagePlan
-from drainmark.jobs.runtime.stages.channels.batches import Batch
-from drainmark.jobs.runtime.stages.channels.endpoints import End, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.batches import Batch, Part
+from drainmark.jobs.runtime.stages.channels.channel import End, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.rows import Rows
 from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER, Wait, wait_until
-
-if TYPE_CHECKING:
-    from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """What a stage made of a group.
-
-    Attributes:
-        made: opaque here.
-    """
-
-    stage: str
-    first_id: int
-    last_id: int
-    made: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,3 +187,9 @@ class StageEnds:
     def _is_cut_off(self) -> bool:
         ends: tuple[End, ...] = (*self.readers.values(), *self.writers.values())
         return any(end.is_cut_off for end in ends)
+
+
+def connect(exchange: Exchange, stage: str, epoch: int) -> StageEnds:
+    """Return the ends of a stage; see `Exchange.ends_of`."""
+    plan, readers, writers = exchange.ends_of(stage, epoch)
+    return StageEnds(exchange=exchange, plan=plan, readers=readers, writers=writers)

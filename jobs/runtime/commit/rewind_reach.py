@@ -1,4 +1,4 @@
-"""Tables that earlier code of a region wrote: a rewind takes them along, so that all sinks agree afterwards.
+"""What a rewind reaches besides its own tables: those that earlier code wrote, and images in place of dropped changes.
 
 A sink that is taken out of the code leaves what it wrote where it is. Its rows of ids that a rewind withdraws would
 stand beside those of the ids in their place, once the sink is declared again, or for whoever reads it meanwhile.
@@ -7,11 +7,19 @@ stand beside those of the ids in their place, once the sink is declared again, o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import RewindRefused, UsageError
+from drainmark.jobs.errors import RewindRefused
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.manifest import Image, RegionTable, TableRole
 from drainmark.jobs.runtime.adapters import RegionStore
+
+if TYPE_CHECKING:
+    pass
+
+
+from drainmark.jobs.errors import UsageError
 
 
 def former_in_reach(store: RegionStore, history: RegionHistory) -> tuple[RegionTable, ...]:
@@ -62,3 +70,20 @@ def _without_history(table: RegionTable, history: RegionHistory) -> RewindRefuse
     )
     remedy = f"restore the history from a backup, or delete {table.name}, too"
     return RewindRefused(msg, remedy=remedy, nearest=history.committed_id, operator=table.operator)
+
+
+def images_for(store: RegionStore, history: RegionHistory, to: int) -> list[Image]:
+    """Return the images that a rewind reads in place of dropped changes; to the initial state, any one has the keys.
+
+    Raises:
+        RewindRefused: one is not there: once the rewind is committed, nobody could carry it out.
+    """
+    images = []
+    for name in history.dropped:
+        image = history.image_held(name, to if to > INITIAL_ID else None, store.table(name).holds)
+        if image is None:
+            msg = f"cannot rewind to {to}: the image of {name} up to there is gone, and changes that it stands for"
+            remedy = "restore its files below _staged from a backup, or choose a later id"
+            raise RewindRefused(msg, remedy=remedy, nearest=history.committed_id)
+        images.append(image)
+    return images
