@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from drainmark.jobs.errors import DrainmarkError, Retry, UsageError
-from drainmark.jobs.protocol.decisions import ENVIRONMENT_FAILED
 
 SHARE_FOLDERS = (
     "put DRAINMARK_HOME, the tables' folder and the inputs on a folder that all machines have under the same path"
@@ -24,5 +23,5 @@ class EnvironmentFailed(DrainmarkError):
     The group is not split; a new attempt does it again.
     """
 
-    id = ENVIRONMENT_FAILED
+    id = "ENVIRONMENT_FAILED"
     retry = Retry.RENEW

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.formats.bad_records import CAPS
 from drainmark.jobs.formats.csv import Dialect, fault_of_record
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from drainmark.jobs.operators.sources.contract import Records
-    from drainmark.jobs.runtime.input.materialisation import Materialiser
 
 _FAULT = "__fault"
 """Of a row as read: what is wrong with its bytes; null for nothing."""
@@ -58,7 +57,16 @@ def with_faults(batches: Iterable[pa.RecordBatch], records: Records) -> Iterator
         yield pa.record_batch([*batch.columns, faults], names=[*batch.schema.names, _FAULT])
 
 
-def judged(rows: DataFrame, records: Records, materialiser: Materialiser) -> tuple[DataFrame, Sequence[dict[str, Any]]]:
+class Once(Protocol):
+    """Computes the frames of one attempt once (`jobs.runtime.input.materialisation.Materialiser`)."""
+
+    @property
+    def small(self) -> bool: ...
+    def once(self, frame: DataFrame) -> DataFrame: ...
+    def local(self, rows: pa.Table, like: DataFrame) -> DataFrame: ...
+
+
+def judged(rows: DataFrame, records: Records, materialiser: Once) -> tuple[DataFrame, Sequence[dict[str, Any]]]:
     """Parse rows, once, and return the good ones with the source's columns, and the others for the quarantine.
 
     Returns:
@@ -86,9 +94,7 @@ def judged(rows: DataFrame, records: Records, materialiser: Materialiser) -> tup
     return _separated(whole, records, materialiser)
 
 
-def _separated(
-    rows: DataFrame, records: Records, materialiser: Materialiser
-) -> tuple[DataFrame, Sequence[dict[str, Any]]]:
+def _separated(rows: DataFrame, records: Records, materialiser: Once) -> tuple[DataFrame, Sequence[dict[str, Any]]]:
     import pyarrow.compute as pc
 
     wanted = [SEQUENCE_ID, POSITION, BAD, _RAW]

@@ -29,7 +29,6 @@ from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.analysis.adopted_table_checks import require_accepted
 from drainmark.jobs.runtime.analysis.column_types import require_ids, require_text
 from drainmark.jobs.runtime.analysis.physical_plan import (
     Blueprint,
@@ -41,6 +40,7 @@ from drainmark.jobs.runtime.analysis.physical_plan import (
 from drainmark.jobs.runtime.autonomous.input import Feeding, feeding_sources
 from drainmark.jobs.runtime.autonomous.output import Sending
 from drainmark.jobs.runtime.autonomous.tables import Outlets
+from drainmark.jobs.runtime.commit.adopted_table_checks import require_accepted
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.hosting.handler_host import Attempt
 from drainmark.jobs.runtime.input.group_input import Taking

@@ -16,7 +16,7 @@ from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.cached_rows import CachedRows
-from drainmark.jobs.state.handlers.checkpointed_state import Frozen, StagingFolder, Written
+from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
 from drainmark.jobs.state.keyed_rows import last_per_key, last_rows_per_key
 
 if TYPE_CHECKING:

@@ -130,7 +130,7 @@ def status(
 def _note_broken(place: Workplace) -> None:
     """Say which applications of the settings have no region here since they cannot be loaded; of the others the table
     has the last error."""
-    from drainmark.orchestration.workplace.application_loading import unopened
+    from drainmark.orchestration.runs.application_loading import unopened
     from drainmark.orchestration.workplace.declaration import configured_applications, known_from
 
     new = [reference for reference in configured_applications(place) if not known_from(place, reference)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drainmark.jobs.regions.plan import RegionPlan
-    from drainmark.jobs.runtime.autonomous.micro_batches import BatchReport
+    from drainmark.jobs.runtime.micro_batches import BatchReport
     from drainmark.jobs.runtime.region_run import GroupReport
     from drainmark.orchestration.runs.run_loop import RegionLoop, Watch
     from drainmark.orchestration.workplace.workplace import Opened, Workplace
@@ -84,7 +84,7 @@ def _opened(
 ) -> Opened:
     """Open an application for a run; where it cannot be loaded, that is an attempt of each of its regions."""
     from drainmark.jobs.errors import UsageError
-    from drainmark.orchestration.workplace.application_loading import count_unopened, open_in_time
+    from drainmark.orchestration.runs.application_loading import count_unopened, open_in_time
 
     try:
         return open_in_time(place.settings, app, params=params, inputs=inputs)

@@ -16,7 +16,7 @@ from drainmark.jobs.printable import printable
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
 from drainmark.orchestration.dagster_jobs.checks import evaluations
-from drainmark.orchestration.verbs.halt_hook import halt_event
+from drainmark.orchestration.runs.halt_hook import halt_event
 from drainmark.orchestration.workplace.workplace import Workplace
 
 NAME = "drainmark_halted"

@@ -33,8 +33,8 @@ from drainmark.orchestration.dagster_jobs.run_retries import run_tags
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
 from drainmark.orchestration.dagster_jobs.sensors import RegionTicks, build_schedule, build_sensor
 from drainmark.orchestration.dagster_jobs.steps import CLAIMED, PROCESSED, RegionSteps
+from drainmark.orchestration.runs.application_loading import open_in_time
 from drainmark.orchestration.workplace.application_identity import require_distinct
-from drainmark.orchestration.workplace.application_loading import open_in_time
 from drainmark.orchestration.workplace.declaration import known_from
 from drainmark.orchestration.workplace.region_sources import source_folder
 from drainmark.orchestration.workplace.workplace import Opened, Workplace

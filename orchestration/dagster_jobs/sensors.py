@@ -30,9 +30,9 @@ from drainmark.orchestration.dagster_assets.metadata import TRIGGER_TAG
 from drainmark.orchestration.dagster_jobs.run_retries import RegionRuns, active_runs, run_tags
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, FolderWatch
+from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.runs.idle_wait import linger_seconds
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.region_sources import has_folder, has_threads, source_folder, source_of

@@ -33,12 +33,12 @@ from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG, RegionR
 from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.discovery.source_watch import watch_of
+from drainmark.orchestration.runs.application_loading import open_in_time, origin_of
 from drainmark.orchestration.runs.early_attempts import count_failure
 from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_seconds
 from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
 from drainmark.orchestration.runs.predecessor import end_predecessor
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
-from drainmark.orchestration.workplace.application_loading import open_in_time, origin_of
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import Requests

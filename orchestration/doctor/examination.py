@@ -11,7 +11,7 @@ from drainmark.orchestration.doctor import machine
 from drainmark.orchestration.doctor.daemons import daemons
 from drainmark.orchestration.doctor.findings import Finding, Verdict, broken, fail, ok
 from drainmark.orchestration.doctor.regions import examine_region
-from drainmark.orchestration.workplace.application_loading import unopened
+from drainmark.orchestration.runs.application_loading import unopened
 from drainmark.orchestration.workplace.declaration import configured_applications
 from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version, existing_registry
 

@@ -19,8 +19,8 @@ from drainmark.jobs.errors.loading import RunDied
 from drainmark.jobs.protocol.decisions import EndRun, Halt, before_claim, is_lifted
 from drainmark.jobs.protocol.history import Outcome
 from drainmark.jobs.runtime.messages import classified, described, halted_error
+from drainmark.orchestration.runs.halt_hook import make_up
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.halt_hook import make_up
 from drainmark.resources.registry.lease import process_started
 
 if TYPE_CHECKING:

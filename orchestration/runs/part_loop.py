@@ -20,7 +20,7 @@ from drainmark.orchestration.runs.region_runs import region_outside
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
-    from drainmark.jobs.runtime.autonomous.micro_batches import BatchReport, MicroBatches
+    from drainmark.jobs.runtime.micro_batches import BatchReport, MicroBatches
 
 _SCAN_SECONDS = 0.5
 
@@ -133,7 +133,7 @@ def micro_batches(workplace: Workplace, opened: Opened, part: AutonomousPlan, *,
     """
     from drainmark.jobs.runtime.analysis.physical_plan import analyse
     from drainmark.jobs.runtime.analysis.supported_features import require_part_runnable
-    from drainmark.jobs.runtime.autonomous.micro_batches import MicroBatches
+    from drainmark.jobs.runtime.micro_batches import MicroBatches
 
     require_part_runnable(opened.plan, part)
     feeds = Feeds(workplace)

@@ -102,7 +102,7 @@ def probe_first_use(workplace: Workplace, run: RegionRun) -> None:
     Raises:
         NotRowWise: a function mixes the rows of different triggers; nothing was claimed.
     """
-    from drainmark.jobs.runtime.analysis.row_wise_probe import probe_if_changed
+    from drainmark.jobs.runtime.probe.row_wise_probe import probe_if_changed
 
     probe_if_changed(run, run.outside, workplace.registry, run.region)
 
@@ -128,7 +128,7 @@ def region_owner(
 def region_outside(workplace: Workplace, region: str, application: Application) -> Outside:
     from drainmark.jobs.runtime.adapters import Outside
     from drainmark.orchestration.discovery.feeds import Feeds
-    from drainmark.orchestration.verbs.halt_hook import teller
+    from drainmark.orchestration.runs.halt_hook import teller
     from drainmark.orchestration.workplace.statements import statement_text
     from drainmark.resources.delta.lookup_tables import LookupTables
 

@@ -15,10 +15,10 @@ from drainmark.jobs.protocol.decisions import is_lifted
 from drainmark.jobs.protocol.history import UNCLEAN
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.early_attempts import count_failure, count_killed, on_its_way
+from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.runs.predecessor import end_predecessor
 from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs.halt_hook import halt_for_input, make_up
 from drainmark.orchestration.workplace.code_digest import code_digest
 from drainmark.orchestration.workplace.declaration import remember
 from drainmark.orchestration.workplace.hand_off import owning

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from drainmark.orchestration.testing.applications import App
-    from drainmark.orchestration.testing.crash.crashing import crash_on
     from drainmark.orchestration.testing.crash.trial import Proof
+    from drainmark.orchestration.testing.crashing import crash_on
     from drainmark.orchestration.testing.exactly_once import assert_exactly_once, assert_grouping_free
     from drainmark.orchestration.testing.files import Files
     from drainmark.orchestration.testing.laws import assert_aggregation_laws
@@ -39,7 +39,7 @@ __all__ = [
 _MODULES = {
     "App": "applications",
     "Files": "files",
-    "Proof": "exactly_once",
+    "Proof": "crash.trial",
     "Result": "running",
     "Staying": "long_runs",
     "assert_aggregation_laws": "laws",

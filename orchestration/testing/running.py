@@ -12,7 +12,7 @@ from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.graph.application import nearest
 from drainmark.orchestration.runs.region_runs import probe_first_use, region_run
 from drainmark.orchestration.testing.applications import App, application_from, open_on, outside_of, sources_of
-from drainmark.orchestration.testing.crash.crashing import suspended
+from drainmark.orchestration.testing.crashing import suspended
 from drainmark.orchestration.testing.files import Files, Inbox
 from drainmark.orchestration.testing.processing import drive, scan, settings_of
 from drainmark.orchestration.workplace.workplace import Opened, Workplace

@@ -69,7 +69,7 @@ def _found(workplace: Workplace, region: RegionPlan, known: Mapping[str, str]) -
 
 def _probe(run: RegionRun, pending: Sequence[Trigger]) -> list[str]:
     """Try every row-wise function on the first two files of an output; names of those that passed."""
-    from drainmark.jobs.runtime.analysis.row_wise_probe import probe
+    from drainmark.jobs.runtime.probe.row_wise_probe import probe
 
     passed: set[str] = set()
     for output in dict.fromkeys(trigger.output for trigger in pending):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.runtime.maintenance.checkpoint_cleanup import forget, forgotten
+from drainmark.jobs.runtime.hosting.checkpoint_cleanup import forget, forgotten
 from drainmark.orchestration.runs.region_runs import region_owner
 from drainmark.orchestration.workplace.declaration import declared, declared_operators
 from drainmark.orchestration.workplace.hand_off import owning

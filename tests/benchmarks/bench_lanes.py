@@ -32,11 +32,11 @@ from bench_input import WrongResult
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.runtime.analysis.column_types import require_text
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, analyse
-from drainmark.jobs.runtime.autonomous.micro_batches import BatchReport, MicroBatches
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.group_work import GroupWork
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.micro_batches import BatchReport, MicroBatches
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.region_runs import region_outside, region_run
 from drainmark.orchestration.workplace.region_sources import is_periodic

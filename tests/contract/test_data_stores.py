@@ -20,7 +20,7 @@ from drainmark.jobs.failpoints import InjectedFailure, StorePoint
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.id_runs import Ids, States
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
-from drainmark.jobs.runtime.maintenance.checkpoint_cleanup import entry_of, forget, forgotten
+from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of, forget, forgotten
 from drainmark.jobs.state.handlers.checkpoint import CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints

@@ -16,8 +16,8 @@ import pytest
 from channel_parts import commit_in_flight
 from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance_at, write_application
 
+from drainmark.jobs.protocol.claimed_code import Code
 from drainmark.jobs.protocol.history import Outcome
-from drainmark.jobs.runtime.analysis.takeover_checks import Code
 from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG, REGION_TAG
 from drainmark.orchestration.dagster_jobs.run_retries import counted_tag, tag_process
 from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks

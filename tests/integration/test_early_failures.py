@@ -23,10 +23,10 @@ from drainmark.orchestration.cli.main import invoke
 from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
 from drainmark.orchestration.dagster_jobs.run_retries import tags_of
 from drainmark.orchestration.doctor import repair
+from drainmark.orchestration.runs.application_loading import count_unopened, open_in_time, unopened
 from drainmark.orchestration.runs.early_attempts import on_its_way
 from drainmark.orchestration.runs.run_loop import Interruption, RegionLoop, RunOptions, Watch
 from drainmark.orchestration.verbs import interventions
-from drainmark.orchestration.workplace.application_loading import count_unopened, open_in_time, unopened
 from drainmark.orchestration.workplace.workplace import Workplace, open_application
 from drainmark.resources.settings import Settings
 
@@ -167,7 +167,7 @@ def test_a_first_trial_that_hangs_is_bounded_and_counted(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let = threading.Event()
-    monkeypatch.setattr("drainmark.jobs.runtime.analysis.row_wise_probe.probe", lambda *_: let.wait(60) and ())
+    monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe", lambda *_: let.wait(60) and ())
     place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 20.0})
     path = write_with(tmp_path, WELL, WELL)
     for number in range(2):
@@ -189,7 +189,7 @@ def test_a_first_trial_that_is_refused_is_counted(
     def refuse(*_: object) -> None:
         raise NotRowWise("mixes rows", operator="numbers")
 
-    monkeypatch.setattr("drainmark.jobs.runtime.analysis.row_wise_probe.probe_if_changed", refuse)
+    monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe_if_changed", refuse)
     path = write_with(tmp_path, WELL, WELL)
     drop(tmp_path, "0.csv", "a,1\n")
     ended = [failed_with(place, path) for _ in range(ALLOWED + 1)]

@@ -18,9 +18,9 @@ from drainmark.jobs.errors.handlers import CheckpointUnreadable
 from drainmark.jobs.graph.params import bind_params
 from drainmark.jobs.regions.plan import compile_application
 from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.analysis.handler_probe import SAMPLE_CALLS
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
-from drainmark.jobs.runtime.analysis.row_wise_probe import changed_functions, probe, probe_if_changed
+from drainmark.jobs.runtime.probe.handler_probe import SAMPLE_CALLS
+from drainmark.jobs.runtime.probe.row_wise_probe import changed_functions, probe, probe_if_changed
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
@@ -213,9 +213,7 @@ def test_a_function_is_tried_at_first_use_and_again_only_when_it_changed(
     blueprint, outside = bench.analysed(declare)
     probed = bench.workplace.registry.get_probed("probed/events")
     assert changed_functions(blueprint, probed, outside.statement) == ()
-    monkeypatch.setattr(
-        "drainmark.jobs.runtime.analysis.row_wise_probe.probe", lambda *_: pytest.fail("nothing changed")
-    )
+    monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe", lambda *_: pytest.fail("nothing changed"))
     assert not bench.probe_if_changed(declare)
     monkeypatch.undo()
     blueprint, outside = bench.analysed(other)

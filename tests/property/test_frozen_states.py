@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.state.handlers.checkpointed_state import Frozen, StateHandler, Written
+from drainmark.jobs.state.checkpointed_state import Frozen, StateHandler, Written
 from drainmark.jobs.state.keyed_state import KeyedState
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.staging import Staging

@@ -17,8 +17,9 @@ from drainmark.jobs.errors import InputChanged
 from drainmark.jobs.failpoints import FailPoint, InjectedFailure
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.messages import halted_error
+from drainmark.orchestration.runs import halt_hook
 from drainmark.orchestration.runs.region_runs import region_owner
-from drainmark.orchestration.verbs import halt_hook, interventions
+from drainmark.orchestration.verbs import interventions
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Workplace
 from drainmark.resources.settings import Settings, load_settings

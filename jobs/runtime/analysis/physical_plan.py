@@ -26,13 +26,13 @@ from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.in_flight import Link
 from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.state_generations import state_table
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.column_types import check_keys, check_types
-from drainmark.jobs.runtime.analysis.takeover_checks import NO_CODE, Code
 from drainmark.jobs.runtime.analysis.vectorisation import Verdict, verdict_of
 from drainmark.jobs.runtime.analysis.worker_code import ship
 from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table

@@ -15,11 +15,11 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.commit.source_notifications import newest_slice, tell_sources
+from drainmark.jobs.runtime.hosting.checkpoint_cleanup import forget
 from drainmark.jobs.runtime.hosting.handler_host import Attempt, HandlerHost, host_of
 from drainmark.jobs.runtime.hosting.start_host import StartHost, start_hosts
-from drainmark.jobs.runtime.maintenance.checkpoint_cleanup import forget
 from drainmark.jobs.runtime.parallel import side_by_side
-from drainmark.jobs.state.handlers.checkpointed_state import Frozen, Written
+from drainmark.jobs.state.checkpointed_state import Frozen, Written
 from drainmark.jobs.state.handlers.handler_state import HandlerState
 from drainmark.jobs.state.handlers.permits import PermitGate
 from drainmark.jobs.state.keyed_state import KeyedState

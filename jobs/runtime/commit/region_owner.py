@@ -29,12 +29,12 @@ from typing import Any
 
 from drainmark.jobs.errors import Fenced, Retry
 from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.decisions import is_lifted
 from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT
 from drainmark.jobs.protocol.records.triggers import Trigger, kind_of
 from drainmark.jobs.protocol.transitions import Event, State
 from drainmark.jobs.runtime.adapters import Outside, Report
-from drainmark.jobs.runtime.analysis.takeover_checks import NO_CODE, Code, ready, require_takeover
 from drainmark.jobs.runtime.commit import table_damage
 from drainmark.jobs.runtime.commit.controller import Controller
 from drainmark.jobs.runtime.commit.publication import publish_group, rewind_tables
@@ -42,6 +42,7 @@ from drainmark.jobs.runtime.commit.replacement import stage_replaced
 from drainmark.jobs.runtime.commit.rewind_reach import former_in_reach, images_for
 from drainmark.jobs.runtime.commit.row_author import Identity
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.commit.takeover_checks import ready, require_takeover
 from drainmark.jobs.runtime.messages import trigger_columns
 
 

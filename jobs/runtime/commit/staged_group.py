@@ -10,7 +10,7 @@ from drainmark.jobs.protocol.in_flight import channels_folder
 from drainmark.jobs.protocol.records.manifest import FeedTaken, Image, Manifest, Sent, StagedFile
 from drainmark.jobs.runtime.input.inbox import Assigned, Group
 from drainmark.jobs.runtime.messages import trigger_columns
-from drainmark.jobs.state.handlers.checkpointed_state import Frozen, Written
+from drainmark.jobs.state.checkpointed_state import Frozen, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,8 +18,8 @@ from drainmark.jobs.errors import DrainmarkError, DrainTimeout, Interrupted, Ope
 from drainmark.jobs.errors.handlers import ResetWanted
 from drainmark.jobs.failpoints import InjectedFailure
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
 from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
-from drainmark.jobs.runtime.maintenance.checkpoint_cleanup import entry_of
 from drainmark.jobs.runtime.timeout import in_background
 from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
 from drainmark.jobs.state.handlers.chunk_rows import chunk_rows

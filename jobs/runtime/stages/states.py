@@ -14,7 +14,7 @@ from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
 from drainmark.jobs.runtime.parallel import side_by_side
 from drainmark.jobs.runtime.stages.session import of_stage
 from drainmark.jobs.runtime.stages.sub_plan import narrowed
-from drainmark.jobs.state.handlers.checkpointed_state import Written
+from drainmark.jobs.state.checkpointed_state import Written
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from drainmark.jobs.protocol.records.manifest import StagedFile
-from drainmark.jobs.state.handlers.checkpointed_state import Frozen, StagingFolder, Written
+from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
 from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.jobs.state.keyed_state import KeyedState
 

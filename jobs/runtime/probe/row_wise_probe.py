@@ -32,11 +32,11 @@ from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
 from drainmark.jobs.runtime.adapters import Outside
-from drainmark.jobs.runtime.analysis.handler_probe import few_rows, handled
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup, seen_downstream
 from drainmark.jobs.runtime.input.group_input import Taking
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
 from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.probe.handler_probe import few_rows, handled
 from drainmark.jobs.state.placed_rows import ranked
 
 if TYPE_CHECKING:
