@@ -159,8 +159,15 @@ def _is_clock(path: tuple[str, ...], function: FunctionType) -> bool:
                 return True
         if isinstance(found, type) and issubclass(found, dt.date) and attribute in _NOW:
             return True
-        found = inspect.getattr_static(found, attribute, None) if isinstance(found, ModuleType | type) else None
+        found = _attribute(found, attribute)
     return False
+
+
+def _attribute(found: Any, name: str) -> Any:
+    """Return what a name stands for in a module or class; Drainmark's own facade alone may load it for that."""
+    if isinstance(found, ModuleType) and found.__name__ == "drainmark":
+        return getattr(found, name, None)
+    return inspect.getattr_static(found, name, None) if isinstance(found, ModuleType | type) else None
 
 
 def _root(name: str, function: FunctionType) -> tuple[Any, bool]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from drainmark.jobs.streams.references import Metadata
 from drainmark.jobs.streams.retained_nodes import Keeping, Kept, joined
-from drainmark.jobs.streams.stream import Flushed, References, Stream, key_of
+from drainmark.jobs.streams.stream import _Flushed, References, Stream, key_of
 
 _NEARLY = 1e-9
 """Seconds by which a timer may come early, for sums of fractions are not exact."""
@@ -156,7 +156,7 @@ class TimedWindowUnique(_KeepingOne, verb="timed_window_unique"):
     """`Stream.timed_window_unique`."""
 
 
-class Collect(Gathering, Flushed, verb="collect"):
+class Collect(Gathering, _Flushed, verb="collect"):
     """`Stream.collect`."""
 
     def __init__(self, upstream: Stream) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drainmark.jobs.streams import batching, merging, queues, simple_nodes  # noqa: F401 - they define the nodes
 from drainmark.jobs.streams.stream import References, Stream
 
 

@@ -318,9 +318,9 @@ class Stream:
         """
         return self._node("sliding_window", n, return_partial=return_partial)
 
-    def collect(self) -> Flushed:
+    def collect(self) -> _Flushed:
         """Keep all data until `flush()` emits them as a tuple; it may be the function of another stream's sink."""
-        return cast("Flushed", self._node("collect"))
+        return cast("_Flushed", self._node("collect"))
 
     # --- several streams (E48–E50) -----------------------------------------------------------------------------------
 
@@ -349,7 +349,7 @@ class Stream:
         return self._node("zip_latest", *others)
 
 
-class Flushed(Stream):
+class _Flushed(Stream):
     """A node that emits when it is told to."""
 
     def flush(self) -> None:

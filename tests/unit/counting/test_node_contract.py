@@ -248,7 +248,7 @@ def test_every_node_is_registered_and_has_a_case() -> None:
     adding = {
         name
         for name, method in inspect.getmembers(Stream, inspect.isfunction)
-        if not name.startswith("_") and inspect.signature(method).return_annotation in ("Stream", "Collect")
+        if not name.startswith("_") and inspect.signature(method).return_annotation in ("Stream", "_Flushed")
     }
     assert {node.name for node in nodes()} == adding | {"sink_to_list"}
     assert {case.node for case in CASES} == {node.name for node in nodes()}
