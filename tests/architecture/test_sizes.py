@@ -1,4 +1,4 @@
-"""Modules and functions that fit into a head, and names that say what they hold."""
+"""Classes and functions that fit into a head, and names that say what they hold."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from pathlib import Path
 
 from architecture.tree import product_files, relative
 
-MODULE_LINES = 400
+CLASS_LINES = 250
+CLASS_METHODS = 20
 BODY_LINES = 50
 NAMELESS = {"utils", "util", "helpers", "common", "manager", "base", "misc"}
 
 
-def test_no_module_is_longer_than_the_cap() -> None:
-    lengths = {relative(path): len(path.read_text().splitlines()) for path in product_files()}
-    assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
+def _classes(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield each class with its lines and the number of its methods."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+            yield f"{relative(path)} {node.name}", (node.end_lineno or 0) - node.lineno + 1, methods
+
+
+def test_no_class_is_larger_than_the_caps() -> None:
+    classes = [item for path in product_files() for item in _classes(path)]
+    assert [item for item in classes if item[1] > CLASS_LINES or item[2] > CLASS_METHODS] == []
 
 
 def _bodies(path: Path) -> Iterator[tuple[str, int]]:
