@@ -24,6 +24,9 @@ _EXECUTOR_GONE = re.compile(
     r"ExecutorLostFailure|ExecutorDeadException|FetchFailedException|MetadataFetchFailedException"
     r"|Checkpoint block \S+ not found|Unable to find (?:\w+ )*block"
 )
+_WORKER_GONE = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back")
+"""It was killed, for want of memory as a rule. Where a function does that on some row, the second failure splits the group."""
+
 _NOT_FOUND = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|NoSuchFileException|does not exist")
 _OUR_FILES = re.compile(r"/inbox/\S*?/\d+-[\w-]{32,}/|/_staged/")
 """Links to inputs and staged files, which nobody but Drainmark puts there and takes away."""
@@ -45,11 +48,18 @@ def _lost_part(error: BaseException) -> EnvironmentFailed | None:
             return _failed(error, f"{_NOT_THERE}: {link}")
         lines = [line.strip() for line in str(link).splitlines()]
         for line in lines if _is_of_spark(link) else ():
-            gone = _EXECUTOR_GONE.search(line) is not None
-            if gone or (_NOT_FOUND.search(line) and _OUR_FILES.search(line)):
-                what = "an executor was lost" if gone else _NOT_THERE
+            if (what := _lost_in(line)) is not None:
                 return _failed(error, f"{what}: {line.removeprefix(': ').removeprefix('Caused by: ')[:400]}")
     return None
+
+
+def _lost_in(line: str) -> str | None:
+    """Return what a line of Spark's says is lost, None where it says nothing of the kind."""
+    if _EXECUTOR_GONE.search(line):
+        return "an executor was lost"
+    if _WORKER_GONE.search(line):
+        return "a Python worker of Spark died"
+    return _NOT_THERE if _NOT_FOUND.search(line) and _OUR_FILES.search(line) else None
 
 
 def _failed(error: BaseException, message: str) -> EnvironmentFailed:

@@ -58,4 +58,7 @@ def is_alive(row: Mapping[Any, Any], now: float, lease_seconds: float) -> bool:
     is_here = row["host"] == socket.gethostname() and row["boot_id"] == boot_id()
     if is_here and process_started(row["pid"]) != row["process_started"]:
         return False
-    return bool(now - row["heartbeat_at"] < lease_seconds)
+    age = float(now - row["heartbeat_at"])
+    if not is_here and age <= -lease_seconds:  # of a clock that is ahead: for so long nobody could take over
+        return False
+    return age < lease_seconds

@@ -58,6 +58,8 @@ dm.sink(dice, dm.DeltaAppend("left"), name="l")
 dm.sink(dice, dm.DeltaAppend("right"), name="r")
 """
 """Two sinks of one function that gives other values whenever it is asked; counts; an executor that dies at a word."""
+KILLS_EXECUTOR = APP[APP.index("            with open(") : APP.index("        if n == 999")]
+KILLS_ITSELF = "            os.kill(os.getpid(), 9)\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(master, hidden)
 
 
-def project(folder: Path, master: str) -> Project:
+def project(folder: Path, master: str, app: str = APP) -> Project:
     found = Project(folder, master)
-    found.write(APP, FILES, small_group_bytes=0)
+    found.write(app, FILES, small_group_bytes=0)
     return found
 
 
@@ -149,3 +151,11 @@ def test_an_executor_that_dies_is_no_fault_of_a_function(cluster: Cluster, tmp_p
 @pytest.mark.seed("DX3")
 def test_a_local_spark_that_dies_is_no_fault_of_a_function(tmp_path: Path) -> None:
     require_innocence(project(tmp_path / "project", "local[2]"), "SPARK_LOST")
+
+
+@slow
+@pytest.mark.seed("DX3")
+def test_a_python_worker_that_dies_is_no_fault_of_a_function(tmp_path: Path) -> None:
+    """As where the system kills it for want of memory."""
+    found = project(tmp_path / "project", "local[2]", APP.replace(KILLS_EXECUTOR, KILLS_ITSELF))
+    require_innocence(found, "ENVIRONMENT_FAILED")

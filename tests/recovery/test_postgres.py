@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 import socket
 import threading
@@ -13,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hosts import other_host
 from postgres import PostgresServer, why_not
 from scene import Scene
 
@@ -25,7 +24,6 @@ Build = Callable[..., Scene]
 HANG = 2.5
 OWNED_OR_FENCED = 4
 SHORT_LEASE = {"lease_seconds": 5.0, "heartbeat_seconds": 0.2}
-_NEW_HOST_NAME = 0x04000000  # CLONE_NEWUTS
 
 
 @pytest.fixture(scope="module")
@@ -114,26 +112,9 @@ def wait_until(holds: Callable[[], Any], seconds: float = 60.0) -> None:
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Nursery]:
-    """What forks children on another host, as far as a host name tells: a UTS namespace of their own."""
-    made: list[Nursery] = []
-    refused: list[OSError] = []
-
-    def open_there() -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.unshare(_NEW_HOST_NAME):  # of this thread alone, and of what it starts
-            refused.append(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())))
-            return
-        socket.sethostname("elsewhere")
-        made.append(Nursery())
-
-    thread = threading.Thread(target=open_there)
-    thread.start()
-    thread.join()
-    if refused:
-        pytest.skip(f"no namespace for another host name: {refused[0]}")
-    assert socket.gethostname() != "elsewhere"
-    yield made[0]
-    made[0].close()
+    """What forks children on another host."""
+    with other_host() as nursery:
+        yield nursery
 
 
 @pytest.mark.seed("H25", "H26", "C4")

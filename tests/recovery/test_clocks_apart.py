@@ -1,0 +1,80 @@
+"""Two hosts whose clocks are an hour apart, on one home: no clock decides what is committed (H25, H26)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from hosts import other_host
+from postgres import PostgresServer, why_not
+from scene import Scene
+
+from jobs.failpoints import FailPoint
+from orchestration.testing.children import codes
+
+HOUR = 3600
+OWNED_OR_FENCED = 4
+SHORT_LEASE = {"lease_seconds": 5.0, "heartbeat_seconds": 0.2}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    if reason := why_not():
+        pytest.skip(reason)
+    server = PostgresServer()
+    try:
+        server.create()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.recovery)])
+def scene(request: pytest.FixtureRequest, build: Callable[..., Scene]) -> Scene:
+    """Five files of orders pending."""
+    scene: Scene = build("two_regions")
+    if request.param == "postgresql":
+        scene.place.registry.close()
+        scene.settings = {**scene.settings, "registry_url": request.getfixturevalue("server").new_database()}
+        scene.reopen()
+    return scene
+
+
+@pytest.mark.seed("H25", "H26", "T1")
+@pytest.mark.parametrize("ahead", [HOUR, pytest.param(-HOUR, marks=pytest.mark.recovery)])
+def test_an_owner_that_is_taken_over_by_a_wrong_clock_is_fenced(scene: Scene, ahead: int) -> None:
+    """A lease may look as if it had run out an hour ago, or ran for another hour: the tables are right anyhow."""
+    scene.run_well(["scan"])
+    with other_host(ahead_seconds=ahead) as nursery:
+        other = replace(scene, nursery=nursery)
+        first = scene.start(["run", 1], failpoints=f"{FailPoint.PUBLISH_BEFORE.value}:stop:2", settings=SHORT_LEASE)
+        first.await_stopped()
+        second = other.run(["run", 1], settings=SHORT_LEASE)
+        assert (second.code, second.error.get("id")) in {(0, None), (OWNED_OR_FENCED, "OWNED")}, second
+        first.signal(signal.SIGCONT)
+        ended = first.wait()
+        assert (ended.code, ended.error.get("id")) in {(0, None), (OWNED_OR_FENCED, "FENCED")}, ended
+        assert 0 in (second.code, ended.code)
+    scene.run_well()
+    scene.assert_golden()
+    scene.assert_ids_never_reused()
+
+
+@pytest.mark.seed("H25", "H26", "T1")
+@pytest.mark.recovery
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_hosts_that_start_at_once_and_are_killed_process_each_file_once(scene: Scene, ahead: int) -> None:
+    with other_host(ahead_seconds=ahead) as nursery:
+        other = replace(scene, nursery=nursery)
+        for point in (FailPoint.CHECKPOINT_AFTER, FailPoint.PUBLISH_BEFORE):
+            drivers = [
+                there.start(["scan"], ["run", 1], failpoints=f"{point.value}:kill", settings=SHORT_LEASE)
+                for there in (scene, other)
+            ]
+            ended = [driver.wait() for driver in drivers]
+            assert set(codes(ended)) <= {0, OWNED_OR_FENCED, -signal.SIGKILL}, "\n".join(map(str, ended))
+    scene.run_well(["sleep", SHORT_LEASE["lease_seconds"] + 0.5], ["run"], settings=SHORT_LEASE)
+    scene.assert_golden()
+    scene.assert_ids_never_reused()
