@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from drainmark.jobs.streams.references import Metadata
 from drainmark.jobs.streams.retained_nodes import Keeping, Kept, joined
-from drainmark.jobs.streams.stream import _Flushed, References, Stream, key_of
+from drainmark.jobs.streams.stream import References, Stream, _Flushed, key_of
 
 _NEARLY = 1e-9
 """Seconds by which a timer may come early, for sums of fractions are not exact."""

@@ -423,7 +423,7 @@ def test_what_is_saved_twice_is_there_once(opened: Opener) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from jobs import failpoints
+from drainmark.jobs import failpoints
 from drainmark.jobs.state.handlers.checkpoint import CheckpointWriter
 from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
 from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore

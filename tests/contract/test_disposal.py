@@ -234,7 +234,7 @@ def test_a_file_of_another_disk_is_copied_if_it_stays_the_same(tmp_path: Path, m
 MOVING = """
 import errno, os, sys
 from pathlib import Path
-from jobs import failpoints
+from drainmark.jobs import failpoints
 from drainmark.jobs.runtime.scan.folder import identity_of
 from drainmark.resources.inputs.disposal import dispose
 from drainmark.resources.storage.object_store import ObjectStore

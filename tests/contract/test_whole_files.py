@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 KEEPING = """
 import resource, sys
 from pathlib import Path
-from jobs import failpoints
+from drainmark.jobs import failpoints
 from drainmark.resources.storage.folder import LocalFolder
 from drainmark.resources.inputs.source_access import RegionReach
 

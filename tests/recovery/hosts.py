@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.testing.children import Nursery
+from drainmark.orchestration.testing.crash.children import Nursery
 
 _NEW_HOST_NAME = 0x04000000  # CLONE_NEWUTS
 _FAKETIME = "faketime/libfaketime.so.1"
