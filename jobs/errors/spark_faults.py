@@ -25,7 +25,7 @@ _EXECUTOR_GONE = re.compile(
     r"|Checkpoint block \S+ not found|Unable to find (?:\w+ )*block"
 )
 _WORKER_GONE = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back")
-"""It was killed, for want of memory as a rule. Where a function does that on some row, the second failure splits the group."""
+"""It was killed, for want of memory as a rule. Where a function does it on some row, the next run splits the group."""
 
 _NOT_FOUND = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|NoSuchFileException|does not exist")
 _OUR_FILES = re.compile(r"/inbox/\S*?/\d+-[\w-]{32,}/|/_staged/")
