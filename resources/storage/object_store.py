@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import random
 import threading
 import time
@@ -41,6 +42,8 @@ _DELETED_AT_ONCE = 1000
 _BACK_OFF_SECONDS = 0.2
 _SHORTEST_SECRET = 12  # shorter ones are of test servers, and words of messages
 _LAST = "\U0010ffff"  # sorts after every key below a folder: a listing goes on behind the folder
+_WRITE_NO_LINK = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+"""A file of the spool is made here: a link in its place would lead a copy elsewhere."""
 
 
 class ObjectStore:
@@ -160,7 +163,7 @@ class ObjectStore:
         """
 
         def copy(chunks: Iterator[bytes]) -> None:
-            with path.open("wb") as file:
+            with os.fdopen(os.open(path, _WRITE_NO_LINK, 0o600), "wb") as file:
                 written = sum(file.write(chunk) for chunk in chunks)
             if written != size:
                 raise StoreUnavailable(f"s3://{bucket}/{key} came with {written} of {size} bytes", remedy=AGAIN)

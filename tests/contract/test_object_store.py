@@ -98,6 +98,16 @@ def test_odd_keys_are_keys(store: ObjectStore, bucket: str, tmp_path: Path, key:
     assert (tmp_path / "copy").read_bytes() == b"1"
 
 
+@pytest.mark.seed("RT4")
+def test_a_link_in_the_place_of_a_copy_leads_nowhere(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
+    etag = store.put(bucket, "in/a.txt", b"one\ntwo\n")
+    (tmp_path / "other").write_text("of somebody else")
+    (tmp_path / "copy").symlink_to(tmp_path / "other")
+    with pytest.raises(StoreUnavailable):
+        store.fetch(bucket, "in/a.txt", tmp_path / "copy", etag=etag, size=8)
+    assert (tmp_path / "other").read_text() == "of somebody else"
+
+
 def test_a_get_names_the_object_that_was_listed(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
     """D16: another etag is refused by the store itself, so nothing of the new object is ever read."""
     before = store.put(bucket, "a", b"before")
