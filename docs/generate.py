@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import itertools
+import pkgutil
 import re
 import sys
 import typing
@@ -170,8 +172,11 @@ def _field_docs(path: Path, name: str) -> dict[str, str]:
 
 def errors() -> str:
     """Return the page of the errors, from their classes."""
+    from drainmark.jobs import errors as tree
     from drainmark.jobs.errors import DrainmarkError
 
+    for module in pkgutil.iter_modules(tree.__path__):
+        importlib.import_module(f"{tree.__name__}.{module.name}")
     lines = [
         "# Errors",
         "",

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from drainmark.api import *  # noqa: F403
+else:  # a name that is not there is an error to a type checker, too
 
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("__") and name != "__all__":
-        raise AttributeError(name)
-    return getattr(importlib.import_module("drainmark.api"), name)
+    def __getattr__(name: str) -> Any:
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(name)
+        return getattr(importlib.import_module("drainmark.api"), name)
 
 
 def __dir__() -> list[str]:

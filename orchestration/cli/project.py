@@ -47,6 +47,7 @@ def init(
     output.say(f"  cd {path}")
     output.say("  echo 'to be or not to be' > inbox/a.txt")
     output.say("  drainmark run app.py && drainmark show word_counts")
+    output.say("  pip install 'drainmark[test]'")
     output.say("  pytest")
 
 

@@ -6,10 +6,10 @@ one idle child that has made them, all but those of the author's code. What cann
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
-import sys
 import threading
 from dataclasses import dataclass, field
 from multiprocessing.util import Finalize
@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster import DefaultRunLauncher
-from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, ManagedGrpcPythonEnvCodeLocationOrigin
 
 from drainmark.orchestration.dagster_jobs.run_retries import process_of, tag_process
-from drainmark.orchestration.dagster_jobs.spare_run import DEFINITIONS, Spare
+from drainmark.orchestration.dagster_jobs.spare_run import Spare
 from drainmark.resources.registry.lease import process_started
 
 if TYPE_CHECKING:
-    from dagster._core.launcher.base import LaunchRunContext
+    from drainmark.orchestration.dagster_jobs.run_orders import LaunchRunContext
+
+_log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 4.0
 """After a launch; the next spare is made no sooner: its imports would take the run's own time."""
@@ -82,18 +83,29 @@ class WarmRunLauncher(DefaultRunLauncher):
     def launch_run(self, context: LaunchRunContext) -> None:
         """Launch in the spare process, if there is one for the run; else as the default launcher does."""
         run = context.dagster_run
-        if not (_is_ours(run) and self._launch_warm(run)):
+        try:
+            order = self._order_for(run)
+        except Exception as error:  # whatever it is: another Dagster inside
+            _log.warning("Dagster %s is other inside than expected, runs begin later: %r", dg.__version__, error)
+            super().launch_run(context)
+            return
+        if order is None or not self._launch_warm(run, order):
             super().launch_run(context)
         self._spares.make_soon()
 
-    def _launch_warm(self, run: dg.DagsterRun) -> bool:
+    def _order_for(self, run: dg.DagsterRun) -> str | None:
+        from drainmark.orchestration.dagster_jobs.run_orders import order_for
+
+        self._run_ids.add(run.run_id)  # those that `join` waits for
+        return order_for(run, self._instance)
+
+    def _launch_warm(self, run: dg.DagsterRun, order: str) -> bool:
         spare = self._spares.take()
         if spare is None or spare.process.pid is None:
             return False
         self._instance.add_run_tags(run.run_id, tag_process(run.run_id, spare.process.pid))
-        if not spare.give(run, self._instance):
+        if not spare.give(order):
             return False
-        self._run_ids.add(run.run_id)
         threading.Thread(target=self._watch, args=(spare, run.run_id), name="run's end", daemon=True).start()
         return True
 
@@ -122,21 +134,3 @@ class WarmRunLauncher(DefaultRunLauncher):
 
 _GRPC_INFO_TAG = ".dagster/grpc_info"
 """On runs that a code server started."""
-
-
-def _is_ours(run: dg.DagsterRun) -> bool:
-    """Is a run's code our code location, as this Python would load it?"""
-    python, remote = run.job_code_origin, run.remote_job_origin
-    if python is None or remote is None:
-        return False
-    repository = python.repository_origin
-    location = remote.repository_origin.code_location_origin
-    if isinstance(location, GrpcServerCodeLocationOrigin):
-        is_near = location.socket is not None or location.host in _LOOPBACK
-    else:  # its server is a child of a process of Dagster's
-        is_near = isinstance(location, ManagedGrpcPythonEnvCodeLocationOrigin)
-    is_alike = repository.executable_path == sys.executable and not repository.container_image
-    return is_near and is_alike and getattr(repository.code_pointer, "module", None) == DEFINITIONS
-
-
-_LOOPBACK = ("localhost", "127.0.0.1")

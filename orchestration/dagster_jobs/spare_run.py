@@ -10,13 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import dagster as dg
-
-DEFINITIONS = "drainmark.orchestration.definitions"
-"""Not imported before the run is known: it loads the applications, which may change until then."""
 
 IDLE_SECONDS = 900.0
 """A spare that nobody wanted for so long ends; it holds some 200 MB."""
@@ -25,7 +18,6 @@ _ANSWER_SECONDS = 10.0
 _READY, _STALE, _TAKEN = "ready", "stale", "taken"
 
 _IMPORTS = (
-    "dagster._cli.api",
     "drainmark.orchestration.dagster_jobs.factory",
     "drainmark.orchestration.runs.idle_wait",
     "drainmark.resources.spark.resident.access",
@@ -61,15 +53,10 @@ class Spare:
         except (EOFError, OSError):
             return False
 
-    def give(self, run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:
+    def give(self, order: str) -> bool:
         """Have it execute the run; False if it cannot any more, and will not."""
-        from dagster._grpc.types import ExecuteRunArgs
-        from dagster._serdes import serialize_value
-
-        assert run.job_code_origin is not None  # noqa: S101 - the launcher has looked
-        order = ExecuteRunArgs(job_origin=run.job_code_origin, run_id=run.run_id, instance_ref=instance.get_ref())
         try:
-            self.connection.send(serialize_value(order))
+            self.connection.send(order)
             if self.connection.poll(_ANSWER_SECONDS) and self.connection.recv() == _TAKEN:
                 return True
         except (EOFError, OSError):
@@ -80,14 +67,14 @@ class Spare:
 
 
 def wait(connection: Connection) -> None:
-    """Import, wait for an order, execute the run that it names, as `dagster api execute_run` does."""
+    """Import, wait for an order, execute the run that it names."""
     order = None
     with suppress(KeyboardInterrupt, EOFError, OSError):  # the daemon has ended
+        from drainmark.orchestration.dagster_jobs.run_orders import execute
+
         order = _order(connection)
     if order is not None:
-        from dagster._cli.api import execute_run_command
-
-        execute_run_command.main(args=[order], prog_name="execute_run", standalone_mode=False)
+        execute(order)
 
 
 def _order(connection: Connection) -> str | None:

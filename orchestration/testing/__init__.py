@@ -51,9 +51,11 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Load what is asked for: pytest imports this package at each start, whether a test uses it or not."""
-    if name not in _MODULES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+if not TYPE_CHECKING:  # to a type checker, a name that is not there is an error
+
+    def __getattr__(name: str) -> Any:
+        """Load what is asked for: pytest imports this package at each start, whether a test uses it or not."""
+        if name not in _MODULES:
+            msg = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

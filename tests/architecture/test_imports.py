@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from architecture.tree import PURE, ROOT, product_modules
+from architecture.tree import PURE, ROOT, product_files, product_modules, relative
 
 IMPORTING = Path(__file__).with_name("importing.py")
 CODE_LOCATION = "drainmark.orchestration.definitions"
@@ -70,6 +71,20 @@ def test_what_declares_decides_and_explains_loads_neither_spark_nor_dagster() ->
 def test_adapters_load_no_dagster() -> None:
     modules = import_apart(*below(("drainmark.resources",)))["modules"]
     assert {name for name, what in modules.items() if "dagster" in what["loaded"]} == set()
+
+
+def private_names_of_dagster(path: Path) -> list[str]:
+    """Return the modules that Dagster keeps to itself and that a file imports, for type checkers alone included."""
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    named = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    named += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return [name for name in named if name.startswith("dagster._")]
+
+
+def test_one_module_alone_knows_dagster_from_inside() -> None:
+    """Where it does not find what it expects, Dagster's launcher takes over: `tests/unit/test_run_launcher.py`."""
+    knowing = {relative(path) for path in product_files() if private_names_of_dagster(path)}
+    assert knowing == {"orchestration/dagster_jobs/run_orders.py"}
 
 
 LOCATION = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,6 @@ from typing import Any
 
 import pytest
 from broker import Broker
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import drainmark as dm
 from drainmark.jobs.errors import InputMissing, StoreUnavailable, UsageError
@@ -52,11 +52,22 @@ def cut(source: dm.KafkaSource, reach: RegionReach, after: Position | None = Non
     A broker that has just begun may say that it does not know its newest epoch yet; a run waits for that, too.
     """
     found: list[Slice] = []
-    waiting = retry(retry=retry_if_exception_type(StoreUnavailable), stop=stop_after_delay(20), wait=wait_fixed(0.5))
-    while (piece := waiting(source.next_slice)(after, reach, how)) is not None:
+    while (piece := next_slice(source, after, reach, how)) is not None:
         found.append(Slice.from_json(json.loads(json.dumps(piece.to_json()))))
         after = found[-1].end
     return found
+
+
+def next_slice(source: dm.KafkaSource, after: Position | None, reach: RegionReach, how: Cut) -> Slice | None:
+    """Cut one slice; a broker that is not there yet is asked again for 20 seconds."""
+    end = time.monotonic() + 20
+    while True:
+        try:
+            return source.next_slice(after, reach, how)
+        except StoreUnavailable:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.5)
 
 
 def rows(source: dm.KafkaSource, reach: RegionReach, piece: Slice) -> list[dict[str, Any]]:

@@ -298,7 +298,7 @@ def test_init_writes_a_project_that_compiles_and_never_overwrites(
     assert {path.name for path in project.rglob("*") if path.is_file()} == {"app.py", "drainmark.toml", "test_app.py"}
 
     monkeypatch.chdir(project)
-    capsys.readouterr()
+    assert "  pip install 'drainmark[test]'\n  pytest\n" in capsys.readouterr().out
     assert invoke(["apps", "--json"]) == 0
     assert ["app/lines"] in [entry["regions"] for entry in json.loads(capsys.readouterr().out)]
     compile((project / "tests" / "test_app.py").read_text(), "test_app.py", "exec")

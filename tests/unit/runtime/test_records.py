@@ -1,4 +1,4 @@
-"""What is found wrong with the bytes of a record before Spark parses it; no Spark (I12)."""
+"""What is found wrong with the bytes of a record before Spark parses it (I12); of Spark, only DDL is read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import pytest
 
 from drainmark.jobs.formats.byte_records import with_faults
 from drainmark.jobs.operators.sources.contract import Records
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("drainmark_session")]
 
 
 def records(form: str, **more: object) -> Records:
