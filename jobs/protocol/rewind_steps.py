@@ -5,12 +5,12 @@ Whoever rolls a rewind forward has the row alone, so all that the steps need sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
-from drainmark.jobs.protocol.records.manifest import Image, RegionTable, Replaced, TableRole
+from drainmark.jobs.protocol.records.manifest import Image, RegionTable, Replaced, StagedFile, TableRole
 from drainmark.jobs.protocol.repairs import Copied
 
 
@@ -43,6 +43,31 @@ class RowsLeave(TableStep):
     """
 
     restored: tuple[Copied, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The files of a table of rows at an id: by them what leaves is counted, and taken out.
+
+    Attributes:
+        whole: all of their rows are of later ids.
+        straddling: they have rows of earlier ids, too, which are written anew.
+        leaving: both, in the order of the table.
+    """
+
+    whole: tuple[StagedFile, ...]
+    straddling: tuple[StagedFile, ...]
+    leaving: tuple[StagedFile, ...]
+
+
+def cut_at(files: Sequence[StagedFile], to: int) -> Cut:
+    """Return what a rewind to an id does to the visible files of a table of rows."""
+    leaving = tuple(file for file in files if (file.last_id or 0) > to)
+    return Cut(
+        whole=tuple(file for file in leaving if (file.first_id or 0) > to),
+        straddling=tuple(file for file in leaving if (file.first_id or 0) <= to),
+        leaving=leaving,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

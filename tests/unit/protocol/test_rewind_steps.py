@@ -19,6 +19,7 @@ from drainmark.jobs.protocol.rewind_steps import (
     Rewind,
     RowsLeave,
     TriggersReturn,
+    cut_at,
 )
 
 
@@ -62,6 +63,18 @@ def test_who_has_the_row_has_the_steps(rewind: Rewind) -> None:
     stored = row(RowKind.REWIND, 13, **json.loads(json.dumps(detail, sort_keys=True)))
     assert Rewind.from_row(stored) == rewind
     assert Rewind.from_row(stored).steps == rewind.steps
+
+
+def test_files_leave_whole_but_for_those_that_straddle_the_id() -> None:
+    spans = {"below": (1, 7), "empty": (None, None), "astride": (7, 8), "above": (8, 8), "late": (9, 12)}
+    files = [
+        StagedFile(path=path, size=1, rows=1, first_id=first, last_id=last) for path, (first, last) in spans.items()
+    ]
+    cut = cut_at(files, 7)
+    assert [file.path for file in cut.leaving] == ["astride", "above", "late"]
+    assert [file.path for file in cut.straddling] == ["astride"]
+    assert [file.path for file in cut.whole] == ["above", "late"]
+    assert cut_at(files, 0).whole == cut_at(files, 0).leaving == tuple(f for f in files if f.path != "empty")
 
 
 def test_what_was_counted_makes_no_other_step() -> None:
