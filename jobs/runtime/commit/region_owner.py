@@ -119,27 +119,11 @@ class RegionOwner:
             Halted: a table does not take what is committed, and trying again gives the same.
         """
         try:
-            self._roll_forward()
+            _finish(self.ledger, self.groups, self.rewinds)
         except DrainmarkError as error:
             if error.retry is not Retry.PERMANENT:
                 raise
             raise self.notices.halt_for(error) from error
-
-    def _roll_forward(self) -> None:
-        reach(FailPoint.ROLL_FORWARD)
-        behind = self.behind
-        for row in behind:
-            if is_withdrawn(row, behind):  # by a rewind that could not wait: its tables were damaged
-                self.ledger.done_through = row.sequence_id
-            elif row.kind is RowKind.REWIND:
-                self.rewinds.roll_forward(row)
-            elif row.kind is RowKind.SKIP:
-                self.groups.settle_skip(row)
-            else:
-                self.groups.roll_forward(row)
-        if behind:
-            self.report("roll_forward", {"groups": len(behind)})
-            self.ledger.note_published()
 
     def reset_done(self) -> None:
         """Note that all is as of the committed id, the states that a run loads among it."""
@@ -216,3 +200,21 @@ class RegionOwner:
     def moved(self, event: Event, *, told: bool = True) -> None:
         """Note an event of the run in the controller's state; a state that another follows at once need not be told."""
         self.ledger.moved(event, told=told)
+
+
+def _finish(ledger: Ledger, groups: GroupCommits, rewinds: RewindCommits) -> None:
+    """Carry out, in commit order, the rows that are behind."""
+    reach(FailPoint.ROLL_FORWARD)
+    behind = ledger.behind
+    for row in behind:
+        if is_withdrawn(row, behind):  # by a rewind that could not wait: its tables were damaged
+            ledger.done_through = row.sequence_id
+        elif row.kind is RowKind.REWIND:
+            rewinds.roll_forward(row)
+        elif row.kind is RowKind.SKIP:
+            groups.settle_skip(row)
+        else:
+            groups.roll_forward(row)
+    if behind:
+        ledger.report("roll_forward", {"groups": len(behind)})
+        ledger.note_published()
