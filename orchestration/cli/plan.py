@@ -36,7 +36,7 @@ def plan(
 
     With --drop-state and --yes the state is dropped; without --yes it is only shown what that would give.
     """
-    from drainmark.orchestration.verbs.plan import drop_states, plan_upgrade
+    from drainmark.orchestration.verbs.plan import carry_out, plan_upgrade
     from drainmark.orchestration.workplace.workplace import open_application
 
     place = workplace(home)
@@ -46,7 +46,7 @@ def plan(
         found = plan_upgrade(place, opened, regions, drop=names)
         is_done = bool(names) and yes and found.is_compatible
         if is_done:
-            drop_states(place, opened, regions, names)
+            carry_out(found.drops)
     if as_json:
         output.emit({**found.to_json(), "dropped": list(names) if is_done else []})
     else:

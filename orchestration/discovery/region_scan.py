@@ -99,17 +99,19 @@ def _scan_folder(
 
 
 def upcoming(workplace: Workplace, region: RegionPlan) -> Iterator[NewTrigger]:
-    """Yield the slices of an operator-driven start that nobody has recorded yet."""
+    """Return the slices of an operator-driven start that nobody has recorded yet: what a scan now would record."""
+    return _slices_behind(workplace, region, workplace.registry.newest(region.name))
+
+
+def _slices_behind(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) -> Iterator[NewTrigger]:
     start = next(start for start in region.starts if isinstance(start, Source))
-    newest = workplace.registry.newest(region.name)
-    yield from cut_all(start, newest.identity if newest else None, workplace.reach(region.name), _SLICES_A_SCAN)
+    return cut_all(start, newest.identity if newest else None, workplace.reach(region.name), _SLICES_A_SCAN)
 
 
 def _cut(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) -> ScanResult:
-    start = next(start for start in region.starts if isinstance(start, Source))
     found: list[NewTrigger] = []
     stopped: Exception | None = None
-    slices = cut_all(start, newest.identity if newest else None, workplace.reach(region.name), _SLICES_A_SCAN)
+    slices = _slices_behind(workplace, region, newest)
     try:
         found.extend(slices)
     except Exception as error:

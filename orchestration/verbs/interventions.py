@@ -11,16 +11,16 @@ import datetime as dt
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drainmark.jobs.errors import Owned, RewindRefused, UnknownName, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
-from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
 from drainmark.jobs.protocol.repairs import TableRepair
+from drainmark.jobs.protocol.rewind_steps import Rewind, TableStep, TriggersReturn
 from drainmark.jobs.protocol.transitions import Event
 from drainmark.orchestration.discovery.slice_files import files_behind, lost_slices
 from drainmark.orchestration.runs.region_runs import region_owner
@@ -61,10 +61,10 @@ class ResetPlan:
 
     Attributes:
         to: the id to go back to; None for a bare reset, which takes nothing back that is committed.
+        rewind: what the row of the rewind would say; None for a bare reset.
+        steps: its steps, with what was counted of each; of tables that are put right first nothing is.
         withdrawn: ids that go, ascending.
-        rows: by name of a table, how many rows leave it or get an earlier value back.
-        pending: uris that become pending, in their order.
-        gone, changed: uris among them that cannot be read again as they were.
+        gone, changed: uris of inputs above `to` that cannot be read again as they were.
         unpublished: ids of groups that are committed and will be published first.
         horizon: number of ids.
         repairs: tables that others changed, and how they are put right on the way.
@@ -75,16 +75,42 @@ class ResetPlan:
     committed_sequence_id: int
     epoch: int
     horizon: int
+    rewind: Rewind | None = None
+    steps: tuple[TableStep | TriggersReturn, ...] = ()
     withdrawn: tuple[int, ...] = ()
-    rows: Mapping[str, int] = field(default_factory=dict)
-    pending: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     unpublished: tuple[int, ...] = ()
     repairs: tuple[TableRepair, ...] = ()
 
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """Return, by name of a table, how many rows leave it or get an earlier value back."""
+        tables = self.rewind.tables if self.rewind is not None else ()
+        counted = {step.table.name: step.rows for step in self.steps if isinstance(step, TableStep)}
+        return {table.name: rows for table in tables if (rows := counted[table.name]) is not None}
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Return the uris that become pending, in their order."""
+        return tuple(uri for step in self.steps if isinstance(step, TriggersReturn) for uri in step.uris)
+
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(replace(self, repairs=())), "repairs": [repair.to_json() for repair in self.repairs]}
+        """Return what `reset --json` prints of it."""
+        return {
+            "region": self.region,
+            "to": self.to,
+            "committed_sequence_id": self.committed_sequence_id,
+            "epoch": self.epoch,
+            "horizon": self.horizon,
+            "withdrawn": self.withdrawn,
+            "rows": dict(self.rows),
+            "pending": self.pending,
+            "gone": self.gone,
+            "changed": self.changed,
+            "unpublished": self.unpublished,
+            "repairs": [repair.to_json() for repair in self.repairs],
+        }
 
 
 def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
@@ -92,45 +118,46 @@ def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
 
     Raises:
         UsageError: several targets are given, or the region has never run.
-        RewindRefused: the target is no effective committed id within the horizon, or a sink that earlier code wrote is
-            out of reach.
+        RewindRefused: the target is no effective committed id within the horizon, an image is gone that stands for
+            dropped changes, or a sink that earlier code wrote is out of reach.
     """
-    from drainmark.jobs.runtime.commit.rewind_reach import former_in_reach
-
     if target.given() > 1:
         raise UsageError("several targets are given", remedy="one of --to, --to-file, --to-time, --by, --to-initial")
     checkpoint = workplace.store(region).checkpoint
     history = checkpoint.history() if checkpoint.exists() else RegionHistory()
     if history.last_claim is None:
         raise UsageError(f"region {region!r} has never run: there is nothing to reset")
-    horizon = declared(workplace, region).rewind_horizon
     plan = ResetPlan(
-        region=region, to=None, committed_sequence_id=history.committed_id, epoch=history.epoch, horizon=horizon,
+        region=region, to=None, committed_sequence_id=history.committed_id, epoch=history.epoch,
+        horizon=declared(workplace, region).rewind_horizon,
         unpublished=tuple(row.sequence_id for row in history.unpublished),
     )  # fmt: skip
-    if not target.given():
-        return plan
-    to = resolve_target(history, target)
-    history.check_rewind(to, horizon)
+    return _rewinding(workplace, history, plan, resolve_target(history, target)) if target.given() else plan
+
+
+def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to: int) -> ResetPlan:
+    """Return the plan of a reset with that of its rewind."""
+    from drainmark.jobs.runtime.commit.rewind import counted
+    from drainmark.jobs.runtime.commit.rewind_reach import reach_of
+
+    store = workplace.store(plan.region)
+    rewind = reach_of(store, history, to, plan.horizon)
     above = history.triggers_above(to)
     lost = _lost_inputs(workplace, above)
-    store = workplace.store(region)
-    tables = (*history.tables, *former_in_reach(store, history))
-    repairs = repairs_on_the_way(store, region, history, to)
+    repairs = repairs_on_the_way(store, plan.region, history, to)
     harmed = {repair.table for repair in repairs}
-    sound = [table for table in tables if table.name not in harmed and table.history not in harmed]
-    return ResetPlan(
-        region=region,
+    tables = (
+        step if harmed & {step.table.name, step.table.history} else counted(store, history, step)
+        for step in rewind.table_steps
+    )
+    return replace(
+        plan,
         to=to,
-        committed_sequence_id=history.committed_id,
-        epoch=history.epoch,
-        horizon=horizon,
+        rewind=rewind,
+        steps=(*tables, TriggersReturn(to=to, uris=tuple(row.trigger_uri or "" for row in above))),
         withdrawn=tuple(history.states.ids.above(to)),
-        rows={table.name: _rows_leaving(workplace, region, history, table, to) for table in sound},
-        pending=tuple(row.trigger_uri or "" for row in above),
         gone=lost.gone,
         changed=lost.changed,
-        unpublished=plan.unpublished,
         repairs=repairs,
     )
 
@@ -202,26 +229,6 @@ def _lost_inputs(workplace: Workplace, rows: Sequence[CheckpointRow]) -> _Lost:
         tuple(dict.fromkeys([*(trigger_of[uri] for uri in lost[place]), *slices[place]])) for place in (0, 1)
     )
     return _Lost(gone, changed, frozenset([*gone, *slices[1]]))
-
-
-def _rows_leaving(workplace: Workplace, region: str, history: RegionHistory, table: RegionTable, to: int) -> int:
-    """Return how many rows leave a table; of a visible upsert table, how many keys change."""
-    import pyarrow.compute as pc
-
-    from drainmark.jobs.state.keyed_rows import last_per_key
-
-    store = workplace.store(region)
-    is_upsert = table.role is TableRole.UPSERT
-    if table.is_derived and (table in history.former or to < history.trimmed.get(table.history or "", INITIAL_ID)):
-        return int(store.open(table).read(["_sequence_id"], pc.field("_sequence_id") > to).num_rows)
-    source = store.table(table.history) if table.history else store.open(table)
-    if not source.exists():
-        return 0
-    if not is_upsert and not table.adopted:
-        return store.table(table.name if table.is_managed else table.history or "").rows_above(to)
-    columns = ["_sequence_id", *(table.keys if is_upsert else ())]
-    above = source.read(columns, pc.field("_sequence_id") > to)
-    return int(last_per_key(above, table.keys).num_rows if is_upsert else above.num_rows)
 
 
 def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -> dict[str, Any]:

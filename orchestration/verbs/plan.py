@@ -6,7 +6,7 @@ the drop returns to it, when the code of then is needed again, or another drop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,13 @@ class UpgradePlan:
     Attributes:
         regions: the declared ones.
         left: regions of the application that ran and are not declared any more: their tables stay as they are.
+        drops: runs whose claims let the states that are to be dropped begin anew, in the tables that are shown.
     """
 
     application: str
     regions: tuple[RegionDifference, ...]
     left: tuple[str, ...]
+    drops: tuple[RegionRun, ...] = ()
 
     @property
     def is_compatible(self) -> bool:
@@ -67,20 +69,21 @@ def plan_upgrade(
         UnknownName, UsageError: see `drop_states`.
     """
     _require_stateful(regions, drop)
-    found = []
+    found, drops = [], []
     for region in regions:
         require_own_file(workplace, region)
         history = workplace.history(region.name)
         mine = _of(region, drop, history)
-        run = region_run(workplace, opened, region, drop_states=mine)
-        _require_droppable(run, history)
+        run = _analysed(workplace, opened, region, mine, history)
         found.append(difference(region, run.blueprint.tables, history, dropped=mine))
+        drops += [run] if mine else []
     names = {region.name for region in opened.plan.regions}
     left = (name for name in workplace.known_regions() if name.partition("/")[0] == opened.plan.name)
     return UpgradePlan(
         application=opened.plan.name,
         regions=tuple(found),
         left=tuple(name for name in left if name not in names),
+        drops=tuple(drops),
     )
 
 
@@ -96,12 +99,29 @@ def drop_states(workplace: Workplace, opened: Opened, regions: Sequence[RegionPl
     for region in regions:
         history = workplace.history(region.name)
         mine = _of(region, drop, history)
-        if not mine:
-            continue
-        run = region_run(workplace, opened, region, drop_states=mine)
-        _require_droppable(run, history)
+        if mine:
+            carry_out([_analysed(workplace, opened, region, mine, history)])
+
+
+def carry_out(drops: Iterable[RegionRun]) -> None:
+    """Claim regions for runs that were analysed with states to begin anew.
+
+    Raises:
+        StatesMoved: a state was dropped, or its drop undone, since then.
+        Owned: a run has the region.
+    """
+    for run in drops:
         with owning(run.owner, partial(run.owner.claim, run.blueprint.tables, run.blueprint.code)):
             pass
+
+
+def _analysed(
+    workplace: Workplace, opened: Opened, region: RegionPlan, drop: Collection[str], history: RegionHistory
+) -> RegionRun:
+    """Return a run of a region, not claimed yet, in which some states begin anew."""
+    run = region_run(workplace, opened, region, drop_states=drop)
+    _require_droppable(run, history)
+    return run
 
 
 def _of(region: RegionPlan, drop: Collection[str], history: RegionHistory) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.runtime.adapters import RowsOf
 from drainmark.resources.delta import commits, log_retention
 from drainmark.resources.delta.commit_log import SoleWriter
@@ -90,11 +91,11 @@ class ManagedTable:
 
     def rows_above(self, to: int) -> int:
         """Return the number of rows of ids above `to`, from the statistics; only files that straddle it are read."""
-        above = [file for file in self.live_files() if (file.last_id or 0) > to]
-        straddling = [file.path for file in above if (file.first_id or 0) <= to]
-        whole = sum(file.rows for file in above if (file.first_id or 0) > to)
-        if not straddling:
+        cut = cut_at(self.live_files(), to)
+        whole = sum(file.rows for file in cut.whole)
+        if not cut.straddling:
             return whole
+        straddling = [file.path for file in cut.straddling]
         rows = self.folder.read(straddling, arrow_schema(self._open()), [SEQUENCE_COLUMN], ~up_to(to))
         return whole + int(rows.num_rows)
 
@@ -214,19 +215,18 @@ class ManagedTable:
         """
 
         def prepare(table: Any) -> Act:
-            leaving = [file for file in commits.live_files(table, self.folder) if (file.last_id or 0) > to]
+            cut = cut_at(commits.live_files(table, self.folder), to)
             schema = arrow_schema(table)
             kept: list[StagedFile] = []
-            for file in leaving:
-                if (file.first_id or 0) <= to:
-                    rows = self.folder.read([file.path], schema, None, up_to(to))
-                    kept += staging.write(rows, f"rewound-{to}")
+            for file in cut.straddling:
+                rows = self.folder.read([file.path], schema, None, up_to(to))
+                kept += staging.write(rows, f"rewound-{to}")
             for ids, files in restored:
                 verify(self.folder, files)
                 rows = self.folder.read([file.path for file in files], schema, None, of_ids(ids))
                 kept += staging.write(rows, "restored")
             verify(self.folder, kept)
-            return lambda: commits.transact(table, self.region, version, adds=kept, removes=leaving)
+            return lambda: commits.transact(table, self.region, version, adds=kept, removes=cut.leaving)
 
         return self._commit("rewind_table", version, prepare)
 

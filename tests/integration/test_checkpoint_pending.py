@@ -424,7 +424,7 @@ class NoLease:
 def claimed_by_another(place: Workplace) -> int:
     """Claim the region as somebody else; return the epoch."""
     owner = region_owner(place, REGION)
-    owner.outside = replace(owner.outside, lease=NoLease())
+    owner = replace(owner, outside=replace(owner.outside, lease=NoLease()))
     owner.claim()
     return owner.epoch
 

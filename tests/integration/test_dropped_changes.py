@@ -18,6 +18,7 @@ from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain
 from drainmark.jobs.runtime.maintenance.garbage_collection import clear
 from drainmark.jobs.state import keyed_state
 from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.interventions import Target, plan_reset
 from drainmark.orchestration.workplace.hand_off import owning
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 from drainmark.resources.checkpoints.as_of import read_at, read_visible
@@ -201,6 +202,8 @@ def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
     nearest = refused.value.facts["nearest"]
     assert nearest > 4
     read_at(REGION, SINKS[0], at=nearest, home=str(workplace.home))
+    with pytest.raises(RewindRefused):
+        plan_reset(workplace, REGION, Target(to=4))
     with owning(region_owner(workplace, REGION)) as owner, pytest.raises(RewindRefused):
         owner.rewind(4, 10_000)
     assert workplace.history(REGION).rewinds == ()

@@ -53,6 +53,7 @@ def rows_up_to(to: int) -> list[tuple[int, str]]:
 def rewind(fed: HandFed, to: int) -> dict[str, int]:
     plan = plan_reset(fed.workplace, fed.region, Target(to=to))
     reset(fed.workplace, plan)
+    assert fed.steps_done() == plan.steps, "what was shown is what was done"
     return dict(plan.rows)
 
 

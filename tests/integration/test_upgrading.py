@@ -22,7 +22,7 @@ from drainmark.orchestration.cli.plan import _outcome
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import drive
 from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
-from drainmark.orchestration.verbs.plan import UpgradePlan, drop_states, plan_upgrade
+from drainmark.orchestration.verbs.plan import UpgradePlan, carry_out, drop_states, plan_upgrade
 from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 pytestmark = pytest.mark.spark
@@ -160,6 +160,16 @@ def test_a_dropped_state_begins_anew_and_a_rewind_returns_to_the_old_one(workpla
         run_once(workplace, wide, scan=False)
     run_once(workplace, narrow, scan=False)
     assert [row[1:] for row in seen(workplace)] == [("a", 1), ("a", 11), ("a", 111), ("a", 1111)]
+
+
+def test_the_tables_that_are_shown_are_the_ones_that_are_made(workplace: Workplace, inbox: Path) -> None:
+    code = declare(inbox)
+    write(inbox, "a,1\n")
+    run_once(workplace, code)
+    plan = planned(workplace, code, "totals")
+    carry_out(plan.drops)
+    (region,) = plan.regions
+    assert {table.table for table in region.tables} == {table.name for table in workplace.history(REGION).tables}
 
 
 def test_a_state_can_be_dropped_twice_and_again_after_a_rewind(workplace: Workplace, inbox: Path) -> None:

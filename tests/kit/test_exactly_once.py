@@ -129,7 +129,7 @@ def test_a_recovery_that_forgets_to_publish_is_found(monkeypatch: pytest.MonkeyP
     honest = RegionOwner.roll_forward
 
     def forgetful(owner: RegionOwner) -> None:
-        owner.done_through = owner.history.next_id
+        owner.ledger.done_through = owner.history.next_id
         honest(owner)
 
     monkeypatch.setattr(RegionOwner, "roll_forward", forgetful)

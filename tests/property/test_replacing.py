@@ -299,6 +299,7 @@ def test_a_lost_reply_of_the_publish_is_found_in_the_table(fed: HandFed) -> None
 def rewind(fed: HandFed, to: int) -> None:
     plan = interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=to))
     interventions.reset(fed.workplace, plan, accept_loss=True)
+    assert fed.steps_done() == plan.steps, "what was shown is what was done"
 
 
 def test_a_rewind_to_before_brings_the_rows_back_and_the_file_waits_again(fed: HandFed) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,8 +110,7 @@ def test_a_death_after_the_commit_is_made_up_for_once(
         raise InjectedFailure("killed between commit and command")
 
     owner = region_owner(place, REGION)
-    owner.outside = type(owner.outside)(**{n: getattr(owner.outside, n) for n in owner.outside.__slots__}
-                                        | {"on_halt": die})  # fmt: skip
+    owner = replace(owner, outside=replace(owner.outside, on_halt=die))
     owner.claim()
     with pytest.raises(InjectedFailure):
         owner.halt("disk", trigger=None, operator=None, error=None)

@@ -1,23 +1,22 @@
-"""Bring tables to what the checkpoint table says: publish a group, take a rewind to every table (design.md §3.4).
+"""Bring tables up to what the checkpoint table says: publish a group.
 
-Both are roll-forward: idempotent commits under the txnVersion of the row they carry out, by whoever does it. They need
-the row and the staged files, not the application, and Spark for adopted tables only. A sink outside Delta keeps the
-version beside its rows, and is brought up and taken back like a visible table: from its history.
+It is roll-forward: idempotent commits under the txnVersion of the row they carry out, by whoever does it. They need the
+row and the staged files, not the application, and Spark for adopted tables only. A sink outside Delta keeps the version
+beside its rows, and is brought up like a visible table: from its history.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import txn_version
-from drainmark.jobs.protocol.records.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, TableRole
-from drainmark.jobs.runtime.adapters import Published, RegionStore, RowsTable
-from drainmark.jobs.runtime.commit.replacement import rows_of
+from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
+from drainmark.jobs.runtime.adapters import RegionStore, RowsTable
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
@@ -107,65 +106,3 @@ def newest_rows(history: RowsTable, files: Sequence[StagedFile], to: int | None 
         if last and last == newest:
             found.append(rows.filter(pc.field(SEQUENCE_ID) == newest))
     return pa.concat_tables(found, promote_options="permissive") if found else None
-
-
-def rewind_tables(store: RegionStore, row: CheckpointRow, epoch: int, done: Collection[str] = ()) -> dict[str, int]:
-    """Take every table of a region back to the id that a rewind row names, by one commit each.
-
-    Visible tables come first, while their histories still hold what leaves (H5). Those that the code has no more are
-    passed over once they are gone.
-
-    Args:
-        epoch: of the owner who does it; rewritten files are staged under it.
-        done: tables that are back already.
-
-    Returns:
-        Delta version by table.
-    """
-    to, version = int(row.detail["to"]), txn_version(row.epoch, row.sequence_id)
-    tables = [RegionTable.from_json(value) for value in row.detail["tables"]]
-    restored = [Replaced.from_json(value) for value in row.detail.get("restored") or ()]
-    former = frozenset(row.detail.get("former") or ())
-    versions = {}
-    for table in sorted(tables, key=lambda table: not table.is_derived):
-        if table.name in done or (table.name in former and not store.is_own(table)):
-            continue
-        if table.is_derived:
-            back_at = _rewind_derived(store, table, row, restored, epoch)
-        else:
-            target = store.open(table)
-            back = [(part.ids, part.files[table.name]) for part in restored if part.files.get(table.name)]
-            staging = store.staging(table.name, epoch, uuid.uuid4().hex)
-            if back:
-                back_at = store.table(table.name).rewind_rows(version, to, staging, restored=back)
-            else:
-                back_at = target.rewind_rows(version, to, staging)
-        versions[table.name] = back_at.delta_version
-    return versions
-
-
-def _rewind_derived(
-    store: RegionStore, table: RegionTable, row: CheckpointRow, restored: Sequence[Replaced], epoch: int
-) -> Published:
-    """Take a visible table or a sink outside Delta back, by what its history still holds."""
-    to, version = int(row.detail["to"]), txn_version(row.epoch, row.sequence_id)
-    history = store.table(table.history or "")
-    if table.role is TableRole.OVERWRITE:
-        target, staging = store.overwritten(table.name), store.staging(table.name, epoch, uuid.uuid4().hex)
-        return target.rewind_overwrite(version, to, lambda: newest_rows(history, history.live_files(), to), staging)
-    if table.role is TableRole.COPY:
-        return store.external(table, epoch).rewind_rows(version, to, restored=_restored(history, table, restored))
-    visible = store.external(table, epoch) if table.external else store.open(table)
-    if table.name in (row.detail.get("former") or ()) and visible.newest_id() <= to:
-        to = row.sequence_id  # its history may have gone on without it: none of that is to be shown
-    images = [Image.from_json(value) for value in row.detail.get("images") or ()]
-    paths = [file.path for image in images if image.table == table.history for file in image.files]
-    return visible.rewind_upsert(version, to, history, table.keys, table.columns, images=paths)
-
-
-def _restored(history: RowsTable, table: RegionTable, restored: Sequence[Replaced]) -> Iterator[pa.Table]:
-    """Yield the rows that come back to a sink outside Delta, since what replaced them is taken back."""
-    for part in restored:
-        rows = rows_of(history, part.files.get(table.history or "", ()), part.ids)
-        if rows is not None:
-            yield rows.select(list(table.columns))

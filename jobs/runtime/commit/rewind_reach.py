@@ -7,19 +7,32 @@ stand beside those of the ids in their place, once the sink is declared again, o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.errors import RewindRefused, UsageError
 from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import Image, RegionTable, TableRole
+from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.runtime.adapters import RegionStore
 
-if TYPE_CHECKING:
-    pass
 
+def reach_of(store: RegionStore, history: RegionHistory, to: int, horizon: int) -> Rewind:
+    """Return what a rewind to an id would have to do: the plan of one that is asked for, the row of one that is made.
 
-from drainmark.jobs.errors import UsageError
+    Args:
+        horizon: number of ids.
+
+    Raises:
+        RewindRefused: see `RegionHistory.check_rewind`, `images_for`, `former_in_reach`.
+        StoreUnavailable: a sink outside Delta does not answer.
+    """
+    history.check_rewind(to, horizon)
+    images = images_for(store, history, to)
+    former = former_in_reach(store, history)
+    return Rewind(
+        to=to, tables=(*history.tables, *former), former=tuple(table.name for table in former),
+        restored=tuple(history.replaced_after(to)), images=tuple(images),
+    )  # fmt: skip
 
 
 def former_in_reach(store: RegionStore, history: RegionHistory) -> tuple[RegionTable, ...]:

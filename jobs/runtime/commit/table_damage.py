@@ -6,8 +6,8 @@ out. A table of rows comes before what is rebuilt from it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.history import RegionHistory, manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
-from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, Replaced, StagedFile, TableRole
+from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
 from drainmark.jobs.protocol.repairs import (
     Copied,
     TableDamage,
@@ -25,6 +25,7 @@ from drainmark.jobs.protocol.repairs import (
     repair_from_history,
     repair_of_rows,
 )
+from drainmark.jobs.protocol.rewind_steps import Rewind
 from drainmark.jobs.runtime.adapters import RegionStore
 from drainmark.jobs.runtime.commit.publication import newest_rows
 from drainmark.jobs.runtime.commit.rewind_reach import own_tables
@@ -121,7 +122,7 @@ class RepairPlan:
 
     store: RegionStore
     history: RegionHistory
-    restored: dict[str, list[Copied]] = field(default_factory=dict)
+    restored: Mapping[str, Sequence[Copied]] = field(default_factory=dict)
     _rows: Sequence[CheckpointRow] | None = None
 
     def repairs(self) -> Iterator[TableRepair]:
@@ -251,10 +252,11 @@ def _counts(tables: Iterable[pa.Table]) -> Counter[int]:
     return found
 
 
-def rewind_damaged(store: RegionStore, history: RegionHistory, row: CheckpointRow, epoch: int) -> dict[str, int]:
-    """Take tables back that others changed, each in the commit that puts it right, for a rewind that is committed.
+def repairs_within(store: RegionStore, history: RegionHistory, rewind: Rewind) -> tuple[TableRepair, ...]:
+    """Return the repairs of tables that others changed, each in the commit that takes its table back.
 
-    Visible tables whose history is among them are rebuilt, too: a rewind goes by what leaves the history.
+    They stand in for the steps of a rewind that is committed. Visible tables whose history is among them are rebuilt,
+    too: a rewind goes by what leaves the history.
 
     Raises:
         SplitBrain: ids at or below the rewind's target are lost.
@@ -262,13 +264,13 @@ def rewind_damaged(store: RegionStore, history: RegionHistory, row: CheckpointRo
     try:
         require_sole_writer(store, history, [table.name for table in _managed(store, history)])
     except SplitBrain:
-        plan = RepairPlan(store, history, _restored(row))
-        repairs = tuple(plan.repairs())
+        restored = {table.name: rewind.restored_to(table.name) for table in rewind.tables}
+        repairs = tuple(RepairPlan(store, history, restored).repairs())
         for repair in repairs:
             if repair.lost:
                 raise _lost(history, repair) from None
-        return repair_tables(store, history, repairs, epoch, txn_version(row.epoch, row.sequence_id))
-    return {}
+        return repairs
+    return ()
 
 
 def is_withdrawn(row: CheckpointRow, behind: Iterable[CheckpointRow]) -> bool:
@@ -279,16 +281,6 @@ def is_withdrawn(row: CheckpointRow, behind: Iterable[CheckpointRow]) -> bool:
         later.kind is RowKind.REWIND and later.sequence_id > row.sequence_id and later.detail["to"] < first
         for later in behind
     )
-
-
-def _restored(row: CheckpointRow) -> dict[str, list[Copied]]:
-    found: dict[str, list[Copied]] = defaultdict(list)
-    for value in row.detail.get("restored") or ():
-        replaced = Replaced.from_json(value)
-        for name, files in replaced.files.items():
-            if files:
-                found[name].append(Copied(ids=tuple(replaced.ids), files=files))
-    return found
 
 
 def _lost(history: RegionHistory, repair: TableRepair) -> SplitBrain:
