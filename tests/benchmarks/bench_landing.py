@@ -30,6 +30,7 @@ from rich.console import Console
 ROOT = Path(__file__).parents[2]
 ROWS_A_FILE = 100
 WAIT_SECONDS = 180.0
+TAIL_CHARACTERS = 6000
 
 APPLICATION = """
 import drainmark as dm
@@ -83,7 +84,8 @@ class Landing:
         landed = time.monotonic()
         while self._visible() < self.dropped * ROWS_A_FILE:
             if time.monotonic() - landed > WAIT_SECONDS:
-                raise TimeoutError(f"{self.name}: file {self.dropped} did not become visible in {WAIT_SECONDS:g} s")
+                late = f"{self.name}: file {self.dropped} did not become visible in {WAIT_SECONDS:g} s"
+                raise TimeoutError(f"{late}; Dagster's log ends with:\n{log_tail(self.root)}")
             time.sleep(0.01)
         return time.monotonic() - landed
 
@@ -99,6 +101,12 @@ class Landing:
                         self._rows += json.loads(add["stats"])["numRecords"]
             self._read.add(name)
         return self._rows
+
+
+def log_tail(root: Path) -> str:
+    """Return the end of what Dagster, its code server and the runs printed."""
+    log = root / "dagster.log"
+    return log.read_text(errors="replace")[-TAIL_CHARACTERS:] if log.exists() else "(there is none)"
 
 
 @contextmanager
@@ -144,7 +152,7 @@ def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             break
         time.sleep(0.2)
-    raise TimeoutError((root / "dagster.log").read_text()[-3000:])
+    raise TimeoutError(f"Dagster or its Spark did not get ready; the log ends with:\n{log_tail(root)}")
 
 
 def _free_port() -> int:
@@ -168,7 +176,7 @@ def measure(console: Any, *, quick: bool, root: Path) -> dict[str, float]:
     `landing_first_file_s` is a run that starts for its file, on a warm server; `..._settle_0_...` is without the half
     second for which `DirectoryScan` by default lets a file settle.
     """
-    files, runs = (12, 4) if quick else (40, 10)
+    files, unsettled_files, runs = (12, 12, 4) if quick else (30, 20, 6)
     with deployment(root) as place:
         found = {"landing_first_file_s": Landing(place, "lingering").drop()}
         lingering = Landing(place, "lingering", dropped=1)
@@ -180,7 +188,7 @@ def measure(console: Any, *, quick: bool, root: Path) -> dict[str, float]:
         console.print("lingering: " + " ".join(f"{s:.2f}" for s in seconds))
         unsettled = Landing(place, "unsettled")
         unsettled.drop()
-        seconds = landings(unsettled, files, seed=2, pause=(0.5, 3.0))
+        seconds = landings(unsettled, unsettled_files, seed=2, pause=(0.5, 3.0))
         found["landing_settle_0_to_visible_p50_s"] = statistics.median(seconds)
         found["landing_settle_0_to_visible_p95_s"] = _percentile(seconds, 95)
         console.print("settle=0:  " + " ".join(f"{s:.2f}" for s in seconds))

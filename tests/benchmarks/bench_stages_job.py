@@ -110,10 +110,9 @@ def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
         """Sleeps row by row, so many sleepers side by side, the rows that Flink's map sleeps for."""
 
         def process(self, rows: pa.Table, context: Any) -> pa.Table:
-            numbers = rows["id"].to_pylist() if every else []
-            shares = [numbers[share :: load.sleepers] for share in range(load.sleepers)]
+            shares = dealt(rows["id"].to_pylist(), every, load.sleepers) if every else []
             with ThreadPoolExecutor(load.sleepers) as sleepers:
-                list(sleepers.map(_sleep_through, shares, [every] * load.sleepers))
+                list(sleepers.map(_sleep_through, shares))
             return rows.select(["id", "x"])
 
     class Measuring(dm.StateHandler):
@@ -141,10 +140,19 @@ def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
     return open_application(dm.build_application(declared))
 
 
-def _sleep_through(numbers: Sequence[int], every: int) -> None:
-    for number in numbers:
-        if number % every == 0:
-            time.sleep(_NAP_US / 1e6)
+def dealt(numbers: Sequence[int], every: int, sleepers: int) -> list[list[int]]:
+    """Return for each sleeper the rows that it sleeps for: as many for each, but for one, however rows are ordered.
+
+    Rows that do not sleep cost nothing, so only those that do are dealt: dealing all in turns would give every tenth
+    one to the same sleeper where sleepers are 2 or 5 of 10.
+    """
+    sleeping = [number for number in numbers if number % every == 0]
+    return [sleeping[share::sleepers] for share in range(sleepers)]
+
+
+def _sleep_through(numbers: Sequence[int]) -> None:
+    for _ in numbers:
+        time.sleep(_NAP_US / 1e6)
 
 
 def _halved(rows: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Parts `one` and `bulk`: Drainmark against Structured Streaming, the same job on the same session.
+"""Parts `one`, `one_upsert` and `bulk`: Drainmark against Structured Streaming, the same job on the same session.
 
 The job: CSV files of 2000 rows -> rows above 50 to an append sink, and count and sum by key as state; and the same with
 the totals going to an upsert sink as well. Measured is (a) one file at a time: seconds a file from the first trigger's
@@ -225,11 +225,11 @@ def at_its_best(bench: Benchmark, load: Load) -> Load:
     return replace(load, best=best)
 
 
-def loads(folder: Path, count: int, *, is_bulk: bool) -> Iterator[Load]:
-    """Write the input, and yield both loads over it; none for no files."""
+def loads(folder: Path, count: int, *, is_bulk: bool, upserts: Sequence[bool]) -> Iterator[Load]:
+    """Write the input, and yield a load over it for each value of `upserts`; none for no files."""
     if count:
         expected, _ = write_files(folder, count, seed=11 + is_bulk)
-        for upsert in (False, True):
+        for upsert in upserts:
             yield Load(folder=folder, files=count, expected=expected, is_bulk=is_bulk, upsert=upsert)
 
 
@@ -265,10 +265,32 @@ def measure_one(
     Raises:
         WrongResult: a contender miscounted.
     """  # fmt: skip
-    engine = started(master, conf, root, console)
-    bench = Benchmark(root, engine, console, all_peers=all_peers)
-    return _measure(bench, rounds, loads(root / "warm", min(_WARM_FILES, files), is_bulk=False),
-                    loads(root / "measured", files, is_bulk=False))  # fmt: skip
+    bench = Benchmark(root, started(master, conf, root, console), console, all_peers=all_peers)
+    return _one_at_a_time(bench, files, rounds, upsert=False)
+
+
+def measure_one_upsert(
+    console: Console,
+    *,
+    quick: bool,
+    root: Path,
+    files: int,
+    rounds: int,
+    all_peers: bool,
+    master: str,
+    conf: Sequence[str],
+) -> Figures:
+    """Take files one at a time, with the totals in an upsert table.
+
+    Arguments and errors as `measure_one`.
+    """  # fmt: skip
+    bench = Benchmark(root, started(master, conf, root, console), console, all_peers=all_peers)
+    return _one_at_a_time(bench, files, rounds, upsert=True)
+
+
+def _one_at_a_time(bench: Benchmark, files: int, rounds: int, *, upsert: bool) -> Figures:
+    warm = loads(bench.root / "warm", min(_WARM_FILES, files), is_bulk=False, upserts=(upsert,))
+    return _measure(bench, rounds, warm, loads(bench.root / "measured", files, is_bulk=False, upserts=(upsert,)))
 
 
 def measure_bulk(
@@ -288,8 +310,9 @@ def measure_bulk(
     """  # fmt: skip
     engine = started(master, conf, root, console)
     bench = Benchmark(root, engine, console, all_peers=all_peers)
-    return _measure(bench, rounds, loads(root / "warm", min(_WARM_BULK, bulk_files), is_bulk=True),
-                    loads(root / "measured", bulk_files, is_bulk=True))  # fmt: skip
+    both = (False, True)
+    return _measure(bench, rounds, loads(root / "warm", min(_WARM_BULK, bulk_files), is_bulk=True, upserts=both),
+                    loads(root / "measured", bulk_files, is_bulk=True, upserts=both))  # fmt: skip
 
 
 def _measure(bench: Benchmark, rounds: int, warm: Iterator[Load], measured: Iterator[Load]) -> Figures:
