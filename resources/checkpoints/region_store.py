@@ -189,7 +189,7 @@ class DirectoryStore:
     def keep_copies(self, files: Mapping[str, Sequence[StagedFile]]) -> None:
         """Delete the local copies of files on an object store, but for these, by table; called between groups."""
         for name, table in self._tables.items():
-            table.folder.keep([file.path for file in files.get(name, ())])
+            table.folder.copies.keep([file.path for file in files.get(name, ())])
 
     def drop_copies(self) -> None:
         """Delete all local copies of this owner; called at its end."""

@@ -125,7 +125,7 @@ class ManagedTable:
 
     def spark_paths(self, files: Sequence[StagedFile]) -> list[str]:
         """Return where Spark reads files, visible or not; from an object store they are fetched first."""
-        return [str(path) for path in self.folder.fetch([file.path for file in files])]
+        return [str(path) for path in self.folder.copies.fetch([file.path for file in files])]
 
     # --- committing ------------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
         return LocalFolder(tmp_path)
     server, _ = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_credentials")
     store = store_at(server)
-    store.client.create_bucket(Bucket=BUCKET)
+    store.connection.client.create_bucket(Bucket=BUCKET)
     return S3Folder(store, BUCKET, uuid.uuid4().hex)
 
 

@@ -73,7 +73,9 @@ def proxy(s3_server: str, s3_place: S3Folder) -> Iterator[FaultProxy]:
 def shaky(proxy: FaultProxy, s3_place: S3Folder, monkeypatch: pytest.MonkeyPatch) -> S3Folder:
     """The bucket as seen through the proxy, by clients that lose patience soon."""
     monkeypatch.setattr(s3_folder, "_RETRIES", 1)
-    return S3Folder(ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix, s3_place.copies)
+    return S3Folder(
+        ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix, s3_place.copies.folder
+    )
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def faulty(proxy: FaultProxy, fault: Fault, method: str, part: str, times: int) 
 @pytest.mark.seed("D3")
 def test_the_server_of_these_tests_refuses_a_second_put(s3_place: S3Folder) -> None:
     """Else all that is shown with it about commits would show nothing."""
-    client, key = s3_place.store.client, f"{s3_place.prefix}/x"
+    client, key = s3_place.store.connection.client, f"{s3_place.prefix}/x"
     client.put_object(Bucket=BUCKET, Key=key, Body=b"1", IfNoneMatch="*")
     with pytest.raises(ClientError) as refused:
         client.put_object(Bucket=BUCKET, Key=key, Body=b"2", IfNoneMatch="*")
@@ -288,11 +290,11 @@ def test_what_spark_left_is_uploaded_read_back_and_let_go(table: ManagedTable, s
     assert pq.read_table(copy).num_rows == 2
     table.publish(txn_version(1, 4), [file])
     assert ids_of(table) == [1, 2, 3, 4]
-    table.folder.keep([])
+    table.folder.copies.keep([])
     assert not Path(copy).exists()
     assert table.spark_paths([file]) == [copy]
     assert pq.read_table(copy).num_rows == 2
-    assert not list(Path(str(s3_place.copies)).rglob("*.part"))
+    assert not list(Path(str(s3_place.copies.folder)).rglob("*.part"))
 
 
 @pytest.mark.seed("H8")
@@ -323,7 +325,9 @@ def test_regions_are_found_in_a_bucket(s3_place: S3Folder, tmp_path: Path) -> No
     assert regions_of(s3_place) == ()
     for region in ("shop/orders", "shop/returns", "zoo/animals"):
         DirectoryStore(tmp_path, region, s3_place).checkpoint.create()
-    store_at(s3_place.store.endpoint_url or "").put(BUCKET, f"{s3_place.prefix}/checkpoints/shop/notes/x", b"")
+    store_at(s3_place.store.connection.endpoint_url or "").put(
+        BUCKET, f"{s3_place.prefix}/checkpoints/shop/notes/x", b""
+    )
     assert regions_of(s3_place) == ("shop/orders", "shop/returns", "zoo/animals")
 
 

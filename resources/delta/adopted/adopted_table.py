@@ -293,7 +293,7 @@ class AdoptedTable:
     @contextmanager
     def _writing(self, session: SparkSession) -> Iterator[None]:
         writer = Writer(jvm=session.conf.get("spark.app.id") or "", master=self._engine().master)
-        with writing(self.folder.local(""), writer):
+        with writing(self.folder.copies.local(""), writer):
             yield
 
     def _commit(self, verb: str, version: int, prepare: Callable[[Any, SparkCommit], Act]) -> Published:
@@ -313,7 +313,7 @@ class AdoptedTable:
         if sum(file.size for file in files) <= _BY_ARROW_BYTES:
             tables = self.folder.read_each([file.path for file in files])
             return frame_of(session, pa.concat_tables(tables, promote_options="permissive")).coalesce(1)
-        return session.read.parquet(*map(str, self.folder.fetch([file.path for file in files])))
+        return session.read.parquet(*map(str, self.folder.copies.fetch([file.path for file in files])))
 
 
 def _in_types(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
