@@ -218,7 +218,7 @@ def _rows_leaving(workplace: Workplace, region: str, history: RegionHistory, tab
     if not source.exists():
         return 0
     if not is_upsert and not table.adopted:
-        return store.table(table.name if table.is_managed else table.history or "").rows_above(to)
+        return store.table(table.name if table.is_managed else table.history or "").files.rows_above(to)
     columns = ["_sequence_id", *(table.keys if is_upsert else ())]
     above = source.read(columns, pc.field("_sequence_id") > to)
     return int(last_per_key(above, table.keys).num_rows if is_upsert else above.num_rows)

@@ -296,6 +296,11 @@ class CheckpointTable:
         return tuple(placed_rows(file, str(self.folder)))
 
 
+def checkpoint_name(region: str) -> str:
+    """Return what the checkpoint table of a region is called among the tables."""
+    return f"{CHECKPOINTS}/{region}"
+
+
 def regions_of(tables: Folder) -> tuple[str, ...]:
     """Return the regions that have a checkpoint table, sorted."""
     applications = tables / CHECKPOINTS

@@ -265,7 +265,7 @@ def test_a_staged_file_that_is_gone_is_not_published(table: ManagedTable) -> Non
 
 
 def test_a_visible_file_that_is_gone_is_named(table: ManagedTable) -> None:
-    (file,) = table.live_files()
+    (file,) = table.files.live()
     remove(table.folder, file.path)
     with pytest.raises(ObjectMissing, match=file.path):
         table.read()
@@ -286,13 +286,13 @@ def test_what_spark_left_is_uploaded_read_back_and_let_go(table: ManagedTable, s
 
     assert (file.path, file.rows, file.first_id, file.last_id) == ("_staged/1-spark/rows/part-0.parquet", 2, 3, 4)
     assert list(table.folder.names("_staged/1-spark/rows")) == ["part-0.parquet"]
-    (copy,) = table.spark_paths([file])
+    (copy,) = table.files.spark_paths([file])
     assert pq.read_table(copy).num_rows == 2
     table.publish(txn_version(1, 4), [file])
     assert ids_of(table) == [1, 2, 3, 4]
     table.folder.copies.keep([])
     assert not Path(copy).exists()
-    assert table.spark_paths([file]) == [copy]
+    assert table.files.spark_paths([file]) == [copy]
     assert pq.read_table(copy).num_rows == 2
     assert not list(Path(str(s3_place.copies.folder)).rglob("*.part"))
 
@@ -314,11 +314,11 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     assert named.path.startswith("_staged/1-named/")
     store.checkpoint.create()
     store.checkpoint.claim(claim(1, attempt="named"))
-    assert store.collect_orphans(["lake/orders"], 2) == 1
+    assert store.leftovers.collect_orphans(["lake/orders"], 2) == 1
 
     assert list(table.folder.names("_staged")) == ["1-named", "1-published", "2-alive"]
     assert [other.exists() for other in others] == [True, True, False], "who has no claim may be at work beside us"
-    assert set(store.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:2])
+    assert set(store.leftovers.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:2])
 
 
 def test_regions_are_found_in_a_bucket(s3_place: S3Folder, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine:
             transaction = {"txnAppId": app_id(REGION), "txnVersion": str(txn_version(9, 9))}
             rows_.write.format("delta").mode("append").options(**transaction).save(table.folder.uri)
 
-    table._faults = meanwhile
+    table._writer._faults = meanwhile
     with pytest.raises(SplitBrain, match="no owner"):
         table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
 

@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, TableRole
-from drainmark.jobs.runtime.adapters import Published, RegionStore, RowsTable
+from drainmark.jobs.runtime.adapters import Published, RegionStore, TableFiles
 from drainmark.jobs.runtime.commit.replacement import rows_of
 from drainmark.jobs.state.keyed_rows import last_per_key
 
@@ -61,7 +61,7 @@ def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version
 def _bring_up(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
     """Bring a visible table or a sink outside Delta up to a group, from the files that its history has got."""
     version = txn_version(row.epoch, row.sequence_id)
-    history = store.table(table.history or "")
+    history = store.table(table.history or "").files
     files = manifest.files.get(table.history or "", ())
     if table.role is TableRole.UPSERT:
         rows = last_per_key(_staged_rows(history, files, table.columns), table.keys).select(list(table.columns))
@@ -80,16 +80,16 @@ def _bring_up(store: RegionStore, table: RegionTable, manifest: Manifest, row: C
     return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
 
 
-def _staged_rows(history: RowsTable, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
+def _staged_rows(history: TableFiles, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
     rows = pa.concat_tables(history.read_each(files, list(columns)), promote_options="permissive")
     if not set(columns) <= set(rows.column_names):  # staged before the table got a further column
-        rows = history.read_staged([file.path for file in files])
+        rows = history.read([file.path for file in files])
     return rows
 
 
-def newest_rows(history: RowsTable, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
+def newest_rows(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
     """Return the rows of the last id, up to `to`, that has any in some files of a history; None where none has."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -152,9 +152,10 @@ def _rewind_derived(
     history = store.table(table.history or "")
     if table.role is TableRole.OVERWRITE:
         target, staging = store.overwritten(table.name), store.staging(table.name, epoch, uuid.uuid4().hex)
-        return target.rewind_overwrite(version, to, lambda: newest_rows(history, history.live_files(), to), staging)
+        files = history.files
+        return target.rewind_overwrite(version, to, lambda: newest_rows(files, files.live(), to), staging)
     if table.role is TableRole.COPY:
-        return store.external(table, epoch).rewind_rows(version, to, restored=_restored(history, table, restored))
+        return store.external(table, epoch).rewind_rows(version, to, restored=_restored(history.files, table, restored))
     visible = store.external(table, epoch) if table.external else store.open(table)
     if table.name in (row.detail.get("former") or ()) and visible.newest_id() <= to:
         to = row.sequence_id  # its history may have gone on without it: none of that is to be shown
@@ -163,7 +164,7 @@ def _rewind_derived(
     return visible.rewind_upsert(version, to, history, table.keys, table.columns, images=paths)
 
 
-def _restored(history: RowsTable, table: RegionTable, restored: Sequence[Replaced]) -> Iterator[pa.Table]:
+def _restored(history: TableFiles, table: RegionTable, restored: Sequence[Replaced]) -> Iterator[pa.Table]:
     """Yield the rows that come back to a sink outside Delta, since what replaced them is taken back."""
     for part in restored:
         rows = rows_of(history, part.files.get(table.history or "", ()), part.ids)

@@ -447,5 +447,5 @@ def collect_orphans(owner: RegionOwner) -> None:
     if claim is None or claim.detail.get("previous") != Outcome.CRASHED.value:
         return
     tables = (table for table in owner.history.tables if table.is_managed and table.role is not TableRole.UPSERT)
-    removed = owner.outside.store.collect_orphans([table.name for table in tables], owner.epoch)
+    removed = owner.outside.store.leftovers.collect_orphans([table.name for table in tables], owner.epoch)
     owner.report("collect", {"folders": removed})
