@@ -395,7 +395,7 @@ class GroupWork:
         session = self.outside.engine.session
         if not files:
             return session.createDataFrame([], frame.schema)
-        return session.read.schema(frame.schema).parquet(*self.outside.store.table(name).spark_paths(files))
+        return session.read.schema(frame.schema).parquet(*self.outside.store.table(name).files.spark_paths(files))
 
     def _blaming(self, operator: Operator, action: Any) -> Any:
         """Run something that starts Spark jobs; its failure names an operator."""

@@ -181,7 +181,7 @@ class MicroBatches:
         if history.rows is not None or not history.files:
             return history.rows
         stored = self.outside.store.table(table.history or "")
-        return pa.concat_tables(stored.read_each(history.files, list(table.columns)))
+        return pa.concat_tables(stored.files.read_each(history.files, list(table.columns)))
 
     def _made(self, table: RegionTable) -> OutsideTable:
         if table.name not in self._tables:

@@ -56,7 +56,7 @@ def fetch_jars() -> bool:
 
 def are_cached() -> bool:
     """Tell whether a session starts without asking a repository."""
-    from drainmark.resources.spark.session import delta_settings
+    from drainmark.resources.spark.session_settings import delta_settings
 
     return "spark.jars.packages" not in delta_settings()
 

@@ -101,6 +101,6 @@ def _revision() -> str:
 
 
 def _has_jars() -> bool:
-    from drainmark.resources.spark.session import delta_settings
+    from drainmark.resources.spark.session_settings import delta_settings
 
     return "spark.jars" in delta_settings()

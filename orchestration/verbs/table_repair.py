@@ -64,7 +64,7 @@ def plan_region(workplace: Workplace, region: str) -> RegionRepair:
     from drainmark.jobs.runtime.commit.table_damage import plan_repairs, repair_checkpoint
 
     store = workplace.store(region)
-    damage = store.damage(store.checkpoint_name)
+    damage = store.foreign_commits.damage(store.checkpoint_name)
     if damage is not None and damage.commits:
         return RegionRepair(region=region, checkpoint=repair_checkpoint(store, damage, store.checkpoint.history()))
     history = store.checkpoint.history()
@@ -138,13 +138,13 @@ def mend(workplace: Workplace, region: str) -> RegionRepair:
     from drainmark.jobs.runtime.commit.table_damage import repair_checkpoint
 
     store, first = workplace.store(region), None
-    damage = store.damage(store.checkpoint_name)
+    damage = store.foreign_commits.damage(store.checkpoint_name)
     if damage is not None and damage.commits:
         first = repair_checkpoint(store, damage, store.checkpoint.history())
         if first.lost:
             msg = f"files of {first.table} are gone, and nothing stands in for them"
             raise UsageError(msg, remedy="restore it from a backup")
-        store.put_right(first, epoch=0)
+        store.foreign_commits.put_right(first, epoch=0)
     done: list[RegionRepair] = []
     owner = region_owner(workplace, region)
     with owning(owner, lambda: owner.claim(repair=lambda owned: repair_under_claim(owned, done))):

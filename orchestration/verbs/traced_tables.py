@@ -137,11 +137,11 @@ class TracedTables:
         found = managed.read(None, where)
         if table.is_derived or not self.history.unpublished:
             return found
-        live = {file.path for file in managed.live_files()}
+        live = {file.path for file in managed.files.live()}
         manifests = (manifest_of(row) for row in self.history.unpublished)
         files = [file.path for manifest in manifests if manifest for file in manifest.files.get(table.name, ())]
         missing = [path for path in files if path not in live]
-        return pa.concat_tables([found, managed.read_staged(missing, where)]) if missing else found
+        return pa.concat_tables([found, managed.files.read(missing, where)]) if missing else found
 
 
 def _condition(table: RegionTable, where: Mapping[str, str]) -> pa.compute.Expression | None:

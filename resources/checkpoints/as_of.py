@@ -216,7 +216,7 @@ def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> 
     if history.replaced:
         where &= ~of_ids(history.replaced)
     parts = [table.read(None, where)]
-    live = {file.path for file in table.live_files()}
+    live = {file.path for file in table.files.live()}
     dropped = history.dropped.get(name, 0)
     if INITIAL_ID < at < dropped:
         msg = f"the state {at} of {name!r} is out of reach: changes up to {dropped} are kept as their outcome only"
@@ -224,14 +224,14 @@ def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> 
     further_files = [*_unpublished_files(history, name), *_image_files(store, history, name, at)]
     missing = [file.path for file in further_files if file.path not in live]
     if missing:
-        parts.append(table.read_staged(missing, where))
+        parts.append(table.files.read(missing, where))
     for replaced in history.replaced_after(at):
         files = replaced.files.get(name, ())
-        if not table.holds(files):
+        if not table.files.holds(files):
             first = max(replaced.ids.values())
             msg = f"the state {at} is out of reach: rows replaced since are kept within the rewind horizon only"
             raise RewindRefused(msg, remedy=f"{first} or a later id", nearest=first)
-        parts.append(table.read_staged([file.path for file in files], of_ids(replaced.ids)))
+        parts.append(table.files.read([file.path for file in files], of_ids(replaced.ids)))
     return pa.concat_tables(parts)
 
 
@@ -264,9 +264,9 @@ def _newest_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTa
         msg = f"the state {at} of {wanted.name!r} is out of reach: the rows before {edge} are no longer kept"
         raise RewindRefused(msg, remedy=f"{edge} or a later id", nearest=edge)
     table = store.table(wanted.history or "")
-    files = {file.path: file for file in (*table.live_files(), *_unpublished_files(history, wanted.history or ""))}
-    found = newest_rows(table, list(files.values()), at)
-    return table.read_staged([]) if found is None else found
+    files = {file.path: file for file in (*table.files.live(), *_unpublished_files(history, wanted.history or ""))}
+    found = newest_rows(table.files, list(files.values()), at)
+    return table.files.read([]) if found is None else found
 
 
 def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]:
@@ -279,7 +279,7 @@ def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile
 
 def _image_files(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:
     """Return the image that is read beside the changes, none where these are all there."""
-    holds = store.table(name).holds
+    holds = store.table(name).files.holds
     image = history.image_held(name, at, holds)
     if image is None and at > INITIAL_ID and name in history.dropped:
         later = (number for number in history.images[name] if number >= at and history.image_held(name, number, holds))

@@ -6,8 +6,7 @@ commit would raise as well (H1).
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from drainmark.resources.checkpoints.checkpoint_archive import (
     read_digest,
     stem_of,
 )
+from drainmark.resources.checkpoints.checkpoint_files import CheckpointFiles
 from drainmark.resources.checkpoints.checkpoint_rows import (
     POSITION_BITS,
     POSITION_COLUMN,
@@ -88,8 +88,7 @@ class CheckpointTable:
         self.region = region
         self.writer = SoleWriter(self.folder, region)
         self._faults = faults
-        self._view: Any = None
-        self._viewing = threading.Lock()
+        self._files = CheckpointFiles(self.folder)
         self._read: dict[str, _Rows] = {}
         self._folded: _Folded | None = None
 
@@ -123,7 +122,7 @@ class CheckpointTable:
             FormatTooNew: a row was written by a newer Drainmark.
             SplitBrain: there is no table.
         """
-        parts = self._parts()
+        parts = self._files.parts()
         newest = newest_digest(parts)
         folded = self._folded
         if folded is None or (newest is not None and newest.path != folded.base and newest.last >= folded.through):
@@ -152,8 +151,8 @@ class CheckpointTable:
             SplitBrain: there is no table.
         """
         if since > 0:
-            return self._rows_since(since)
-        paths = commits.live_paths(self._refresh())
+            return self._files.rows_since(since)
+        paths = self._files.paths()
         new = sorted(path for path in paths if path not in self._read)
         known = self._read | dict(zip(new, map(self._rows_of, self.folder.read_each(new)), strict=True))
         self._read = {path: known[path] for path in paths}
@@ -165,7 +164,7 @@ class CheckpointTable:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        paths = [part.path for part in self._parts()]
+        paths = [part.path for part in self._files.parts()]
         wanted = pc.field("attempt").isin(pa.array(sorted(among), pa.string()))
         return set(self.folder.read(paths, arrow_schema(), ["attempt"], wanted).column("attempt").to_pylist())
 
@@ -219,14 +218,14 @@ class CheckpointTable:
         small = [part for part in parts if not part.tier]
         if len(small) < files_at_least:
             return False
-        history, rows = self.history(), self._sorted_rows(small)
+        history, rows = self.history(), self._files.sorted_rows(small)
         if self._folded is None or self._folded.through != rows.column(POSITION_COLUMN)[-1].as_py():
             return False
         staging, merged = Staging(self.folder, found[0], uuid4().hex), merges(parts)
         footer = {DIGEST_KEY: digest_of(history)}
         files = list(staging.write(rows, stem_of(1, rows), rows_per_group=ROWS_PER_GROUP, footer=footer))
         for tier, run in merged:
-            together = self._sorted_rows(run)
+            together = self._files.sorted_rows(run)
             files += staging.write(together, stem_of(tier, together), rows_per_group=ROWS_PER_GROUP)
         paths = [part.path for run in (small, *(run for _, run in merged)) for part in run]
         return commits.replace(
@@ -285,41 +284,21 @@ class CheckpointTable:
         found = self.folder.read(sorted(paths), arrow_schema(), [POSITION_COLUMN], mine)
         return bool(found.num_rows)
 
-    def _parts(self) -> list[Part]:
-        return [Part.of(path) for path in commits.live_paths(self._refresh())]
-
     def _digested(self, part: Part | None) -> _Folded | None:
         """Return the history that a file's digest stands for, None where there is none that this version knows."""
         text = read_digest(self.folder, part) if part is not None else None
         if part is None or text is None:
             return None
-        history = history_from(text, CheckpointArchive(self.folder, self._parts, part.last))
+        history = history_from(text, CheckpointArchive(self.folder, self._files.parts, part.last))
         return _Folded(history, part.last, part.path) if history is not None else None
-
-    def _sorted_rows(self, parts: Iterable[Part]) -> pa.Table:
-        return self.folder.read([part.path for part in parts], arrow_schema()).sort_by(POSITION_COLUMN)
-
-    def _rows_since(self, sequence_id: int) -> tuple[CheckpointRow, ...]:
-        import pyarrow.compute as pc
-
-        near = [part.path for part in self._parts() if not part.tier or part.last_id >= sequence_id]
-        found = self.folder.read(near, arrow_schema(), None, pc.field("sequence_id") >= sequence_id)
-        return tuple(row for _, row in placed_rows(found.sort_by(POSITION_COLUMN), str(self.folder)))
-
-    def _refresh(self) -> Any:
-        """Return the view at the newest version, reading only new log entries where they are still there."""
-        with self._viewing:
-            if self._view is not None:
-                try:
-                    self._view.update_incremental()
-                except Exception:  # the log was cleaned up under the view
-                    self._view = None
-            if self._view is None:
-                self._view = commits.open_table(self.folder)
-            return self._view
 
     def _rows_of(self, file: pa.Table) -> _Rows:
         return tuple(placed_rows(file, str(self.folder)))
+
+
+def checkpoint_name(region: str) -> str:
+    """Return what the checkpoint table of a region is called among the tables."""
+    return f"{CHECKPOINTS}/{region}"
 
 
 def regions_of(tables: Folder) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ class DeltaDataStore(DataStore):
             staged = Staging(self.folder, 0, uuid.uuid4().hex)
             files = staged.write(rows, "rows")
             self._table.publish(number, files)
-            if {file.path for file in files} <= {file.path for file in self._table.live_files()}:
+            if {file.path for file in files} <= {file.path for file in self._table.files.live()}:
                 return self._compact()
             staged.discard()  # the number is another writer's
         msg = f"{_TRIES} other writes to {self.folder} were faster each time"
@@ -119,12 +119,12 @@ class DeltaDataStore(DataStore):
 
     def _compact(self, at_least: int = _FILES) -> None:
         """Rewrite the rows that count, and delete the files that held the others."""
-        live = self._table.live_files()
+        live = self._table.files.live()
         if len(live) < at_least:
             return
         version = self._table.txn_version() or 0
         try:
-            rows = _of(_folded(self._table.read_staged([file.path for file in live])))
+            rows = _of(_folded(self._table.files.read([file.path for file in live])))
         except (FileNotFoundError, ObjectMissing):  # another writer does it
             return
         rewritten = Staging(self.folder, 0, uuid.uuid4().hex).write(rows, "compacted")
@@ -138,7 +138,7 @@ class DeltaDataStore(DataStore):
             writer=self._table.writer,
         )
         self.folder.remove([file.path for file in (live if is_done else rewritten)])
-        self._table.maintain()
+        self._table.upkeep.maintain()
 
 
 class _Rows(DataStoreEntry):

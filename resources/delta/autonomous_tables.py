@@ -14,9 +14,11 @@ from drainmark.jobs.errors import SchemaMismatch
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.resources.delta import commits
 from drainmark.resources.delta.commits import Act, Faults
+from drainmark.resources.delta.keyed_merge import KeyedMerge
 from drainmark.resources.delta.managed_table import ManagedTable
 from drainmark.resources.delta.merge import arrow_schema, require_unique
 from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.upkeep import Upkeep
 from drainmark.resources.storage.folder import Folder
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class AutonomousTable(ManagedTable):
     def __init__(self, root: Folder, owner: str, *, faults: Faults | None = None) -> None:
         super().__init__(root, owner, faults=faults)
         self.writer = None  # whose commits have no transaction: they do not tell who made them
+        self.upkeep = Upkeep(self.folder, owner, faults=faults, writer=None)
         self._is_made: set[str] = set()
 
     def append(self, rows: pa.Table, schema_json: str) -> int:
@@ -92,7 +95,7 @@ class AutonomousTable(ManagedTable):
                 return None
 
             def act() -> None:
-                self._merge_rows(table, None, source, keys)
+                KeyedMerge(table, self.region, None, keys).replace(source)
                 done.append(table.version())
 
             return act
@@ -104,7 +107,7 @@ class AutonomousTable(ManagedTable):
             self.folder, verb="send", prepare=prepare, landed=landed, faults=self._faults, writer=None
         )
         if not done.done_before and done.delta_version % _EVERY_COMMITS == 0:
-            self.maintain()
+            self.upkeep.maintain()
         return done.delta_version
 
     def _make(self, schema_json: str) -> None:

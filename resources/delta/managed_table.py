@@ -1,12 +1,12 @@
 """State and sink tables: every verb is one guarded Delta commit under a `txnVersion` (design.md §3.2, §3.4).
 
 A version at or above mine means done: publishing and rewinding are roll-forward, whoever does it and however often.
-Only Drainmark, and only this module, commits to a managed table (H6).
+Only Drainmark commits to a managed table, here and in `upkeep`, by the guarded functions alone (H6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,22 @@ from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.protocol.rewind_steps import cut_at
 from drainmark.jobs.runtime.adapters import RowsOf
-from drainmark.resources.delta import commits, log_retention
+from drainmark.resources.delta import commits
 from drainmark.resources.delta.commit_log import SoleWriter
 from drainmark.resources.delta.commits import Act, Faults, Published
-from drainmark.resources.delta.compaction import runs_to_compact
+from drainmark.resources.delta.keyed_merge import KeyedMerge
 from drainmark.resources.delta.merge import (
-    KEEP_COLUMN,
     arrow_schema,
     as_table,
     of_ids,
-    quoted,
     require_unique,
     rows_to_restore,
     up_to,
 )
 from drainmark.resources.delta.schema_evolution import added_columns, widen
-from drainmark.resources.delta.staging import SEQUENCE_COLUMN, Staging, verify
+from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.table_files import TableFiles
+from drainmark.resources.delta.upkeep import Upkeep
 from drainmark.resources.storage.folder import Folder, folder_at
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ class ManagedTable:
         faults: called around each commit with `publish`, `rewind_table` or `compact` and `.before_commit` or
             `.after_commit`; what it raises after a commit is a lost reply.
         writer: what is known of the table's commits, where another object of this process looked already.
+
+    Attributes:
+        files: reads the table's files, visible and staged.
+        upkeep: compacts them, and keeps the log short.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class ManagedTable:
         self.folder = folder_at(root)
         self.region = region
         self.writer: SoleWriter | None = writer or SoleWriter(self.folder, region)
+        self.files = TableFiles(self.folder)
+        self.upkeep = Upkeep(self.folder, region, faults=faults, writer=self.writer)
         self._faults = faults
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -83,50 +89,17 @@ class ManagedTable:
 
     def row_count(self) -> int:
         """Return the number of rows, from the statistics."""
-        return sum(file.rows for file in self.live_files())
+        return sum(file.rows for file in self.files.live())
 
     def newest_id(self) -> int:
         """Return the largest `_sequence_id`, 0 without one; from the statistics."""
-        return max((file.last_id or 0 for file in self.live_files()), default=0)
-
-    def rows_above(self, to: int) -> int:
-        """Return the number of rows of ids above `to`, from the statistics; only files that straddle it are read."""
-        cut = cut_at(self.live_files(), to)
-        whole = sum(file.rows for file in cut.whole)
-        if not cut.straddling:
-            return whole
-        straddling = [file.path for file in cut.straddling]
-        rows = self.folder.read(straddling, arrow_schema(self._open()), [SEQUENCE_COLUMN], ~up_to(to))
-        return whole + int(rows.num_rows)
-
-    def live_files(self) -> tuple[StagedFile, ...]:
-        """Return the visible files in the order of their ids."""
-        return commits.live_files(self._open(), self.folder)
+        return max((file.last_id or 0 for file in self.files.live()), default=0)
 
     def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows for which `where` holds, in no order; reads Parquet, never through `to_pyarrow` (H34)."""
         table = self._open()
         paths = [file.path for file in commits.live_files(table, self.folder)]
         return self.folder.read(paths, arrow_schema(table), columns, where)
-
-    def read_staged(self, paths: Sequence[str], where: pa.compute.Expression | None = None) -> pa.Table:
-        """Return the rows of files below the table's folder, visible or not, in the table's columns."""
-        return self.folder.read(paths, arrow_schema(self._open()), None, where)
-
-    def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of each file, visible or not, in the order given and in the columns of the file."""
-        return self.folder.read_each([file.path for file in files], columns)
-
-    def holds(self, files: Sequence[StagedFile]) -> bool:
-        """Say whether all files are there, visible or not: `gc` deletes images that no rewind reaches any more."""
-        try:
-            return all(self.folder.size(file.path) == file.size for file in files)
-        except FileNotFoundError:
-            return False
-
-    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]:
-        """Return where Spark reads files, visible or not; from an object store they are fetched first."""
-        return [str(path) for path in self.folder.fetch([file.path for file in files])]
 
     # --- committing ------------------------------------------------------------------------------------------------
 
@@ -200,7 +173,7 @@ class ManagedTable:
         def prepare(table: Any) -> Act:
             source = as_table(rows, arrow_schema(table), self.folder)
             require_unique(source, keys, self.folder)
-            return lambda: self._upsert(table, version, source, keys)
+            return lambda: KeyedMerge(table, self.region, version, keys).upsert(source)
 
         return self._commit("publish", version, prepare)
 
@@ -256,71 +229,9 @@ class ManagedTable:
 
         def prepare(table: Any) -> Act:
             source = rows_to_restore(history.folder, images, to, keys, columns)
-            return lambda: self._restore(table, version, source, keys)
+            return lambda: KeyedMerge(table, self.region, version, keys).restore(source)
 
         return self._commit("rewind_table", version, prepare)
-
-    def compact(self, version: int, staging: Staging, *, files_at_least: int = 64, horizon_id: int = 0) -> bool:
-        """Rewrite runs of small files, adjacent by id, as one file each; the rows stay as they are.
-
-        For tables of rows. The commit demands that the table still has `version`, and carries it on (H7).
-
-        Args:
-            version: the version that the table has.
-            staging: where the new files go; they live there until compacted or rewound again.
-            files_at_least: shorter runs are left alone.
-            horizon_id: no file gets rows from both sides of it, so that whole files can be dropped.
-
-        Returns:
-            Whether anything was rewritten; False too when the table has another version.
-        """
-        opened = self._open()
-        if commits.txn_version(opened, self.region) != version:
-            return False
-        live = commits.live_files(opened, self.folder)
-        runs = runs_to_compact(live, files_at_least, horizon_id)
-        if not runs:
-            return False
-        schema = arrow_schema(opened)
-        rewritten = [
-            file
-            for run in runs
-            for file in staging.write(
-                self.folder.read([old.path for old in run], schema), f"compacted-{run[0].first_id}"
-            )
-        ]
-        return commits.replace(
-            self.folder,
-            self.region,
-            version,
-            replaced=[file for run in runs for file in run],
-            rewritten=rewritten,
-            faults=self._faults,
-            writer=self.writer,
-        )
-
-    def drop(self, version: int, through: int) -> bool:
-        """Take the files out of the table whose rows all have ids up to one: an image has what counts of them (H29).
-
-        The commit demands that the table still has `version`, and carries it on, as a compaction's does (H7).
-
-        Returns:
-            Whether there were such files; False too when the table has another version.
-        """
-        leaving = self.files_up_to(through)
-        return bool(leaving) and commits.replace(
-            self.folder,
-            self.region,
-            version,
-            replaced=leaving,
-            rewritten=(),
-            faults=self._faults,
-            writer=self.writer,
-        )
-
-    def files_up_to(self, through: int) -> tuple[StagedFile, ...]:
-        """Return the visible files whose rows all have ids up to one."""
-        return tuple(file for file in self.live_files() if file.last_id is not None and file.last_id <= through)
 
     def fence(self, epoch: int) -> None:
         """Take nothing more of older epochs: what an owner was stopped before committing is given up or done (H2, H8).
@@ -329,10 +240,6 @@ class ManagedTable:
         """
         version = txn_version(epoch, INITIAL_ID)
         self._commit("compact", version, lambda table: lambda: commits.transact(table, self.region, version))
-
-    def maintain(self) -> None:
-        """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
-        log_retention.maintain(self.folder, self.region, faults=self._faults, writer=self.writer)
 
     # --- how -------------------------------------------------------------------------------------------------------
 
@@ -355,48 +262,7 @@ class ManagedTable:
             writer=self.writer,
         )
 
-    def _upsert(self, table: Any, version: int, source: pa.Table, keys: Sequence[str]) -> None:
-        before = table.version()
-        if source.num_rows:
-            self._merge_rows(table, version, source, keys)
-        self._commit_empty(table, version, before)
-
-    def _merge_rows(self, table: Any, version: int | None, source: pa.Table, keys: Sequence[str]) -> None:
-        values = _values(source.column_names)
-        merger = self._merger(table, version, source, keys)
-        merger.when_matched_update(values).when_not_matched_insert(values).execute()
-
-    def _restore(self, table: Any, version: int, source: pa.Table, keys: Sequence[str]) -> None:
-        before = table.version()
-        if source.num_rows:
-            values = _values([name for name in source.column_names if name != KEEP_COLUMN])
-            keep = f"source.{KEEP_COLUMN}"
-            merger = self._merger(table, version, source, keys).when_matched_update(values, predicate=keep)
-            merger = merger.when_matched_delete(predicate=f"NOT {keep}")
-            merger.when_not_matched_insert(values, predicate=keep).execute()
-        self._commit_empty(table, version, before)
-
-    def _commit_empty(self, table: Any, version: int, before: int) -> None:
-        """A merge that changes nothing commits nothing: the version must rise all the same (H4)."""
-        if table.version() == before:
-            commits.transact(table, self.region, version)
-
-    def _merger(self, table: Any, version: int | None, source: pa.Table, keys: Sequence[str]) -> Any:
-        # Without the parentheses the parser takes "a IS NOT DISTINCT FROM (b AND …)".
-        same = " AND ".join(f"(target.{quoted(key)} IS NOT DISTINCT FROM source.{quoted(key)})" for key in keys)
-        return table.merge(
-            source,
-            same,
-            source_alias="source",
-            target_alias="target",
-            **commits.properties(self.region, version),
-        )
-
 
 def read_at(table: ManagedTable, to: int, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of a table of rows as they were at the consistent state `to`."""
     return table.read(columns, up_to(to))
-
-
-def _values(columns: Iterable[str]) -> dict[str, str]:
-    return {quoted(column): f"source.{quoted(column)}" for column in columns}

@@ -45,7 +45,7 @@ class Staging:
 
     def path(self, subdirectory: str) -> Path:
         """Return the folder a Spark job is to write; its parents exist, itself it does not have to."""
-        return self.folder.local(f"{self._prefix}/{subdirectory}")
+        return self.folder.copies.local(f"{self._prefix}/{subdirectory}")
 
     def write(
         self,
@@ -115,7 +115,7 @@ class Staging:
             if not _is_hidden(name)
         )
         files = [file for file in described if file.rows]
-        self.folder.push([file.path for file in files])
+        self.folder.copies.push([file.path for file in files])
         return tuple(replace(file, mark=self.folder.stamp(file.path)[1]) for file in files)
 
     def discard(self) -> None:

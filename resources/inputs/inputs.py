@@ -35,7 +35,8 @@ from drainmark.jobs.runtime.scan.folder import IS_LINK, ScanResult, identity_key
 from drainmark.jobs.runtime.scan.folder_scanner import FolderWatch
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory
 from drainmark.resources.inputs.disposal import dispose
-from drainmark.resources.storage.object_store import PAGE_KEYS, PARALLEL, ObjectStore, object_store
+from drainmark.resources.storage.object_store import PAGE_KEYS, ObjectStore, object_store
+from drainmark.resources.storage.s3_connection import PARALLEL
 
 if TYPE_CHECKING:
     from drainmark.resources.settings import Settings

@@ -11,7 +11,7 @@ import os
 import shutil
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
 from drainmark.jobs.failpoints import FilePoint, reach
+from drainmark.resources.storage.copies import Copies, InPlace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,9 +52,11 @@ class Folder(ABC):
 
     Attributes:
         uri: what messages and `deltalake` call it.
+        copies: its files as Spark reads and writes them, on this machine.
     """
 
     uri: str
+    copies: Copies
 
     def __str__(self) -> str:
         return self.uri
@@ -161,27 +164,6 @@ class Folder(ABC):
     def remove(self, paths: Sequence[str]) -> None:
         """Delete files, and folders that have no file left then; those that are gone will do."""
 
-    # --- Spark, which reads and writes local files -----------------------------------------------------------------
-
-    @abstractmethod
-    def local(self, path: str) -> Path:
-        """Return the place on this machine for a file or folder that Spark is to write; `push` makes it part of here.
-
-        Its parents exist, itself it does not have to.
-        """
-
-    @abstractmethod
-    def push(self, paths: Sequence[str]) -> None:
-        """Make files that were written at their `local` place files of this folder."""
-
-    @abstractmethod
-    def fetch(self, paths: Sequence[str]) -> list[Path]:
-        """Return local paths at which Spark can read the files."""
-
-    @abstractmethod
-    def keep(self, paths: Iterable[str]) -> None:
-        """Delete the local copies of all files but these; a folder that is local has none."""
-
 
 class LocalFolder(Folder):
     """A folder on a disk of this machine."""
@@ -189,6 +171,7 @@ class LocalFolder(Folder):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.uri = str(path)
+        self.copies = InPlace(path)
 
     def __truediv__(self, path: str) -> LocalFolder:
         return LocalFolder(self.path / path)
@@ -287,20 +270,6 @@ class LocalFolder(Folder):
         for parent in sorted(parents - {"."}, reverse=True):
             with suppress(OSError):  # not empty
                 (self.path / parent).rmdir()
-
-    def local(self, path: str) -> Path:
-        place = self.path / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place
-
-    def push(self, paths: Sequence[str]) -> None:
-        """Nothing to do: the local place is the place."""
-
-    def fetch(self, paths: Sequence[str]) -> list[Path]:
-        return [self.path / path for path in paths]
-
-    def keep(self, paths: Iterable[str]) -> None:
-        """Nothing to do: there are no copies."""
 
 
 def folder_at(place: Path | Folder) -> Folder:

@@ -1,8 +1,6 @@
-"""One S3 client for everything that lies in buckets: inputs and tables (D13–D17, Z5, Z15).
+"""The objects of an S3 store: inputs and tables, read, listed and written through one connection (D13–D17, Z15).
 
-Every call is retried with jitter inside a bounded time; what is left of a failure is one of our errors. Nothing that
-leaves this module holds a credential: messages pass `redacted`, and causes are not chained, since their text and
-attributes hold what the server sent back.
+Every call is retried with jitter inside a bounded time; what is left of a failure is one of our errors.
 """
 
 from __future__ import annotations
@@ -11,28 +9,20 @@ import contextlib
 import functools
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from drainmark.jobs.errors import DrainmarkError, ObjectChanged, StoreRefused, StoreUnavailable
+from drainmark.jobs.errors import ObjectChanged, StoreRefused, StoreUnavailable
 from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts
-from drainmark.resources.storage.object_errors import AGAIN, code_of, redacted, translation
+from drainmark.resources.storage.object_errors import AGAIN, code_of
+from drainmark.resources.storage.s3_connection import ATTEMPTS, CONNECT_SECONDS, READ_SECONDS, S3Connection
 
 if TYPE_CHECKING:
     from drainmark.resources.settings import Settings
 
 _T = TypeVar("_T")
-
-CONNECT_SECONDS = 5.0
-READ_SECONDS = 20.0
-ATTEMPTS = 4
-"""With the time-outs a call gives up within about 100 s, less than any drain_timeout; a slow-down is over by then."""
-
-PARALLEL = 16
-"""Requests at a time: a bucket's latency is hidden by then, and one connection each is kept open."""
 
 PAGE_KEYS = 1000
 """Keys that a store puts on a page of a listing at most."""
@@ -40,7 +30,6 @@ PAGE_KEYS = 1000
 _CHUNK = 1024 * 1024
 _DELETED_AT_ONCE = 1000
 _BACK_OFF_SECONDS = 0.2
-_SHORTEST_SECRET = 12  # shorter ones are of test servers, and words of messages
 _LAST = "\U0010ffff"  # sorts after every key below a folder: a listing goes on behind the folder
 _WRITE_NO_LINK = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 """A file of the spool is made here: a link in its place would lead a copy elsewhere."""
@@ -71,61 +60,10 @@ class ObjectStore:
         read_seconds: float = READ_SECONDS,
         attempts: int = ATTEMPTS,
     ) -> None:
-        self.endpoint_url = endpoint_url
-        self.profile = profile
-        self.region = region
-        self.attempts = attempts
-        self._timeouts = {"connect_timeout": connect_seconds, "read_timeout": read_seconds}
-        self._client: Any = None
-        self._session: Any = None
-        self._lock = threading.Lock()
-
-    def __repr__(self) -> str:
-        return f"ObjectStore({redacted(self.endpoint_url or 'AWS')}, profile={self.profile}, region={self.region})"
-
-    @property
-    def client(self) -> Any:
-        """The boto3 client; what it raises is not translated, and not redacted."""
-        with self._lock:
-            if self._client is None:
-                from botocore.config import Config
-
-                config = Config(
-                    retries={"mode": "standard", "total_max_attempts": self.attempts},
-                    max_pool_connections=PARALLEL,
-                    request_checksum_calculation="when_required",  # stores other than AWS refuse trailing checksums
-                    **self._timeouts,
-                )
-                with self._translating("open the store"):
-                    self._client = self._opened().client("s3", endpoint_url=self.endpoint_url, config=config)
-            return self._client
-
-    def _opened(self) -> Any:
-        if self._session is None:
-            import boto3
-
-            self._session = boto3.session.Session(profile_name=self.profile, region_name=self.region)
-        return self._session
-
-    @property
-    def address(self) -> str:
-        """The address that requests go to, however it was set."""
-        return str(self.client.meta.endpoint_url)
-
-    @property
-    def region_name(self) -> str:
-        """The region that requests are signed for."""
-        found = str(self.client.meta.region_name)
-        return "us-east-1" if found == "aws-global" else found
-
-    def credentials(self) -> tuple[str, str, str | None]:
-        """Return access key, secret and token for another client, renewed where they expire; not to be kept (D17)."""
-        with self._translating("find the credentials"):
-            found = self._opened().get_credentials()
-            if found is not None:
-                access_key, secret, token = found.get_frozen_credentials()[:3]
-                return access_key, secret, token
-        raise StoreRefused("there are no credentials for S3", remedy="set s3_profile, or the AWS_* variables")
+        self.connection = S3Connection(
+            endpoint_url, profile, region,
+            connect_seconds=connect_seconds, read_seconds=read_seconds, attempts=attempts,
+        )  # fmt: skip
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -135,8 +73,8 @@ class ObjectStore:
         Raises:
             ObjectMissing: it is not there.
         """
-        with self._translating("look at", bucket, key):
-            answer = self.client.head_object(Bucket=bucket, Key=key, **_of(version))
+        with self.connection.translating("look at", bucket, key):
+            answer = self.connection.client.head_object(Bucket=bucket, Key=key, **_of(version))
             return _facts(key, answer, size=answer["ContentLength"])
 
     def get(self, bucket: str, key: str) -> bytes:
@@ -150,8 +88,8 @@ class ObjectStore:
     def keeps_versions(self, bucket: str) -> bool:
         """Say whether a bucket keeps what is overwritten; no, where one may not ask."""
         try:
-            with self._translating("ask for versions", bucket):
-                return bool(self.client.get_bucket_versioning(Bucket=bucket).get("Status") == "Enabled")
+            with self.connection.translating("ask for versions", bucket):
+                return bool(self.connection.client.get_bucket_versioning(Bucket=bucket).get("Status") == "Enabled")
         except StoreRefused:
             return False
 
@@ -187,8 +125,10 @@ class ObjectStore:
         arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, **({} if recursive else {"Delimiter": "/"})}
         cursor, size = start_after, {"MaxKeys": first_page} if first_page < PAGE_KEYS else {}
         while True:
-            with self._translating("list", bucket, prefix):
-                page = self.client.list_objects_v2(**arguments, **({"StartAfter": cursor} if cursor else {}), **size)
+            with self.connection.translating("list", bucket, prefix):
+                page = self.connection.client.list_objects_v2(
+                    **arguments, **({"StartAfter": cursor} if cursor else {}), **size
+                )
                 found = tuple(_facts(entry["Key"], entry, size=entry["Size"]) for entry in page.get("Contents", ()))
                 folders = [item["Prefix"] + _LAST for item in page.get("CommonPrefixes", ())]
                 is_last = not page["IsTruncated"]
@@ -205,8 +145,8 @@ class ObjectStore:
         """Yield the names of the objects and folders directly below a prefix that ends in a slash, in their order."""
         going_on: dict[str, str] = {}
         while True:
-            with self._translating("list", bucket, prefix):
-                page = self.client.list_objects_v2(Bucket=bucket, Prefix=prefix, Delimiter="/", **going_on)
+            with self.connection.translating("list", bucket, prefix):
+                page = self.connection.client.list_objects_v2(Bucket=bucket, Prefix=prefix, Delimiter="/", **going_on)
                 found = [entry["Key"] for entry in page.get("Contents", ())]
                 found += [entry["Prefix"].rstrip("/") for entry in page.get("CommonPrefixes", ())]
             yield from sorted(key.removeprefix(prefix) for key in found)
@@ -225,17 +165,17 @@ class ObjectStore:
         Raises:
             ObjectChanged: `if_absent`, and it is there. A reply that was lost looks the same: read it back (D14).
         """
-        with self._translating("write", bucket, key):
+        with self.connection.translating("write", bucket, key):
             condition = {"IfNoneMatch": "*"} if if_absent else {}
-            return _etag(self.client.put_object(Bucket=bucket, Key=key, Body=body, **condition)["ETag"])
+            return _etag(self.connection.client.put_object(Bucket=bucket, Key=key, Body=body, **condition)["ETag"])
 
     def upload(self, bucket: str, key: str, path: Path) -> None:
         """Write an object from a file, a large one in parts; whatever was there is replaced."""
         from boto3.exceptions import S3UploadFailedError
 
-        with self._translating("write", bucket, key):
+        with self.connection.translating("write", bucket, key):
             try:
-                self.client.upload_file(str(path), bucket, key)
+                self.connection.client.upload_file(str(path), bucket, key)
             except S3UploadFailedError as error:  # tells of the cause in words only
                 raise (error.__context__ if isinstance(error.__context__, Exception) else error) from None
 
@@ -250,8 +190,8 @@ class ObjectStore:
             ObjectChanged: it has another etag. Some stores do not look: who has to know asks right before.
         """
         condition = {"CopySourceIfMatch": f'"{etag}"'} if etag is not None else {}
-        with self._translating("copy", bucket, key):
-            self.client.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, ExtraArgs=condition)
+        with self.connection.translating("copy", bucket, key):
+            self.connection.client.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, ExtraArgs=condition)
 
     def delete_same(self, bucket: str, key: str, etag: str) -> None:
         """Delete an object if it is what was named: by a condition, and where a store knows none, by a look before.
@@ -263,65 +203,41 @@ class ObjectStore:
 
         if self.head(bucket, key).etag != etag:
             raise ObjectChanged(f"s3://{bucket}/{key} is another object now")
-        with self._translating("delete", bucket, key):
+        with self.connection.translating("delete", bucket, key):
             try:
-                self.client.delete_object(Bucket=bucket, Key=key, IfMatch=f'"{etag}"')
+                self.connection.client.delete_object(Bucket=bucket, Key=key, IfMatch=f'"{etag}"')
             except ClientError as error:
                 if code_of(error.response) != "NotImplemented":
                     raise
-                self.client.delete_object(Bucket=bucket, Key=key)
+                self.connection.client.delete_object(Bucket=bucket, Key=key)
 
     def delete(self, bucket: str, keys: Sequence[str]) -> None:
         """Delete objects; what is not there is no error."""
         for first in range(0, len(keys), _DELETED_AT_ONCE):
             objects = [{"Key": key} for key in keys[first : first + _DELETED_AT_ONCE]]
-            with self._translating("delete in", bucket, ""):
-                answer = self.client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+            with self.connection.translating("delete in", bucket, ""):
+                answer = self.connection.client.delete_objects(
+                    Bucket=bucket, Delete={"Objects": objects, "Quiet": True}
+                )
             for failed in answer.get("Errors", ()):
-                msg = f"cannot delete {bucket}/{failed['Key']}: {self.redacted(failed['Code'])}"
+                msg = f"cannot delete {bucket}/{failed['Key']}: {self.connection.redacted(failed['Code'])}"
                 raise StoreUnavailable(msg, remedy=AGAIN)
 
     # --- the boundary ------------------------------------------------------------------------------------------------
 
     def _read(self, bucket: str, key: str, consume: Callable[[Iterator[bytes]], _T], **condition: str) -> _T:
         """Give an object's bytes to a function, anew where they break off: botocore tries again up to the first one."""
-        for attempt in range(1, self.attempts + 1):
-            with self._translating("read", bucket, key):
-                body = self.client.get_object(Bucket=bucket, Key=key, **condition)["Body"]
+        for attempt in range(1, self.connection.attempts + 1):
+            with self.connection.translating("read", bucket, key):
+                body = self.connection.client.get_object(Bucket=bucket, Key=key, **condition)["Body"]
             try:
-                with self._translating("read", bucket, key), contextlib.closing(body):
+                with self.connection.translating("read", bucket, key), contextlib.closing(body):
                     return consume(body.iter_chunks(_CHUNK))
             except StoreUnavailable:
-                if attempt == self.attempts:
+                if attempt == self.connection.attempts:
                     raise
             time.sleep(_BACK_OFF_SECONDS * 2**attempt * random.random())  # noqa: S311 jitter is no secret
         raise AssertionError("unreachable")
-
-    @contextlib.contextmanager
-    def _translating(self, verb: str, bucket: str = "", key: str = "") -> Iterator[None]:
-        where = f"{verb} s3://{bucket}/{key}" if bucket else verb
-        try:
-            yield
-        except DrainmarkError:
-            raise
-        except Exception as error:
-            translated = translation(where, error, self.redacted)
-            if translated is None:
-                raise
-            raise translated from None
-
-    def redacted(self, text: str) -> str:
-        """Return a text without the credentials of this store (Z5)."""
-        for secret in self._credentials():
-            text = text.replace(secret, "***") if len(secret) >= _SHORTEST_SECRET else text
-        return redacted(text)
-
-    def _credentials(self) -> Sequence[str]:
-        """Return access key, secret and token; none where it is the credentials that fail."""
-        with contextlib.suppress(Exception):
-            frozen = self._session.get_credentials().get_frozen_credentials()
-            return [secret for secret in frozen[:3] if secret]
-        return ()
 
 
 def object_store(settings: Settings) -> ObjectStore:

@@ -30,7 +30,7 @@ def s3a_settings(settings: Settings) -> Mapping[str, str]:
         return {}
     store = object_store(settings)
     found = {
-        f"{_PREFIX}.endpoint.region": store.region_name,
+        f"{_PREFIX}.endpoint.region": store.connection.region_name,
         f"{_PREFIX}.aws.credentials.provider": _PROFILE if settings.s3_profile else _DEFAULT_CHAIN,
     }
     if settings.s3_profile:
@@ -53,7 +53,7 @@ def can_read(engine: SparkEngine, address: str, settings: Settings) -> bool:
         return False
     why = engine.cannot_read(address)
     if why is not None and settings.s3_reader == "s3a":
-        told = object_store(settings).redacted(why)
+        told = object_store(settings).connection.redacted(why)
         remedy = f'add {MODULE} of Spark\'s Hadoop version to spark.jars.packages in spark_conf, or s3_reader = "auto"'
         raise StoreRefused(f"Spark cannot read {address}: {told}", remedy=remedy)
     return why is None

@@ -263,9 +263,9 @@ def _files(workplace: Workplace, owner: RegionOwner, name: str, ids: Sequence[in
     import pyarrow as pa
 
     table = workplace.store(owner.region).table(name)
-    if not table.live_files():
+    if not table.files.live():
         return ()
-    rows = next(iter(table.read_each(table.live_files()[:1]))).slice(0, 1)
+    rows = next(iter(table.files.read_each(table.files.live()[:1]))).slice(0, 1)
     many = pa.concat_tables([rows] * len(ids)).combine_chunks()
     many = many.set_column(many.schema.get_field_index("_sequence_id"), "_sequence_id", pa.array(list(ids), pa.int64()))
     staging = workplace.store(owner.region).staging(name, owner.epoch, uuid.uuid4().hex)

@@ -85,10 +85,10 @@ def _steps(reports: list[GroupReport], span: float) -> dict[str, float]:
 def _results(workplace: Workplace, region: str, name: str) -> tuple[int, dict[str, tuple[int, float]]]:
     """Read the tables as published: every file of the newest version, never what is only staged."""
     store = workplace.store(region)
-    kept = sum(file.rows for file in store.table("lake/large_rows").live_files())
+    kept = sum(file.rows for file in store.table("lake/large_rows").files.live())
     upsert = name == "bench_upsert_app"
     table = store.table("lake/totals_by_key" if upsert else f"state/{name}/totals")
-    tables = list(table.read_each(table.live_files()))
+    tables = list(table.files.read_each(table.files.live()))
     if not tables:
         return kept, {}
     rows = pa.concat_tables(tables, promote_options="permissive")

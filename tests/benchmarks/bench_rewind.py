@@ -136,7 +136,7 @@ class Fed:
     def bytes_visible(self) -> int:
         """Return the bytes of the files of the first table."""
         table = self.workplace.store(self.region).table(self.tables[0].name)
-        return sum(file.size for file in table.live_files())
+        return sum(file.size for file in table.files.live())
 
     def check(self, to: int) -> None:
         """Compare what is left with what was there at `to`.

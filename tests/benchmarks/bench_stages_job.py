@@ -262,4 +262,4 @@ def passage(engine: SparkEngine, inbox: Path, home: Path, load: Load, *, sleep_u
 def left_in(place: Workplace, region: str, name: str) -> pa.Table:
     """Return the rows of a table as published: every file of its newest version."""
     table = place.store(region).table(f"lake/{name}")
-    return pa.concat_tables(list(table.read_each(table.live_files())), promote_options="permissive")
+    return pa.concat_tables(list(table.files.read_each(table.files.live())), promote_options="permissive")

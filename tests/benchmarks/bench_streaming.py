@@ -41,7 +41,8 @@ from bench_results import Figures, ratios, spread
 from rich.console import Console
 from rich.table import Table
 
-from drainmark.resources.spark.session import SparkEngine, delta_settings
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.spark.session_settings import delta_settings
 
 OURS = "Drainmark"
 BULK_FILES_A_TRIGGER = 1000
@@ -237,7 +238,7 @@ def started(master: str, conf: Sequence[str], root: Path, console: Console) -> S
     """Return the engine that all contenders share, its settings printed."""
     engine = SparkEngine(master, dict(item.split("=", 1) for item in conf), root / "spark")
     console.print(f"master {master}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
-    for key, value in sorted({**engine.session_settings(), **delta_settings()}.items()):
+    for key, value in sorted({**engine.settings.of_session(), **delta_settings()}.items()):
         if "jars" not in key:
             console.print(f"  {key} = {value}", highlight=False)
     return engine

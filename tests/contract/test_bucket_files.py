@@ -27,7 +27,7 @@ class Bucket(Folder):
         super().__init__(root, path=f"s3://{self.bucket}/out", **options)
         self.settings = Settings(home=root / "home", project_root=root, s3_endpoint_url=endpoint)
         self.store = store_at(endpoint)
-        self.store.client.create_bucket(Bucket=self.bucket)
+        self.store.connection.client.create_bucket(Bucket=self.bucket)
 
     def names(self) -> list[str]:
         return [name for name in self.store.names(self.bucket, "out/") if name != "_drainmark"]

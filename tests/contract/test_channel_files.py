@@ -42,7 +42,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
         return LocalFolder(tmp_path)
     server, _ = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_credentials")
     store = store_at(server)
-    store.client.create_bucket(Bucket=BUCKET)
+    store.connection.client.create_bucket(Bucket=BUCKET)
     return S3Folder(store, BUCKET, uuid.uuid4().hex)
 
 
@@ -57,7 +57,7 @@ def kind(request: pytest.FixtureRequest) -> type[Channel]:
 
 
 def spool_at(store: DirectoryStore, epoch: int = 1) -> Spool:
-    return Spool(store.staging(NAME, epoch, uuid.uuid4().hex), store.table(NAME))
+    return Spool(store.staging(NAME, epoch, uuid.uuid4().hex), store.table(NAME).files)
 
 
 def opened(kind: type[Channel], store: DirectoryStore, in_flight: tuple[InFlight, ...] = (), epoch: int = 1) -> Channel:
@@ -213,5 +213,5 @@ def test_what_a_stage_staged_is_no_orphan_whoever_claims(store: DirectoryStore) 
         store.staging("state/app/count", 1, attempt).write(rows, "rows")
     table = store.table("state/app/count")
     table.create('{"type":"struct","fields":[{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}')
-    assert store.collect_orphans(["state/app/count"], 2) == 1
+    assert store.leftovers.collect_orphans(["state/app/count"], 2) == 1
     assert list(table.folder.names("_staged")) == [f"1-{part_attempt('image')}"]

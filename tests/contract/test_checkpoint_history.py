@@ -176,7 +176,7 @@ def test_a_digest_never_speaks_for_rows_that_are_not_in_its_file(
 def test_a_table_compacted_before_there_were_tiers_gets_a_digest(table: CheckpointTable) -> None:
     for number in range(1, 6):
         commit(table, number)
-    staged = table._sorted_rows(parts(table))
+    staged = table._files.sorted_rows(parts(table))
     from drainmark.resources.delta.commits import live_files, open_table, replace, txn_version
     from drainmark.resources.delta.staging import Staging
 

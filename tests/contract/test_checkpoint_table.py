@@ -291,7 +291,7 @@ def test_compaction_and_maintenance_change_no_row_and_no_version(table: Checkpoi
 
     assert table.rows() == reader.rows() == CheckpointTable(root, REGION).rows() == before
     assert table.txn() == (3, 5)
-    assert len(ManagedTable(root, REGION).live_files()) == 1
+    assert len(ManagedTable(root, REGION).files.live()) == 1
     table.append([state(3, 6)], sequence_id=6)
     assert [entry.sequence_id for entry in reader.rows()] == [1, 1, 2, 3, 4, 5, 6]
     with pytest.raises(Fenced):

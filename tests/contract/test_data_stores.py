@@ -41,7 +41,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     if request.param == "directory":
         return lambda: DirectoryDataStore(tmp_path / "states", LIMIT)
     server, _ = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_credentials")
-    store_at(server).client.create_bucket(Bucket=BUCKET)
+    store_at(server).connection.client.create_bucket(Bucket=BUCKET)
     prefix = uuid.uuid4().hex
     return lambda: S3DataStore(store_at(server), BUCKET, prefix, LIMIT)
 

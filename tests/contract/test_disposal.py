@@ -43,7 +43,7 @@ def bucket() -> str:
 @pytest.fixture
 def store(s3_server: str, bucket: str) -> ObjectStore:
     made = ObjectStore(s3_server)
-    made.client.create_bucket(Bucket=bucket)
+    made.connection.client.create_bucket(Bucket=bucket)
     return made
 
 
@@ -109,7 +109,7 @@ def test_a_store_is_asked_for_that_object_and_no_other(store: ObjectStore, bucke
     """What no server of the tests looks at, others do: between our look and theirs nothing comes."""
     files = put(store, bucket, "in/a.txt")
     asked: list[str] = []
-    events = store.client.meta.events
+    events = store.connection.client.meta.events
     for call, condition in (("CopyObject", "CopySourceIfMatch"), ("DeleteObject", "IfMatch")):
         events.register(
             f"provide-client-params.s3.{call}", lambda params, name=condition, **_: asked.append(params.get(name))
@@ -120,7 +120,7 @@ def test_a_store_is_asked_for_that_object_and_no_other(store: ObjectStore, bucke
 
 def test_of_a_bucket_with_versions_only_the_newest_counts(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
     """The version that was read is there for ever; what goes by its name is another object."""
-    store.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    store.connection.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     files = put(store, bucket, "in/a.txt", "in/b.txt")
     assert VERSION in files[0][1]
     store.put(bucket, "in/a.txt", b"nobody has read this")

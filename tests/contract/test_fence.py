@@ -92,7 +92,7 @@ def zombie(verb: str, home: Folder) -> str:
     elif verb == "rewind upsert":
         table.rewind_upsert(txn_version(1, 4), 1, history, ["key"], COLUMNS)
     elif verb == "compact":
-        return str(table.compact(txn_version(1, 3), Staging(table.folder, 1, "zombie"), files_at_least=2))
+        return str(table.upkeep.compact(txn_version(1, 3), Staging(table.folder, 1, "zombie"), files_at_least=2))
     return "done"
 
 
@@ -200,7 +200,7 @@ def test_a_stopped_publish_wakes_to_find_it_done(home: Folder, old: Zombie) -> N
     files = staged(table, 3, ("c", 3, 3))
     old.stop_in("publish", home)
     table.publish(txn_version(1, 3), files)
-    assert table.compact(txn_version(1, 3), Staging(table.folder, 2, "owner"), files_at_least=2)
+    assert table.upkeep.compact(txn_version(1, 3), Staging(table.folder, 2, "owner"), files_at_least=2)
     table.publish(txn_version(2, 4), staged(table, 4, ("d", 4, 4)))
     before = table.delta_version()
 
@@ -268,13 +268,13 @@ def test_a_stopped_compaction_wakes_after_its_files_were_collected(
     before, version = content(table), table.delta_version()
     if collects == "gc":  # one of a table without garbage moves nothing
         clear(store, [APPENDED], epoch=1, horizon=0, now=time.time())
-    assert store.collect_orphans(["table"], 1) == 0
+    assert store.leftovers.collect_orphans(["table"], 1) == 0
     assert table.delta_version() == version
     old.stop_in("compact", home)
     if collects == "gc":
         clear(store, [APPENDED], epoch=2, horizon=0, now=time.time())
     else:
-        assert store.collect_orphans(["table"], 2) == 1
+        assert store.leftovers.collect_orphans(["table"], 2) == 1
     assert all("zombie" not in name for name in table.folder.names("_staged"))
 
     assert old.wake() == "False"
@@ -293,7 +293,7 @@ def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Folder, old: Zo
     old.stop_in("publish", home)
     table.publish(txn_version(1, 3), files)
     table.rewind_rows(txn_version(2, 4), 2, Staging(table.folder, 2, "owner"))
-    table.maintain()
+    table.upkeep.maintain()
     for name in [name for name in table.folder.names("_delta_log") if name.endswith(".json")]:
         remove(table.folder, f"_delta_log/{name}")
 

@@ -38,7 +38,7 @@ def publish(table: ManagedTable, numbers: range) -> None:
 
 
 def compact(table: ManagedTable) -> None:
-    assert table.compact(table.txn_version() or 0, Staging(table.folder, 1, uuid4().hex), files_at_least=2)
+    assert table.upkeep.compact(table.txn_version() or 0, Staging(table.folder, 1, uuid4().hex), files_at_least=2)
 
 
 def tombstones(table: ManagedTable) -> int:
@@ -56,7 +56,7 @@ def test_the_log_reaches_back_so_many_versions_and_the_table_is_whole(
     monkeypatch.setattr(log_retention, "LOG_VERSIONS", 4)
     for first in range(1, 19, 6):
         publish(table, range(first, first + 6))
-        table.maintain()
+        table.upkeep.maintain()
     names = list(table.folder.names("_delta_log"))
     assert sum(name.endswith(".json") for name in names) == 5
     assert sum(".checkpoint." in name for name in names) == 1
@@ -72,13 +72,13 @@ def test_what_left_a_table_is_kept_for_a_day_although_its_log_has_forgotten(
 ) -> None:
     monkeypatch.setattr(log_retention, "LOG_VERSIONS", 1)
     publish(table, range(1, 5))
-    table.maintain()
+    table.upkeep.maintain()
     open_table(table.folder).alter.set_table_properties({RETENTION: "interval 0 seconds"})
-    left = {file.path for file in table.live_files()}
+    left = {file.path for file in table.files.live()}
     compact(table)
-    table.maintain()
+    table.upkeep.maintain()
     publish(table, range(5, 9))
-    table.maintain()
+    table.upkeep.maintain()
     assert tombstones(table) == 0
     now = time.time()
     assert removed_since(table.folder, now - KEPT_SECONDS) == left
@@ -86,21 +86,21 @@ def test_what_left_a_table_is_kept_for_a_day_although_its_log_has_forgotten(
     later = now + 2 * KEPT_SECONDS
     assert set(garbage_of(table.folder, "lake/rows", named=set(), below_epoch=9, now=later).files) == left
     monkeypatch.setattr(log_retention.time, "time", lambda: later)
-    table.maintain()
+    table.upkeep.maintain()
     assert list(table.folder.names(REMOVED)) == []
 
 
 @pytest.mark.seed("H8")
 def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(table, range(1, 5))
-    left = {file.path for file in table.live_files()}
+    left = {file.path for file in table.files.live()}
     compact(table)
     with monkeypatch.context() as cut:
         cut.setattr(log_retention, "LOG_ENTRY", None)  # dies between the log checkpoint and the clean-up
         cut.setattr(log_retention, "LOG_VERSIONS", 1)
         with pytest.raises(AttributeError):
-            table.maintain()
-    table.maintain()
+            table.upkeep.maintain()
+    table.upkeep.maintain()
     assert removed_since(table.folder, time.time() - KEPT_SECONDS) == left
 
 
@@ -114,11 +114,11 @@ def test_a_table_of_an_earlier_version_gets_todays_retention_once_under_its_own_
     publish(table, range(1, 3))
     monkeypatch.undo()
     passed.clear()
-    table.maintain()
+    table.upkeep.maintain()
     assert open_table(table.folder).metadata().configuration[RETENTION] == commits.CONFIGURATION[RETENTION]
     assert passed == ["compact.before_commit", "compact.after_commit"]
     assert table.txn_version() == txn_version(1, 2)
     version = table.delta_version()
-    table.maintain()
+    table.upkeep.maintain()
     assert table.delta_version() == version
     assert table.row_count() == 2

@@ -34,7 +34,7 @@ def bucket() -> str:
 @pytest.fixture
 def store(s3_server: str, bucket: str) -> ObjectStore:
     made = ObjectStore(s3_server)
-    made.client.create_bucket(Bucket=bucket)
+    made.connection.client.create_bucket(Bucket=bucket)
     return made
 
 
@@ -47,7 +47,7 @@ def full(s3_server: str) -> str:
         patch.setenv("AWS_SECRET_ACCESS_KEY", canary.SECRET)
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         store = ObjectStore(s3_server)
-        store.client.create_bucket(Bucket=name)
+        store.connection.client.create_bucket(Bucket=name)
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda key: store.put(name, key, b""), [*NAMES, "in/0500.d/below", "out"]))
     return name
@@ -230,9 +230,9 @@ def test_credentials_that_expire_are_renewed(
     renewed = ObjectStore(s3_server, profile="short")
     store.put(bucket, "a", b"1")
     assert renewed.get(bucket, "a") == b"1"
-    first = renewed.credentials()
+    first = renewed.connection.credentials()
     assert renewed.get(bucket, "a") == b"1"
-    assert renewed.credentials() != first
+    assert renewed.connection.credentials() != first
     assert int((tmp_path / "count").read_text()) >= 2
 
 
@@ -279,7 +279,7 @@ def test_what_the_server_sends_back_is_not_repeated(bucket: str, proxy: FaultPro
 
 
 def test_the_client_shows_no_secret(store: ObjectStore) -> None:
-    store.client.list_buckets()
+    store.connection.client.list_buckets()
     assert not [secret for secret in canary.ALL if secret in repr(store)]
 
 
@@ -287,7 +287,7 @@ def test_the_settings_make_one_client(tmp_path: Path, s3_server: str) -> None:
     """One client for each endpoint, profile and region: inputs and tables share its connections."""
     settings = Settings(home=tmp_path, project_root=tmp_path, s3_endpoint_url=s3_server, s3_region="eu-north-1")
     assert object_store(settings) is object_store(settings.model_copy())
-    assert object_store(settings).client.meta.region_name == "eu-north-1"
+    assert object_store(settings).connection.client.meta.region_name == "eu-north-1"
     assert object_store(settings) is not object_store(settings.model_copy(update={"s3_region": None}))
 
 

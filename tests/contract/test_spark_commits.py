@@ -52,7 +52,7 @@ def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine:
             transaction = {"txnAppId": app_id(REGION), "txnVersion": str(txn_version(9, 9))}
             rows_.write.format("delta").mode("append").options(**transaction).save(table.folder.uri)
 
-    table._faults = meanwhile
+    table._writer._faults = meanwhile
     with pytest.raises(SplitBrain, match="no owner"):
         table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
 
@@ -101,7 +101,7 @@ def test_settings_are_put_back_after_a_failure_and_a_users_own_kept(engine: Any)
 
 
 def test_an_append_of_many_rows_goes_by_spark(table: AdoptedTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drainmark.resources.delta.adopted.adopted_table._BY_ARROW_BYTES", 0)
+    monkeypatch.setattr("drainmark.resources.delta.adopted.spark_writer._BY_ARROW_BYTES", 0)
     table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1), (None, None, 2, 1)))
     assert content(table) == sorted([("a", 1, 1, 1), (None, None, 2, 1)], key=repr)
 

@@ -73,7 +73,7 @@ def drop(place: Workplace, horizon: int) -> dict[str, int]:
 def change_files(place: Workplace) -> int:
     history = place.history(REGION)
     tables = [table.name for table in history.tables if table.role is TableRole.CHANGES]
-    return sum(len(place.store(REGION).table(name).live_files()) for name in tables)
+    return sum(len(place.store(REGION).table(name).files.live()) for name in tables)
 
 
 @pytest.mark.seed("H29", "H4")
@@ -153,7 +153,7 @@ def far_behind(place: Workplace) -> dict[str, int]:
         store = place.store(REGION)
         for name in dropped:
             table, staging = store.table(name), store.staging(name, owner.epoch, uuid.uuid4().hex)
-            assert table.compact(table.txn_version() or 0, staging, files_at_least=2)
+            assert table.upkeep.compact(table.txn_version() or 0, staging, files_at_least=2)
     with owning(region_owner(place, REGION)) as owner:
         drop_changes(owner, FILES - 1)
         assert owner.history.dropped == dropped, "no whole file is behind the newer image"
@@ -222,7 +222,7 @@ def test_a_maintained_region_is_the_same_and_its_logs_are_short(
     with owning(region_owner(workplace, REGION)) as owner:
         maintain_region(owner, horizon=2)
     for table in workplace.history(REGION).tables:
-        workplace.store(REGION).table(table.name).maintain()
+        workplace.store(REGION).table(table.name).upkeep.maintain()
         folder = workplace.store(REGION).table(table.name).folder
         assert sum(name.endswith(".json") for name in folder.names("_delta_log")) <= 4
     assert visible(workplace) == final

@@ -106,7 +106,7 @@ def test_a_further_column_is_added_and_everything_goes_on(workplace: Workplace, 
 
     store = workplace.store(REGION)
     rows = store.table("lake/rows")
-    assert rows.compact(rows.txn_version() or 0, store.staging("lake/rows", 9, "c"), files_at_least=2)
+    assert rows.upkeep.compact(rows.txn_version() or 0, store.staging("lake/rows", 9, "c"), files_at_least=2)
     assert seen(workplace, "rows", *COLUMNS) == sorted([*old, *new], key=repr)
 
     reset(workplace, plan_reset(workplace, REGION, Target(to=1)))

@@ -270,7 +270,7 @@ def test_files_that_are_gone_are_made_anew_from_those_that_were_staged(fed: Coun
     with fed.owning() as owner:
         staging = owner.outside.store.staging(APPEND, owner.epoch, "c")
         kept = owner.outside.store.table(APPEND)
-        assert kept.compact(kept.txn_version() or 0, staging, files_at_least=2)
+        assert kept.upkeep.compact(kept.txn_version() or 0, staging, files_at_least=2)
     (compacted,) = table(fed, APPEND).file_uris()
     table(fed, APPEND).delete("value = 'a'")
     Path(compacted).unlink()

@@ -38,7 +38,7 @@ class Scene:
     def __init__(self, endpoint: str, root: Path) -> None:
         self.bucket = f"bucket-{uuid.uuid4().hex[:12]}"
         self.store = ObjectStore(endpoint)
-        self.store.client.create_bucket(Bucket=self.bucket)
+        self.store.connection.client.create_bucket(Bucket=self.bucket)
         self.uri = f"s3://{self.bucket}/in"
         self.registry = Registry(f"sqlite:///{root}/registry.db")
         self.requests: list[dict[str, Any]] = []
@@ -65,7 +65,7 @@ class Scene:
         """Return how many requests a scan lists with."""
         before = len(self.requests)
         count = self.requests.append
-        events = self.store.client.meta.events
+        events = self.store.connection.client.meta.events
         events.register("before-call.s3.ListObjectsV2", lambda params, **_: count(params), unique_id="count")
         scan()
         events.unregister("before-call.s3.ListObjectsV2", unique_id="count")
@@ -177,7 +177,7 @@ def test_a_first_look_that_fails_goes_on_where_it_was(
     scene.put(*names)
     with fault_proxy(s3_server) as proxy:
         store = ObjectStore(proxy.url, connect_seconds=0.5, read_seconds=5, attempts=1)
-        store.client.meta.events.register(
+        store.connection.client.meta.events.register(
             "provide-client-params.s3.ListObjectsV2", lambda params, **_: {"MaxKeys": 100, **params}
         )
         scene.start(LIMITS, store)

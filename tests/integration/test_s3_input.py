@@ -54,7 +54,7 @@ class Bucket:
     def __init__(self, endpoint: str) -> None:
         self.name = f"bucket-{uuid.uuid4().hex[:12]}"
         self.store = ObjectStore(endpoint)
-        self.store.client.create_bucket(Bucket=self.name)
+        self.store.connection.client.create_bucket(Bucket=self.name)
         self.uri = f"s3://{self.name}/in"
 
     def put(self, name: str, text: str) -> str:
@@ -62,7 +62,9 @@ class Bucket:
         return f"{self.uri}/{name}"
 
     def keep_versions(self) -> None:
-        self.store.client.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
+        self.store.connection.client.put_bucket_versioning(
+            Bucket=self.name, VersioningConfiguration={"Status": "Enabled"}
+        )
 
     def delete(self, *names: str) -> None:
         self.store.delete(self.name, [f"in/{name}" for name in names])
@@ -299,7 +301,9 @@ def test_a_bucket_that_keeps_versions_replays_what_was_overwritten(
     run_once(home, application, scan=False)
     assert counted(home) == {"one": 1, "two": 1}
     (trigger,) = home.registry.by_uri(REGION, first)
-    bucket.store.client.delete_object(Bucket=bucket.name, Key="in/a.txt", VersionId=trigger.identity[VERSION])
+    bucket.store.connection.client.delete_object(
+        Bucket=bucket.name, Key="in/a.txt", VersionId=trigger.identity[VERSION]
+    )
     assert plan_reset(home, REGION, Target(to_initial=True)).gone == (first,)
 
 

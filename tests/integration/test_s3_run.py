@@ -76,7 +76,7 @@ def inbox(tmp_path: Path) -> Path:
 def bucket(s3_server: str, s3_credentials: None) -> S3Folder:
     """A prefix of its own."""
     store = ObjectStore(s3_server)
-    store.client.create_bucket(Bucket="lake")
+    store.connection.client.create_bucket(Bucket="lake")
     return S3Folder(store, "lake", uuid4().hex)
 
 
@@ -89,7 +89,7 @@ def placed(tmp_path: Path, engine: SparkEngine, bucket: S3Folder) -> Iterator[Pl
     opened_homes: list[Workplace] = []
 
     def open_both(**more: Any) -> tuple[Workplace, Workplace]:
-        far = {"tables_url": bucket.uri, "s3_endpoint_url": bucket.store.endpoint_url}
+        far = {"tables_url": bucket.uri, "s3_endpoint_url": bucket.store.connection.endpoint_url}
         for name, where in (("near", {}), ("far", far)):
             place = Workplace(Settings(home=tmp_path / name, project_root=tmp_path, **where, **more))
             place.use_engine(engine)
@@ -178,7 +178,7 @@ def test_a_run_killed_around_a_commit_is_finished_by_the_next(
     environment = {
         **os.environ,
         "DRAINMARK_TABLES_URL": bucket.uri,
-        "DRAINMARK_S3_ENDPOINT_URL": str(bucket.store.endpoint_url),
+        "DRAINMARK_S3_ENDPOINT_URL": str(bucket.store.connection.endpoint_url),
         "DRAINMARK_FAILPOINTS": f"{point}:kill:2",
     }
     command = [sys.executable, "-m", "drainmark.orchestration.cli.main"]

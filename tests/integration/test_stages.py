@@ -562,7 +562,7 @@ def test_images_outlive_the_cut_that_wrote_them(run_app: RunApp, monkeypatch: py
     drive(region_run(result.workplace, uncut, uncut.region()))
     assert not result.workplace.history(REGION).flow.through
     store = result.workplace.store(REGION)
-    assert all(store.table(image.table).holds(image.files) for image in images)
+    assert all(store.table(image.table).files.holds(image.files) for image in images)
 
 
 def files_below(folder: Path) -> set[str]:

@@ -428,4 +428,4 @@ def _compact(fed: HandFed) -> None:
         for table in fed.tables:
             managed = store.table(table.name)
             staging = store.staging(table.name, owner.epoch, "compacting")
-            managed.compact(managed.txn_version() or 0, staging, files_at_least=2)
+            managed.upkeep.compact(managed.txn_version() or 0, staging, files_at_least=2)

@@ -159,7 +159,7 @@ def test_images_restore_and_rewind(
         assert image is not None
         kept = place.store(REGION).table("state/sliding/last_rows")
         for file in image.files:
-            users = kept.read_staged([file.path]).column("user").to_pylist()
+            users = kept.files.read([file.path]).column("user").to_pylist()
             assert max(users.count(user) for user in set(users)) <= 3, "the image is the window, and no more"
         run_once(place, application, max_group=1)
         assert_golden(place, list(range(FILES)), 3)
@@ -210,9 +210,9 @@ def compact_changes(place: Any) -> bool:
     """Compact the window's changes; says whether a file then has rows from both sides of the newest image."""
     name, store = "state/sliding/last_rows", place.store(REGION)
     table = store.table(name)
-    table.compact(table.txn_version(), store.staging(name, 1, uuid.uuid4().hex), files_at_least=2)
+    table.upkeep.compact(table.txn_version(), store.staging(name, 1, uuid.uuid4().hex), files_at_least=2)
     image = place.history(REGION).image_of(name)
-    return image is not None and any(file.first_id <= image.at < file.last_id for file in table.live_files())
+    return image is not None and any(file.first_id <= image.at < file.last_id for file in table.files.live())
 
 
 def test_times_without_a_zone_keep_their_type_in_memory(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:

@@ -22,7 +22,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without jars, and a first start that fails as Ivy does."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(
-        "drainmark.resources.spark.session.delta_settings", lambda: {"spark.jars.packages": "io.delta:x:1"}
+        "drainmark.resources.spark.session_settings.delta_settings", lambda: {"spark.jars.packages": "io.delta:x:1"}
     )
     monkeypatch.setattr(fetch_jars, "_START", FAILING_START)
     return tmp_path
@@ -46,6 +46,7 @@ def test_without_a_cache_the_network_is_to_blame() -> None:
 
 
 def test_jars_that_are_there_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drainmark.resources.spark.session.delta_settings", lambda: {"spark.jars": "delta.jar"})
+    there = {"spark.jars": "delta.jar"}
+    monkeypatch.setattr("drainmark.resources.spark.session_settings.delta_settings", lambda: there)
     monkeypatch.setattr(fetch_jars, "_START", FAILING_START)
     assert fetch_jars.fetch_jars() is False

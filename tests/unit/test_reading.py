@@ -96,7 +96,9 @@ def test_a_compacted_table_answers_as_before(fed: Counting) -> None:
     with fed.owning() as owner:
         for name in ("lake/kept", "state/by_hand/last"):
             table = store.table(name)
-            assert table.compact(table.txn_version() or 0, store.staging(name, owner.epoch, "c"), files_at_least=2)
+            assert table.upkeep.compact(
+                table.txn_version() or 0, store.staging(name, owner.epoch, "c"), files_at_least=2
+            )
     for at in range(5):
         assert (read(fed, "kept", at), read(fed, "last", at)) == (rows_at(at), last_at(at))
 

@@ -59,5 +59,5 @@ def collect_orphans(ledger: Ledger) -> None:
     if claim is None or claim.detail.get("previous") != Outcome.CRASHED.value:
         return
     tables = (table for table in ledger.history.tables if table.is_managed and table.role is not TableRole.UPSERT)
-    removed = ledger.outside.store.collect_orphans([table.name for table in tables], ledger.epoch)
+    removed = ledger.outside.store.leftovers.collect_orphans([table.name for table in tables], ledger.epoch)
     ledger.report("collect", {"folders": removed})

@@ -207,12 +207,12 @@ class RegionStates:
         table = self.outside.store.table(name)
         return held.load(
             table=name,
-            stored=table,
+            stored=table.files,
             keys=kept.keys,
             schema=StructType.fromJson(json.loads(self.blueprint.table(name).schema_json)),
-            image=history.image_held(name, None, table.holds) or history.image_of(name),
+            image=history.image_held(name, None, table.files.holds) or history.image_of(name),
             dropped=history.dropped.get(name, 0),
-            live=table.live_files(),
+            live=table.files.live(),
             depth=kept.depth,
         )
 

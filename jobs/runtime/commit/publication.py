@@ -16,7 +16,7 @@ from drainmark.jobs.protocol.history import manifest_of
 from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
 from drainmark.jobs.protocol.records.ids import txn_version
 from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
-from drainmark.jobs.runtime.adapters import RegionStore, RowsTable
+from drainmark.jobs.runtime.adapters import RegionStore, TableFiles
 from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version
 def _bring_up(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
     """Bring a visible table or a sink outside Delta up to a group, from the files that its history has got."""
     version = txn_version(row.epoch, row.sequence_id)
-    history = store.table(table.history or "")
+    history = store.table(table.history or "").files
     files = manifest.files.get(table.history or "", ())
     if table.role is TableRole.UPSERT:
         rows = last_per_key(_staged_rows(history, files, table.columns), table.keys).select(list(table.columns))
@@ -79,16 +79,16 @@ def _bring_up(store: RegionStore, table: RegionTable, manifest: Manifest, row: C
     return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
 
 
-def _staged_rows(history: RowsTable, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
+def _staged_rows(history: TableFiles, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
     rows = pa.concat_tables(history.read_each(files, list(columns)), promote_options="permissive")
     if not set(columns) <= set(rows.column_names):  # staged before the table got a further column
-        rows = history.read_staged([file.path for file in files])
+        rows = history.read([file.path for file in files])
     return rows
 
 
-def newest_rows(history: RowsTable, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
+def newest_rows(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
     """Return the rows of the last id, up to `to`, that has any in some files of a history; None where none has."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -14,7 +14,7 @@ from drainmark.jobs.protocol.history import RegionHistory
 from drainmark.jobs.protocol.records.ids import INITIAL_ID
 from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced, StagedFile, TableRole
 from drainmark.jobs.protocol.records.triggers import AGAIN, Trigger
-from drainmark.jobs.runtime.adapters import RegionStore, RowsTable
+from drainmark.jobs.runtime.adapters import RegionStore, TableFiles
 from drainmark.jobs.runtime.input.inbox import Group
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def _staged(
     store: RegionStore, table: RegionTable, shown: RegionTable | None, ids: Collection[int], group: Group
 ) -> tuple[StagedFile, ...]:
     """Stage the rows of some ids of a table; of a history that was trimmed of them, those outside in their place."""
-    managed = store.table(table.name)
-    rows = rows_of(managed, managed.live_files(), ids)
+    managed = store.table(table.name).files
+    rows = rows_of(managed, managed.live(), ids)
     if shown is not None:
         rows = _with_shown(store, shown, rows, ids)
     return store.staging(table.name, group.epoch, group.attempt).write(rows, "replaced") if rows is not None else ()
@@ -127,7 +127,7 @@ def _with_shown(store: RegionStore, shown: RegionTable, rows: pa.Table | None, i
     return older if rows is None else pa.concat_tables([rows, older.select(rows.column_names).cast(rows.schema)])
 
 
-def rows_of(table: RowsTable, files: Sequence[StagedFile], ids: Collection[int]) -> pa.Table | None:
+def rows_of(table: TableFiles, files: Sequence[StagedFile], ids: Collection[int]) -> pa.Table | None:
     """Return the rows of some ids in files of a table, one file at a time in memory; None without any."""
     import pyarrow as pa
 

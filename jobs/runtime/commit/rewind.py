@@ -85,9 +85,9 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
     table, to, version = step.table, step.to, txn_version(row.epoch, row.sequence_id)
     match step:
         case NewestReturns():
-            history, staging = store.table(table.history or ""), store.staging(table.name, epoch, uuid.uuid4().hex)
+            files, staging = store.table(table.history or "").files, store.staging(table.name, epoch, uuid.uuid4().hex)
             return store.overwritten(table.name).rewind_overwrite(
-                version, to, lambda: newest_rows(history, history.live_files(), to), staging
+                version, to, lambda: newest_rows(files, files.live(), to), staging
             )
         case CopiesLeave():
             return store.external(table, epoch).rewind_rows(version, to, restored=_restored(store, step))
@@ -106,7 +106,7 @@ def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: in
 
 def _restored(store: RegionStore, step: CopiesLeave) -> Iterator[pa.Table]:
     """Yield the rows that come back to a sink outside Delta."""
-    history = store.table(step.table.history or "")
+    history = store.table(step.table.history or "").files
     for part in step.restored:
         rows = rows_of(history, part.files, part.ids)
         if rows is not None:
@@ -125,7 +125,7 @@ def counted(store: RegionStore, history: RegionHistory, step: TableStep) -> Tabl
         return step.counted(last_per_key(_above(kept, to, table.keys), table.keys).num_rows)
     if table.adopted:
         return step.counted(_above(kept, to).num_rows)
-    return step.counted(store.table(table.name if table.is_managed else table.history or "").rows_above(to))
+    return step.counted(store.table(table.name if table.is_managed else table.history or "").files.rows_above(to))
 
 
 def _above(table: Table, to: int, keys: Sequence[str] = ()) -> pa.Table:

@@ -93,7 +93,7 @@ def images_for(store: RegionStore, history: RegionHistory, to: int) -> list[Imag
     """
     images = []
     for name in history.dropped:
-        image = history.image_held(name, to if to > INITIAL_ID else None, store.table(name).holds)
+        image = history.image_held(name, to if to > INITIAL_ID else None, store.table(name).files.holds)
         if image is None:
             msg = f"cannot rewind to {to}: the image of {name} up to there is gone, and changes that it stands for"
             remedy = "restore its files below _staged from a backup, or choose a later id"

@@ -49,12 +49,12 @@ def require_sole_writer(store: RegionStore, history: RegionHistory, names: Itera
     tables = _managed(store, history) if names is None else ()
     for name in [table.name for table in tables] if names is None else names:
         try:
-            store.require_sole_writer(name)
+            store.foreign_commits.require_sole_writer(name)
         except SplitBrain as error:
-            damage = store.damage(name) if error.facts.get("is_cut") else None
+            damage = store.foreign_commits.damage(name) if error.facts.get("is_cut") else None
             if damage is None or not RepairPlan(store, history).is_as_recorded(name, damage):
                 raise
-            store.trust(name, damage.version)
+            store.foreign_commits.trust(name, damage.version)
 
 
 def is_gone(store: RegionStore, history: RegionHistory, table: RegionTable) -> bool:
@@ -108,7 +108,8 @@ def repair_tables(
         if is_gone(store, history, plan.table(repair.table)):
             store.create(plan.table(repair.table))
         rows = plan.rows_for(repair.table) if repair.history is not None else None
-        versions[repair.table] = store.put_right(repair, epoch=epoch, version=version, rows=rows).delta_version
+        done = store.foreign_commits.put_right(repair, epoch=epoch, version=version, rows=rows)
+        versions[repair.table] = done.delta_version
     return versions
 
 
@@ -133,7 +134,7 @@ class RepairPlan:
         for table in tables:
             damage = damaged.get(table.name)
             if damage is None and self.history.is_rewinding and table.history in lost:
-                damage = self.store.damage(table.name, whatever=True)
+                damage = self.store.foreign_commits.damage(table.name, whatever=True)
             elif damage is not None and not damage.commits and self.is_as_recorded(table.name, damage):
                 continue
             if damage is None:
@@ -145,7 +146,7 @@ class RepairPlan:
     def _damage(self, table: RegionTable) -> TableDamage | None:
         """Return what others did to a table; of one that they deleted, nothing is there any more."""
         if not is_gone(self.store, self.history, table):
-            return self.store.damage(table.name)
+            return self.store.foreign_commits.damage(table.name)
         newest = self.history.states.get(self.history.published_id)
         commits = ({"version": 0, "operation": "deleted", "engine": "unknown", "user": None},)
         txn = txn_version(newest.epoch, newest.sequence_id) if newest is not None else None
@@ -167,7 +168,7 @@ class RepairPlan:
             name, damage, self._named(name, damage),
             ids=[number for number in history.states if number not in history.replaced],
             edge=self._edge(name), through=through, restored=self.restored.get(name, ()),
-            is_there=lambda file: self.store.table(name).holds((file,)),
+            is_there=lambda file: self.store.table(name).files.holds((file,)),
         )  # fmt: skip
 
     def _edge(self, name: str) -> int:
@@ -195,7 +196,7 @@ class RepairPlan:
     def _rebuilt(self, table: RegionTable) -> pa.Table | None:
         history, to = self.store.table(table.history or ""), self.history.committed_id
         if table.role is TableRole.OVERWRITE:
-            return newest_rows(history, history.live_files(), to)
+            return newest_rows(history.files, history.files.live(), to)
         return self._last_rows(table, to)
 
     def _last_rows(self, table: RegionTable, to: int) -> pa.Table | None:
@@ -204,10 +205,10 @@ class RepairPlan:
         import pyarrow.compute as pc
 
         history = self.store.table(table.history or "")
-        live = [file for file in history.live_files() if (file.first_id or 0) <= to]
+        live = [file for file in history.files.live() if (file.first_id or 0) <= to]
         found: pa.Table | None = None
         for file in (*(self._images(table) or ()), *live):
-            rows = history.read_staged([file.path]).select(list(table.columns)).filter(pc.field(SEQUENCE_ID) <= to)
+            rows = history.files.read([file.path]).select(list(table.columns)).filter(pc.field(SEQUENCE_ID) <= to)
             found = last_per_key(rows if found is None else pa.concat_tables([found, rows]), table.keys)
         return found
 
@@ -216,26 +217,26 @@ class RepairPlan:
         name = table.history or ""
         if name not in self.history.dropped:
             return ()
-        image = self.history.image_held(name, None, self.store.table(name).holds)
+        image = self.history.image_held(name, None, self.store.table(name).files.holds)
         return None if image is None else image.files
 
     # --- a log that does not tell ------------------------------------------------------------------------------------
 
     def is_as_recorded(self, name: str, damage: TableDamage) -> bool:
         """Say whether a table has as many rows of each id as is recorded; where that is not known any more, any."""
-        table, managed = self.table(name), self.store.table(name)
+        table, files = self.table(name), self.store.table(name).files
         try:
-            found = _counts(managed.read_each(managed.live_files(), [SEQUENCE_ID]))
+            found = _counts(files.read_each(files.live(), [SEQUENCE_ID]))
         except AccountingError:  # rows without an id are nobody's of the region
             return False
         if table.is_derived:
             rows = self._rebuilt(table)
             return found == _counts([] if rows is None else [rows])
         repair, edge = self._of_rows(name, damage), self._edge(name)
-        shown = [file for file in managed.live_files() if file.path not in repair.removed]
-        wanted = _counts(managed.read_each([*repair.added, *shown], [SEQUENCE_ID]))
+        shown = [file for file in files.live() if file.path not in repair.removed]
+        wanted = _counts(files.read_each([*repair.added, *shown], [SEQUENCE_ID]))
         for part in repair.copied:
-            counted = _counts(managed.read_each(part.files, [SEQUENCE_ID]))
+            counted = _counts(files.read_each(part.files, [SEQUENCE_ID]))
             wanted.update({number: counted[number] for number in part.ids})
         unknown = {*repair.lost, *(number for number in found if number <= edge and number in self.history.states)}
         return all(found[number] == wanted[number] for number in {*found, *wanted} - unknown)

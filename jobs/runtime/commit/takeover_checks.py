@@ -55,7 +55,7 @@ def ready(
 def _require_checkpoint(store: RegionStore, region: str) -> None:
     """Refuse a checkpoint table that others changed: it cannot even take a row that says that the region is halted."""
     try:
-        store.require_sole_writer(store.checkpoint_name)
+        store.foreign_commits.require_sole_writer(store.checkpoint_name)
     except SplitBrain as error:
         if not error.facts.get("is_cut"):
             remedy = f"{error.remedy}; then: {PUT_RIGHT}"

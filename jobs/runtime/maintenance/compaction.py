@@ -58,7 +58,7 @@ def drop_changes(owner: RegionOwner, oldest: int) -> None:
     for name, through in {**dropped, **{name: cut.through for name, cut in cuts.items()}}.items():
         version = store.table(name).txn_version()
         if version is not None:
-            store.table(name).drop(version, through)
+            store.table(name).upkeep.drop(version, through)
 
 
 def _superseded(owner: RegionOwner, oldest: int) -> dict[str, int]:
@@ -66,9 +66,9 @@ def _superseded(owner: RegionOwner, oldest: int) -> dict[str, int]:
     store, found = owner.outside.store, {}
     for table in owner.history.tables:
         image = owner.history.image_of(table.name, oldest) if table.role is TableRole.CHANGES else None
-        if image is None or not store.table(table.name).files_up_to(image.at):
+        if image is None or not store.table(table.name).files.up_to(image.at):
             continue
-        if store.table(table.name).holds(image.files):
+        if store.table(table.name).files.holds(image.files):
             found[table.name] = image.at
     return found
 
@@ -95,8 +95,8 @@ def maintain_tables(store: RegionStore, tables: Sequence[RegionTable], *, epoch:
         if table.role is not TableRole.UPSERT:
             version = target.txn_version()
             staging = store.staging(table.name, epoch, uuid.uuid4().hex)
-            rewritten += version is not None and target.compact(version, staging, horizon_id=horizon_id)
-        target.maintain()
+            rewritten += version is not None and target.upkeep.compact(version, staging, horizon_id=horizon_id)
+        target.upkeep.maintain()
     rewritten += store.checkpoint.compact()
     store.checkpoint.maintain()
     return rewritten

@@ -65,8 +65,10 @@ def find_garbage(
     named = files_in_reach(history, rows, horizon=horizon, withdrawn_since=since)
     names = [*(table.name for table in tables if table.is_managed), f"checkpoints/{store.region}"]
     names.append(channels_folder(store.region))
-    found = [store.garbage(name, named.get(name, frozenset()), below_epoch=below_epoch, now=now) for name in names]
-    spools = store.dead_spools(below_epoch=below_epoch, before=now - _SPOOL_SECONDS)
+    found = [
+        store.leftovers.garbage(name, named.get(name, frozenset()), below_epoch=below_epoch, now=now) for name in names
+    ]
+    spools = store.leftovers.dead_spools(below_epoch=below_epoch, before=now - _SPOOL_SECONDS)
     return Collected(tables=tuple(garbage for garbage in found if garbage.files), spools=spools)
 
 
@@ -82,7 +84,7 @@ def clear(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, hori
     found = find_garbage(store, tables, below_epoch=epoch, horizon=horizon, now=now)
     names = {garbage.table for garbage in found.tables}
     if names:
-        store.fence(sorted(names), epoch)
+        store.leftovers.fence(sorted(names), epoch)
         tables = [table for table in tables if table.name in names]
         found = find_garbage(store, tables, below_epoch=epoch, horizon=horizon, now=now)
     discard(store, found)
@@ -92,8 +94,8 @@ def clear(store: RegionStore, tables: Sequence[RegionTable], *, epoch: int, hori
 def discard(store: RegionStore, found: Collected) -> None:
     """Delete what `find_garbage` found."""
     for garbage in found.tables:
-        store.discard(garbage)
-    store.discard_spools(found.spools)
+        store.leftovers.discard(garbage)
+    store.leftovers.discard_spools(found.spools)
 
 
 def collect(outside: Outside, history: RegionHistory, *, horizon: int) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def _cut(store: RegionStore, table: RegionTable, oldest: int) -> Cut | None:
     history = store.table(table.history or "")
     if table.role not in (TableRole.COPY, TableRole.OVERWRITE) or not history.is_own():
         return None
-    behind = history.files_up_to(oldest)
+    behind = history.files.up_to(oldest)
     edge = max((file.last_id or 0 for file in behind), default=0)
     # What is outside keeps its rows, and a rewind only deletes there. An overwritten table gets the rows of the last id
     # up to the target back, which may be the newest behind the horizon.

@@ -194,7 +194,7 @@ class StagedPipeline(Pipeline):
         region, store = self.blueprint.region, self.outside.store
         self.states.reset(self.owner.history)
         folder = channels_folder(region.name)
-        spool = Spool(store.staging(folder, self.owner.epoch, uuid.uuid4().hex), store.table(folder))
+        spool = Spool(store.staging(folder, self.owner.epoch, uuid.uuid4().hex), store.table(folder).files)
         self.life = Life(
             region, epoch=self.owner.epoch, spool=spool, history=self.owner.history,
             group_of=lambda first, last: group_of(self.owner.history, self.owner.epoch, first, last),

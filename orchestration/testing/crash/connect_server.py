@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from drainmark.resources.spark.resident.server import ConnectServer as Server
-from drainmark.resources.spark.session import CORRECTNESS, SPEED, delta_settings
+from drainmark.resources.spark.session_settings import CORRECTNESS, SPEED, delta_settings
 
 
 class ConnectServer(Server):

@@ -8,20 +8,17 @@ Whatever a commit says, it is read back: delta-spark reports a skipped one as a 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import AdoptionRefused, SchemaMismatch
-from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.protocol.records.manifest import StagedFile
 from drainmark.jobs.runtime.adapters import Breach, Engine
 from drainmark.resources.delta import commits
-from drainmark.resources.delta.adopted import spark_commits
 from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Terms
 from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings
-from drainmark.resources.delta.adopted.writer_lock import Writer, writing
+from drainmark.resources.delta.adopted.spark_writer import SparkWriter
 from drainmark.resources.delta.commits import Act, Faults, Published
 from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, quoted, require_unique, rows_to_restore
 from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
@@ -31,11 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from drainmark.resources.delta.managed_table import ManagedTable
-
-_BY_ARROW_BYTES = 32 * 2**20
 
 
 class AdoptedTable:
@@ -55,8 +50,7 @@ class AdoptedTable:
     ) -> None:
         self.folder = folder_at(root)
         self.region = region
-        self._engine = engine
-        self._faults = faults
+        self._writer = SparkWriter(self.folder, region, engine, faults)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -83,11 +77,11 @@ class AdoptedTable:
 
     def row_count(self) -> int:
         """Return the number of rows, those of others included."""
-        return int(self._query("count(*) as n").column("n")[0].as_py())
+        return int(_rows(self._open(), "count(*) as n").column("n")[0].as_py())
 
     def newest_id(self) -> int:
         """Return the largest `_sequence_id`, 0 without one."""
-        return int(self._query(f"max({SEQUENCE_ID}) as n").column("n")[0].as_py() or 0)
+        return int(_rows(self._open(), f"max({SEQUENCE_ID}) as n").column("n")[0].as_py() or 0)
 
     def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
         """Return the rows for which `where` holds, in no order; those of others included.
@@ -101,22 +95,9 @@ class AdoptedTable:
         schema = arrow_schema(self._open())
         names = list(columns) if columns is not None else schema.names
         found = list(dict.fromkeys([*names, SEQUENCE_ID])) if where is not None else names
-        rows = self._query(", ".join('"' + name.replace('"', '""') + '"' for name in found))
+        rows = _rows(self._open(), ", ".join('"' + name.replace('"', '""') + '"' for name in found))
         rows = rows.cast(pa.schema([pa.field(name, schema.field(name).type) for name in found]))
         return (rows if where is None else rows.filter(where)).select(names)
-
-    def _query(self, selected: str) -> pa.Table:
-        """Return rows by `deltalake`'s engine, which knows deletion vectors and column mapping (H34)."""
-        import pyarrow as pa
-        from deltalake import QueryBuilder
-
-        found = QueryBuilder().register("adopted", self._open()).execute(f"select {selected} from adopted")  # noqa: S608
-        rows = pa.table(found.read_all())
-        return pa.Table.from_arrays(rows.columns, names=rows.column_names)  # without the metadata of column mapping
-
-    def live_files(self) -> tuple[StagedFile, ...]:
-        """Return (): rows are copied at publishing, so no staged file ever is one of the table's."""
-        return ()
 
     # --- adopting --------------------------------------------------------------------------------------------------
 
@@ -134,7 +115,7 @@ class AdoptedTable:
         if merged and terms.checks:
             from pyspark.sql.types import StructType
 
-            rows = self._session().createDataFrame([], StructType.fromJson(json.loads(schema_json)))
+            rows = self._writer.session.createDataFrame([], StructType.fromJson(json.loads(schema_json)))
             rule = terms.undecidable(rows)
             if rule is not None:
                 msg = f"{self.folder} has {rule}, which names columns that the stream does not have"
@@ -152,8 +133,8 @@ class AdoptedTable:
         terms = self._terms(schema_json)
         if terms.has_ids and terms.region == self.region:
             return
-        session = self._session()
-        with self._writing(session), session_settings(session, {FIND_LOST_REPLIES: "true"}):
+        session = self._writer.session
+        with self._writer.alone(session), session_settings(session, {FIND_LOST_REPLIES: "true"}):
             if not terms.has_ids:
                 session.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({SEQUENCE_ID} BIGINT)")
             if terms.region is None:
@@ -189,19 +170,11 @@ class AdoptedTable:
 
         def prepare(_: Any, spark: SparkCommit) -> Act:
             verify(self.folder, files)
-            return lambda: spark.append(self._staged(spark.session, files))
+            return lambda: spark.append(self._writer.staged(spark.session, files))
 
-        done = self._commit("publish", version, prepare)
-        self._discard_staged(version, files)
+        done = self._writer.commit("publish", version, prepare)
+        _discard_staged(self.folder, version, files)
         return done
-
-    def _discard_staged(self, version: int, files: Sequence[StagedFile]) -> None:
-        """Delete what is published, and what owners before that one staged: rows are copied, and taken in order."""
-        attempts = {"/".join(file.path.split("/")[:2]) for file in files}
-        epochs = ((name, name.partition("-")[0]) for name in self.folder.names(STAGING_FOLDER))
-        dead = {f"{STAGING_FOLDER}/{name}" for name, epoch in epochs if epoch.isdigit() and int(epoch) < version >> 32}
-        for attempt in attempts | dead:
-            self.folder.delete(attempt)
 
     def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
         """Bring the table up to date by MERGE: `rows` replace the rows of their keys, or are added.
@@ -225,7 +198,7 @@ class AdoptedTable:
             clauses = f"WHEN MATCHED THEN UPDATE SET {_set(rows)} WHEN NOT MATCHED THEN INSERT {_insert(rows)}"
             return lambda: spark.merge(source, keys, clauses)
 
-        return self._commit("publish", version, prepare)
+        return self._writer.commit("publish", version, prepare)
 
     def rewind_rows(self, version: int, to: int, staging: Staging | None = None) -> Published:
         """Delete the rows of ids above `to`; rows without an id are left alone.
@@ -240,7 +213,7 @@ class AdoptedTable:
             text = f"DELETE FROM {self._name} WHERE {SEQUENCE_ID} > {int(to)}"  # noqa: S608
             return lambda: spark.run(text)
 
-        return self._commit("rewind_table", version, prepare)
+        return self._writer.commit("rewind_table", version, prepare)
 
     def rewind_upsert(
         self,
@@ -276,7 +249,7 @@ class AdoptedTable:
             )
             return lambda: spark.merge(source, keys, clauses)
 
-        return self._commit("rewind_table", version, prepare)
+        return self._writer.commit("rewind_table", version, prepare)
 
     # --- how -------------------------------------------------------------------------------------------------------
 
@@ -287,33 +260,24 @@ class AdoptedTable:
     def _open(self) -> Any:
         return commits.open_table(self.folder)
 
-    def _session(self) -> SparkSession:
-        return self._engine().session
 
-    @contextmanager
-    def _writing(self, session: SparkSession) -> Iterator[None]:
-        writer = Writer(jvm=session.conf.get("spark.app.id") or "", master=self._engine().master)
-        with writing(self.folder.local(""), writer):
-            yield
+def _rows(opened: Any, selected: str) -> pa.Table:
+    """Return rows by `deltalake`'s engine, which knows deletion vectors and column mapping (H34)."""
+    import pyarrow as pa
+    from deltalake import QueryBuilder
 
-    def _commit(self, verb: str, version: int, prepare: Callable[[Any, SparkCommit], Act]) -> Published:
-        """Commit unless the table's version is at or above mine; see `spark_commits.commit`."""
-        opened = self._open()
-        if spark_commits.is_done(opened, self.region, version):  # then no session is needed
-            return Published(delta_version=opened.version(), done_before=True)
-        spark = SparkCommit(session=self._session(), folder=self.folder, region=self.region, version=version)
-        with self._writing(spark.session):
-            return spark_commits.commit(spark, verb=verb, prepare=prepare, faults=self._faults)
+    found = QueryBuilder().register("adopted", opened).execute(f"select {selected} from adopted")  # noqa: S608
+    rows = pa.table(found.read_all())
+    return pa.Table.from_arrays(rows.columns, names=rows.column_names)  # without the metadata of column mapping
 
-    def _staged(self, session: SparkSession, files: Sequence[StagedFile]) -> DataFrame:
-        import pyarrow as pa
 
-        if not files:
-            return spark_commits.no_rows(session, self.folder)
-        if sum(file.size for file in files) <= _BY_ARROW_BYTES:
-            tables = self.folder.read_each([file.path for file in files])
-            return frame_of(session, pa.concat_tables(tables, promote_options="permissive")).coalesce(1)
-        return session.read.parquet(*map(str, self.folder.fetch([file.path for file in files])))
+def _discard_staged(folder: Folder, version: int, files: Sequence[StagedFile]) -> None:
+    """Delete what is published, and what owners before that one staged: rows are copied, and taken in order."""
+    attempts = {"/".join(file.path.split("/")[:2]) for file in files}
+    epochs = ((name, name.partition("-")[0]) for name in folder.names(STAGING_FOLDER))
+    dead = {f"{STAGING_FOLDER}/{name}" for name, epoch in epochs if epoch.isdigit() and int(epoch) < version >> 32}
+    for attempt in attempts | dead:
+        folder.delete(attempt)
 
 
 def _in_types(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:

@@ -130,7 +130,7 @@ class ResidentEngine(SparkEngine):
     ) -> None:
         super().__init__(master, conf, scratch)
         self._owner = owner
-        self.server = ResidentServer(scratch, master, self.start_settings(), idle_seconds=idle_seconds)
+        self.server = ResidentServer(scratch, master, self.settings.of_start(), idle_seconds=idle_seconds)
 
     @property
     def is_remote(self) -> bool:

@@ -31,7 +31,7 @@ def chunks(number: int, count: int) -> pa.Table:
 def test_groups_of_one_get_an_image_now_and_then(tmp_path: Path, is_late: bool) -> None:
     """What is written while the next group is processed counts as what a blocking handler has written by then."""
     folder = LocalFolder(tmp_path)
-    state = HandlerState(table="state/app/op", stored=ManagedTable(folder, "app/start"), keys=("entry", "chunk"),
+    state = HandlerState(table="state/app/op", stored=ManagedTable(folder, "app/start").files, keys=("entry", "chunk"),
                          schema=None)  # fmt: skip
     images: list[int] = []
     session: Any = None
