@@ -22,12 +22,13 @@ _JVM_GONE = ("Py4JNetworkError",)
 
 _EXECUTOR_GONE = re.compile(
     r"ExecutorLostFailure|ExecutorDeadException|FetchFailedException|MetadataFetchFailedException"
-    r"|Checkpoint block \S+ not found|Unable to find (?:\w+ )*block"
+    r"|Checkpoint block \S+ not found|Unable to find (?:\w+ )*block|Could not find CoarseGrainedScheduler"
 )
 _WORKER_GONE = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back")
 """It was killed, for want of memory as a rule. Where a function does it on some row, the next run splits the group."""
 
 _NOT_FOUND = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|NoSuchFileException|does not exist")
+_NOT_WRITTEN = re.compile(r"Mkdirs failed to create|Permission denied|AccessDeniedException")
 _OUR_FILES = re.compile(r"/inbox/\S*?/\d+-[\w-]{32,}/|/_staged/")
 """Links to inputs and staged files, which nobody but Drainmark puts there and takes away."""
 
@@ -59,7 +60,11 @@ def _lost_in(line: str) -> str | None:
         return "an executor was lost"
     if _WORKER_GONE.search(line):
         return "a Python worker of Spark died"
-    return _NOT_THERE if _NOT_FOUND.search(line) and _OUR_FILES.search(line) else None
+    if not _OUR_FILES.search(line):
+        return None
+    if _NOT_WRITTEN.search(line):
+        return "a file of Drainmark's own cannot be written"
+    return _NOT_THERE if _NOT_FOUND.search(line) else None
 
 
 def _failed(error: BaseException, message: str) -> EnvironmentFailed:

@@ -17,6 +17,7 @@ from drainmark.jobs.runtime.messages import classified
 LINK = "/srv/words/.drainmark/inbox/words/lines/3-0123456789abcdef0123456789abcdef/all/0000000000000000007.data"
 GONE = f"Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] file:{LINK} File does not exist."
 LOST = "org.apache.spark.SparkException: Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited)"
+UNWRITABLE = "java.io.IOException: Mkdirs failed to create file:/lake/left/_staged/1-abc/rows"
 
 
 def of_spark(text: str) -> Exception:
@@ -34,6 +35,8 @@ def of_spark(text: str) -> Exception:
     [
         (of_spark(GONE), EnvironmentFailed, LINK),
         (of_spark(LOST), EnvironmentFailed, "ExecutorLostFailure (executor 1 exited)"),
+        (of_spark(UNWRITABLE), EnvironmentFailed, "Mkdirs failed"),
+        (of_spark("org.apache.spark.SparkException: Could not find CoarseGrainedScheduler."), EnvironmentFailed, ""),
         (of_spark("java.io.IOException: No space left on device"), StoreUnavailable, "No space left on device"),
         (of_spark("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."), SparkLost, ""),
         (FileNotFoundError(errno.ENOENT, "No such file", LINK), EnvironmentFailed, LINK),
