@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import UnknownName, UsageError
 from drainmark.jobs.formats.format import format_of
+from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.graph.application import nearest
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
@@ -141,10 +142,9 @@ def column_names(ddl: str) -> tuple[str, ...]:
 
 
 def _schema(ddl: str) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     from drainmark.orchestration.testing.session import shared_engine
 
     _ = shared_engine().session  # Spark parses its own DDL
-    return to_arrow_schema(StructType.fromDDL(ddl))
+    return arrow_schema(StructType.fromDDL(ddl))

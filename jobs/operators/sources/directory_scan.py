@@ -36,10 +36,10 @@ class DirectoryScan:
         path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml. `run --input`
             overrides it. How a bucket is reached say the settings `s3_endpoint_url`, `s3_profile` and `s3_region`.
         pattern: glob of file names; with `recursive` matched against the path below the folder as well.
-        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, or `binary` (a row a file:
-            `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
-        schema: DDL such as `"id bigint, amount double"`; required for `csv`, `json` and `parquet`, since a schema that
-            is inferred anew from each group of files would make the result depend on the grouping.
+        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, `orc`, or `binary` (a row a
+            file: `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
+        schema: DDL such as `"id bigint, amount double"`; required for all formats but `text` and `binary`, since a
+            schema that is inferred anew from each group of files would make the result depend on the grouping.
         options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
         recursive: also look into folders below.
         follow_links: also take symbolic links to files, wherever they lead. By default a link is refused and listed
@@ -77,7 +77,7 @@ class DirectoryScan:
     (or not `options["encoding"]`) or hold a NUL byte, and quotes that are not closed, are bad rows; files that are
     damaged, or too large in one of the sizes of `jobs.formats.bad_records.CAPS`, are bad files. Of objects that Spark
     reads where they are (`s3_reader`) nobody but Spark's parser judges the rows: then `strict`, these rules for bytes
-    and values, and I19 for Parquet do not hold.
+    and values, and I19 for Parquet and ORC do not hold.
     """
 
     path: str
