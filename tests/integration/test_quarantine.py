@@ -157,10 +157,12 @@ def test_json_that_does_not_fit_its_columns_is_never_null(workplace: Workplace, 
     assert len(found.rows) == 10
 
 
+@pytest.mark.parametrize("small_group_bytes", [8 << 20, 0])
 def test_parquet_that_only_spark_cannot_read_is_taken_out_and_the_others_are_read(
-    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_group_bytes: int
 ) -> None:
     """Footers are whole and a bit of a page is not: Spark finds the first, one look at all of them the others."""
+    workplace.settings = workplace.settings.model_copy(update={"small_group_bytes": small_group_bytes})
     inbox = tmp_path / "inbox"
     table = pa.table({"id": list(range(5000)), "name": [f"n{number}" for number in range(5000)]})
     sink = pa.BufferOutputStream()
