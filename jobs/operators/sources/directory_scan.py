@@ -36,8 +36,8 @@ class DirectoryScan:
         path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml. `run --input`
             overrides it. How a bucket is reached say the settings `s3_endpoint_url`, `s3_profile` and `s3_region`.
         pattern: glob of file names; with `recursive` matched against the path below the folder as well.
-        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, `orc`, or `binary` (a row a
-            file: `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
+        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, `orc`, or `binary` (a row
+            a file: `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
         schema: DDL such as `"id bigint, amount double"`; required for all formats but `text` and `binary`, since a
             schema that is inferred anew from each group of files would make the result depend on the grouping.
         options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
