@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.expected import Expected
-from drainmark.jobs.formats.text_values import NotSure, Reader, reader_of
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.text_values import NotSure
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 
 if TYPE_CHECKING:
@@ -29,16 +29,6 @@ _BATCH_BYTES = 16 * 1024 * 1024
 _WORKERS = 2
 _WAITING = 3
 _ROW_GROUP_ROWS = 1 << 20
-_NO_SUCH_BYTE = b"\x01"
-_CSV_OPTIONS: Mapping[str, frozenset[str]] = {
-    "header": frozenset({"true", "false"}),
-    "encoding": frozenset({"utf-8", "utf8"}),
-    "charset": frozenset({"utf-8", "utf8"}),
-    "quote": frozenset({'"'}),
-    "escape": frozenset({"\\", '"'}),
-}
-_SEPARATORS = frozenset({",", ";", "|", "\t"})
-_BLANKS = bytes(range(33)).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +141,7 @@ class Parser:
 
 def can_parse(expected: Expected) -> bool:
     """Say whether files declared so are parsed here, as far as their content allows it."""
-    if not expected.has_records_in_lines:
-        return False
-    if expected.format == "text":
-        return not expected.options
-    columns = expected.columns or ()
-    plain = all(value.lower() in _CSV_OPTIONS.get(name, ()) for name, value in expected.options.items()
-                if name not in ("sep", "delimiter"))  # fmt: skip
-    # A line of spaces is no record of Spark's, and would be one of a single column's.
-    return (
-        expected.format == "csv"
-        and plain
-        and len(columns) > 1
-        and expected.dialect.sep in _SEPARATORS
-        and len(_readers_of(expected)) == len(columns)
-    )
+    return expected.has_records_in_lines and expected.reads.can_parse(expected)
 
 
 def is_plain(content: bytes, expected: Expected) -> bool:
@@ -174,10 +150,7 @@ def is_plain(content: bytes, expected: Expected) -> bool:
         return False
     if expected.header is not None and content[:1] <= b" ":
         return False  # the header may be further down
-    if expected.format == "text":
-        return _NO_SUCH_BYTE not in content
-    quote = expected.dialect.quote.encode()
-    return quote * 2 not in content  # an empty field in quotes, or a quote in a field
+    return expected.reads.is_plain(content, expected)
 
 
 def schema_of(expected: Expected) -> StructType:
@@ -215,7 +188,7 @@ def parse_files(files: Sequence[File], expected: Expected) -> tuple[pa.Table | N
 
 def _rows_of(files: Sequence[File], expected: Expected) -> Any:
     content = b"".join(_terminated(file.content) for file in files)
-    table = _parse_text(content) if expected.format == "text" else _parse_csv(content, expected)
+    table = expected.reads.parse(content, expected)
     # A file has at most as many rows as lines: where the sums are equal, each file's count is.
     if len(files) > 1 and table.num_rows != sum(file.records for file in files):
         raise NotSure
@@ -246,59 +219,7 @@ def _tagged(table: pa.Table, rows_by_id: Mapping[int, int]) -> pa.Table:
     return pa.table(columns, names=[SEQUENCE_ID, POSITION, *table.column_names])
 
 
-# --- text and CSV -------------------------------------------------------------------------------------------------
-
-
-def _parse_text(content: bytes) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    if not content:
-        return pa.table({"value": pa.array([], pa.string())})
-    return csv.read_csv(
-        pa.BufferReader(content),
-        read_options=csv.ReadOptions(column_names=["value"], block_size=_block_size(content)),
-        parse_options=csv.ParseOptions(
-            delimiter=_NO_SUCH_BYTE.decode(), quote_char=False, escape_char=False, ignore_empty_lines=False
-        ),
-        convert_options=csv.ConvertOptions(column_types={"value": pa.string()}, check_utf8=False, null_values=[]),
-    )
-
-
-def _parse_csv(content: bytes, expected: Expected) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    columns, dialect = expected.columns or (), expected.dialect
-    readers = _readers_of(expected)
-    names = [str(place) for place in range(len(columns))]  # the same name twice would be one column of the reader's
-    if not content:
-        return pa.table([pa.array([], reader.kind) for reader in readers], names=[name for name, _ in columns])
-    table = csv.read_csv(
-        pa.BufferReader(content),
-        read_options=csv.ReadOptions(column_names=names, block_size=_block_size(content)),
-        parse_options=csv.ParseOptions(
-            delimiter=dialect.sep,
-            quote_char=dialect.quote if dialect.quote.encode() in content else False,
-            double_quote=False,
-            escape_char=False,
-        ),
-        # Texts, to be cast, which is as fast: of a number the reader would trim spaces, which are bad for Spark.
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), check_utf8=False, null_values=[""], strings_can_be_null=True
-        ),
-    )
-    if dialect.sep in _BLANKS and _has_blank_line(table.columns):
-        raise NotSure  # no record of Spark's
-    read = [reader.convert(column, reader.kind) for reader, column in zip(readers, table.columns, strict=True)]
-    return pa.table(read, names=[name for name, _ in columns])
-
-
-def _readers_of(expected: Expected) -> list[Reader]:
-    return [reader for _, kind in expected.columns or () if (reader := reader_of(kind)) is not None]
-
-
-def _block_size(content: bytes) -> int:
+def block_size(content: bytes) -> int:
     """Return a size that no line of the content exceeds, and that gives both cores work."""
     return max(1 << 20, len(content) // 4, _longest_line(content) + 2)
 
@@ -308,13 +229,3 @@ def _longest_line(content: bytes) -> int:
     if all(content.find(b"\n", at, at + window) >= 0 for at in range(0, len(content), window)):
         return 2 * window
     return len(content)
-
-
-def _has_blank_line(texts: Sequence[Any]) -> bool:
-    """Say whether a line has nothing but separators and spaces."""
-    import functools
-
-    import pyarrow.compute as pc
-
-    blank = (pc.fill_null(pc.equal(pc.ascii_trim(column, _BLANKS), ""), True) for column in texts)
-    return bool(pc.any(functools.reduce(pc.and_, blank)).as_py())

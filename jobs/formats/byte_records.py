@@ -12,21 +12,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.formats.bad_records import CAPS
-from drainmark.jobs.formats.csv import Dialect, fault_of_record
-from drainmark.jobs.formats.expected import Expected
-from drainmark.jobs.formats.json import fault_of, good_records
-from drainmark.jobs.formats.lossy_values import Lossless
+from drainmark.jobs.formats.format import Expected, Lines, format_of
+from drainmark.jobs.formats.records import Records
 from drainmark.jobs.formats.row_types import tagged_type
 from drainmark.jobs.formats.spark_rejects import reason_for
+from drainmark.jobs.formats.text_columns import BAD, literal, struct_of
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
-from drainmark.jobs.operators.text_columns import BAD, literal, struct_of, without_line_end
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-    from drainmark.jobs.operators.sources.contract import Records
 
 _FAULT = "__fault"
 """Of a row as read: what is wrong with its bytes; null for nothing."""
@@ -73,7 +69,7 @@ def judged(rows: DataFrame, records: Records, materialiser: Once) -> tuple[DataF
         the rows; and of each bad one `_sequence_id`, `position`, `raw`, `reason`, at most one more than may be bad.
     """
     text = f"cast(`{records.column}` as string)"
-    text = without_line_end(text) if records.format == "csv" else text
+    text = _lines(records).sql_of_value(text)
     others = [f"`{name}`" for name in records.others]
     tags = (SEQUENCE_ID, POSITION)
     columns = [field.name for field in _schema(records).fields] if records.schema else [records.column]
@@ -126,39 +122,32 @@ def _faults(values: Sequence[bytes | None], records: Records) -> list[str | None
     """Return what is wrong with each value; as a rule one pass over all of them says that nothing is."""
     if None not in values and _are_good(values, records):
         return [None] * len(values)
-    return [_fault(value, records) for value in values]
+    expected = _expected(records)
+    return [_fault(value, records, expected) for value in values]
 
 
 def _are_good(values: Sequence[bytes | None], records: Records) -> bool:
     joined = b"\n".join(value or b"" for value in values)
     if b"\0" in joined or not _is_utf8(joined):
         return False
-    if records.format == "text":
-        return True
-    if records.format == "json":
-        return good_records(joined, _expected(records).lossless) == len(values)
-    if _expected(records).lossless.suspects_csv(joined, _dialect(records).sep, _dialect(records).quote):
-        return False
-    quote = _dialect(records).quote.encode()
-    is_plain = b"\r" not in joined and joined.count(b"\n") == len(values) - 1 and b"" not in values
-    return is_plain and not (quote and quote in joined)
+    return _lines(records).are_good(values, joined, _expected(records))
 
 
-def _fault(value: bytes | None, records: Records) -> str | None:
+def _fault(value: bytes | None, records: Records, expected: Expected) -> str | None:
     if value is None:
         return None if records.takes_null else "has no value: it is a tombstone"
     if b"\0" in value:
         return "has a NUL byte"
     if not _is_utf8(value):
         return "is no UTF-8"
-    return None if records.format == "text" else _fault_of_text(value.decode(), records, _expected(records).lossless)
+    return _lines(records).fault_of_value(value.decode(), expected)
 
 
-def _fault_of_text(text: str, records: Records, lossless: Lossless) -> str | None:
-    if records.format == "csv":
-        record = text.removesuffix("\n").removesuffix("\r")
-        return fault_of_record(record, _dialect(records)) or lossless.fault_of_csv(record, _dialect(records))
-    return fault_of(text, strict=records.strict) or lossless.fault_of_json(text) if text.strip() else "is empty"
+def _lines(records: Records) -> Lines:
+    lines = format_of(records.format).lines
+    if lines is None:
+        raise ValueError(f"values are no files of {records.format}")
+    return lines
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -167,10 +156,6 @@ def _is_utf8(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _dialect(records: Records) -> Dialect:
-    return Dialect.of(_options(records))
 
 
 def _options(records: Records) -> dict[str, str]:

@@ -1,184 +1,191 @@
-"""CSV as Spark's parser sees it: quotes that are not closed, too many columns, headers of other columns (I12, I19).
-
-Spark closes an open quote at the end of the line by itself, and puts a reordered header's values into wrong columns;
-both without a word.
-"""
+"""CSV: lines of fields, with or without a header."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import csv
+import functools
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from drainmark.jobs.formats.bad_records import CAPS, OtherColumns
+from drainmark.jobs.formats import csv_records
+from drainmark.jobs.formats.arrow_parser import block_size
+from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in
+from drainmark.jobs.formats.inspection import BLANK, ParsedFormat
+from drainmark.jobs.formats.text_columns import without_line_end
+from drainmark.jobs.formats.text_values import NotSure, Reader, reader_of
+from drainmark.jobs.formats.value_tests import TEXTS, family, times_last
 
-_NEWLINES = b"\r\n"
-_SHOWN = 10
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PLAIN_OPTIONS: Mapping[str, frozenset[str]] = {
+    "header": frozenset({"true", "false"}),
+    "encoding": frozenset({"utf-8", "utf8"}),
+    "charset": frozenset({"utf-8", "utf8"}),
+    "quote": frozenset({'"'}),
+    "escape": frozenset({"\\", '"'}),
+}
+_SEPARATORS = frozenset({",", ";", "|", "\t"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """The reader's options that say where a field ends; `quote` "" for none, `comment` b"" for none."""
+class CsvLines(Lines):
+    """Lines of fields; quotes, separators and comments are as the options say."""
 
-    sep: str = ","
-    quote: str = '"'
-    escape: str = "\\"
-    comment: bytes = b""
+    may_have_header = True
 
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> Dialect:
-        """Return the dialect of Spark's options, their names in lower case."""
-        sep = options.get("sep", options.get("delimiter", ","))
-        return cls(
-            sep={"\\t": "\t", "\\\\": "\\"}.get(sep, sep),
-            quote=options.get("quote", '"').replace("\0", ""),
-            escape=options.get("escape", "\\"),
-            comment=options.get("comment", "").encode(),
+    def header(self, expected: Expected) -> tuple[str, ...] | None:
+        has_one = expected.options.get("header", "false").lower() == "true"
+        return tuple(name for name, _ in expected.columns) if has_one and expected.columns else None
+
+    def has_header(self, chunk: bytes, expected: Expected) -> bool:
+        """Look for the first line that is none of spaces and no comment."""
+        wanted, dialect = expected.header, expected.dialect
+        for line in chunk.splitlines():
+            if line.strip(BLANK) and not (dialect.comment and line.startswith(dialect.comment)):
+                csv_records.check_header(line, wanted or (), dialect)
+                return True
+        return False
+
+    def records_test(self, expected: Expected) -> Callable[[bytes], bool]:
+        comment = expected.dialect.comment
+        return lambda line: bool(line.strip(BLANK) or b"\0" in line) and not (comment and line.startswith(comment))
+
+    def good_records(self, chunk: bytes, expected: Expected) -> int | None:
+        dialect = expected.dialect
+        if not _has_short_lines(chunk) or not csv_records.quotes_are_closed(chunk, dialect):
+            return None
+        if not expected.parsed_here and expected.lossless.suspects_csv(chunk, dialect.sep, dialect.quote):
+            return None
+        return lines_in(chunk)
+
+    def fault_of(self, line: str, expected: Expected) -> str | None:
+        return csv_records.fault_of(line, expected.dialect) or self.change_in(line, expected)
+
+    def misfit(self, record: str, expected: Expected) -> str | None:
+        columns, fields = expected.columns or (), csv_records.fields_of(record, expected.dialect)
+        if fields is None:
+            return "a quote is not closed"
+        if len(fields) != len(columns):
+            return f"has {len(fields)} columns, declared are {len(columns)}"
+        values = dict(zip((name for name, _ in columns), fields, strict=True))
+        for name, kind in times_last(expected):
+            is_one = TEXTS.get(family(kind.simpleString()))
+            if values[name] and is_one is not None and not is_one(values[name], kind):
+                return f"column {name!r}: {values[name][:64]!r} is no {kind.simpleString()}"
+        return None
+
+    def fault_of_document(self, text: str, expected: Expected) -> str | None:
+        is_closed = csv_records.ends_closed(text, expected.dialect)
+        return None if is_closed else "has a quote that is not closed at the end of the file"
+
+    def may_be_changed(self, expected: Expected) -> bool:
+        return expected.lossless.matters_in_csv
+
+    def records_of(self, text: str, expected: Expected) -> Iterator[str]:
+        return csv_records.records_of(text, expected.dialect)
+
+    def change_in(self, record: str, expected: Expected) -> str | None:
+        return expected.lossless.fault_of_csv(record, expected.dialect)
+
+    def are_good(self, values: Sequence[bytes | None], joined: bytes, expected: Expected) -> bool:
+        dialect = expected.dialect
+        if expected.lossless.suspects_csv(joined, dialect.sep, dialect.quote):
+            return False
+        quote = dialect.quote.encode()
+        is_plain = b"\r" not in joined and joined.count(b"\n") == len(values) - 1 and b"" not in values
+        return is_plain and not (quote and quote in joined)
+
+    def fault_of_value(self, text: str, expected: Expected) -> str | None:
+        record = text.removesuffix("\n").removesuffix("\r")
+        return csv_records.fault_of_record(record, expected.dialect) or self.change_in(record, expected)
+
+    def sql_of_value(self, text: str) -> str:
+        return without_line_end(text)
+
+
+class Csv(ParsedFormat):
+    """Files of lines of fields; plain ones are parsed by Arrow."""
+
+    name = "csv"
+    options_in_place: ClassVar[Mapping[str, str]] = {"enforceSchema": "false"}
+    lines = CsvLines()
+
+    def can_parse(self, expected: Expected) -> bool:
+        columns = expected.columns or ()
+        plain = all(value.lower() in _PLAIN_OPTIONS.get(name, ()) for name, value in expected.options.items()
+                    if name not in ("sep", "delimiter"))  # fmt: skip
+        # A line of spaces is no record of Spark's, and would be one of a single column's.
+        return (
+            plain
+            and len(columns) > 1
+            and expected.dialect.sep in _SEPARATORS
+            and len(_readers_of(expected)) == len(columns)
         )
 
+    def is_plain(self, content: bytes, expected: Expected) -> bool:
+        return expected.dialect.quote.encode() * 2 not in content  # an empty field in quotes, or a quote in a field
 
-def quotes_are_closed(chunk: bytes, dialect: Dialect) -> bool:
-    """Say whether every quote opens or closes a field of its line; False asks for a closer look."""
-    import numpy as np
+    def parse(self, content: bytes, expected: Expected) -> pa.Table:
+        import pyarrow as pa
+        from pyarrow import csv
 
-    quote, escape = dialect.quote.encode(), dialect.escape.encode()
-    if not quote or quote not in chunk:
-        return True
-    if len(quote) > 1 or len(dialect.sep.encode()) > 1 or (escape != quote and escape and escape in chunk):
-        return False
-    content = np.frombuffer(chunk, np.uint8)
-    quotes = np.flatnonzero(content == quote[0])
-    if len(quotes) % 2:
-        return False
-    allowed = np.frombuffer(_NEWLINES + dialect.sep.encode() + (quote if escape == quote else b""), np.uint8)
-    opening, closing = quotes[::2], quotes[1::2]
-    before, after = content[opening[opening > 0] - 1], content[closing[closing < len(content) - 1] + 1]
-    if not (np.isin(before, allowed).all() and np.isin(after, allowed).all()):
-        return False
-    if b"\r" in chunk.replace(_NEWLINES, b""):
-        return False
-    ends = np.flatnonzero(content == ord("\n"))
-    return bool((np.searchsorted(ends, opening) == np.searchsorted(ends, closing)).all())
+        columns, dialect = expected.columns or (), expected.dialect
+        readers = _readers_of(expected)
+        names = [str(place) for place in range(len(columns))]  # the same name twice would be one column of the reader's
+        if not content:
+            return pa.table([pa.array([], reader.kind) for reader in readers], names=[name for name, _ in columns])
+        table = csv.read_csv(
+            pa.BufferReader(content),
+            read_options=csv.ReadOptions(column_names=names, block_size=block_size(content)),
+            parse_options=csv.ParseOptions(
+                delimiter=dialect.sep,
+                quote_char=dialect.quote if dialect.quote.encode() in content else False,
+                double_quote=False,
+                escape_char=False,
+            ),
+            # Texts, to be cast, which is as fast: of a number the reader would trim spaces, which are bad for Spark.
+            convert_options=csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), check_utf8=False, null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )  # fmt: skip
+        if dialect.sep in BLANK.decode() and _has_blank_line(table.columns):
+            raise NotSure  # no record of Spark's
+        read = [reader.convert(column, reader.kind) for reader, column in zip(readers, table.columns, strict=True)]
+        return pa.table(read, names=[name for name, _ in columns])
 
-
-def fault_of(line: str, dialect: Dialect) -> str | None:
-    """Return what is wrong with the shape of a line, None if nothing is."""
-    if len(line) >= CAPS.columns and line.count(dialect.sep) >= CAPS.columns:
-        return f"has more than {CAPS.columns} columns"
-    if fields_of(line, dialect) is None:
-        return "a quote is not closed"
-    return None
-
-
-def fields_of(line: str, dialect: Dialect) -> list[str] | None:
-    """Return the fields of a line, None where a quote is not closed."""
-    fields, end = _record(line, 0, dialect, multiline=False)
-    return None if end < 0 else fields
-
-
-def fault_of_record(text: str, dialect: Dialect) -> str | None:
-    """Return why a text is not one record, None if it is; a field in quotes may hold line ends."""
-    if not text:
-        return "is empty"
-    _, end = _record(text, 0, dialect, multiline=True)
-    if end < 0:
-        return "a quote is not closed"
-    return "has several lines" if end <= len(text) else None
+    def encoded(
+        self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]
+    ) -> bytes:
+        text = io.StringIO(newline="")
+        separator = options.get("sep", options.get("delimiter", ","))
+        writer = csv.writer(text, delimiter=separator, lineterminator="\n", escapechar="\\", doublequote=False)
+        if options.get("header", "false").lower() == "true":
+            writer.writerow(columns)
+        for row in rows:
+            values = (row.get(column) for column in columns)
+            writer.writerow(["" if value is None else as_text(value) for value in values])
+        return text.getvalue().encode()
 
 
-def records_of(text: str, dialect: Dialect) -> Iterator[str]:
-    """Yield the records of a text in which fields in quotes may hold line ends; empty ones are none."""
-    at = 0
-    while 0 <= at < len(text):
-        _, after = _record(text, at, dialect, multiline=True)
-        record = text[at : after - 1 if after > 0 else len(text)].rstrip("\r")
-        if record.strip():
-            yield record
-        at = after
+def _has_short_lines(chunk: bytes) -> bool:
+    """Say whether no line is longer than the allowed number of columns: then it cannot have too many."""
+    window = CAPS.columns // 2
+    return all(chunk.find(b"\n", at, at + window) >= 0 for at in range(0, len(chunk) - window, window))
 
 
-def ends_closed(text: str, dialect: Dialect) -> bool:
-    """Say whether the last quote of a file whose fields may hold line ends is closed."""
-    if not dialect.quote or dialect.quote not in text:
-        return True
-    at = 0
-    while 0 <= at < len(text):
-        _, at = _record(text, at, dialect, multiline=True)
-    return at >= 0
+def _readers_of(expected: Expected) -> list[Reader]:
+    return [reader for _, kind in expected.columns or () if (reader := reader_of(kind)) is not None]
 
 
-def _record(text: str, at: int, dialect: Dialect, *, multiline: bool) -> tuple[list[str], int]:
-    """Return the fields of the record that starts at a place, and where the next one does; -1 if a quote is open."""
-    fields: list[str] = []
-    while True:
-        start = at
-        if dialect.quote and text.startswith(dialect.quote, at):
-            at = _closing(text, at, dialect)
-            if at < 0:
-                return fields, -1
-        end = _next(text, at, dialect.sep)
-        stop = _next(text, at, "\n") if multiline else len(text)
-        fields.append(_unquoted(text[start : min(end, stop)], dialect))
-        if stop <= end:
-            return fields, stop + 1
-        at = end + len(dialect.sep)
+def _has_blank_line(texts: Sequence[Any]) -> bool:
+    """Say whether a line has nothing but separators and spaces."""
+    import pyarrow.compute as pc
+
+    blank = (pc.fill_null(pc.equal(pc.ascii_trim(column, BLANK.decode()), ""), True) for column in texts)
+    return bool(pc.any(functools.reduce(pc.and_, blank)).as_py())
 
 
-def _closing(text: str, start: int, dialect: Dialect) -> int:
-    """Return the place behind the quote that closes the field or, stray, makes it unquoted; -1 for none."""
-    at = start + 1
-    while True:
-        quote = text.find(dialect.quote, at)
-        if quote < 0:
-            return -1
-        if dialect.escape == dialect.quote:
-            if text.startswith(dialect.quote, quote + 1):
-                at = quote + 2
-                continue
-        elif dialect.escape and _is_escaped(text, at, quote, dialect.escape):
-            at = quote + 1
-            continue
-        return quote + 1
-
-
-def _is_escaped(text: str, start: int, place: int, escape: str) -> bool:
-    before = place
-    while before > start and text[before - 1] == escape:
-        before -= 1
-    return (place - before) % 2 == 1
-
-
-def _next(text: str, at: int, wanted: str) -> int:
-    found = text.find(wanted, at)
-    return len(text) if found < 0 else found
-
-
-def _unquoted(field: str, dialect: Dialect) -> str:
-    quote = dialect.quote
-    is_quoted = quote and len(field) > 1 and field.startswith(quote) and field.endswith(quote)
-    return field[1:-1].replace(dialect.escape + quote, quote) if is_quoted else field
-
-
-def check_header(line: bytes, wanted: Sequence[str], dialect: Dialect) -> None:
-    """Compare a header with the declared columns: the same names in the same order, in upper or lower case (I19).
-
-    Raises:
-        OtherColumns: says which columns are new, missing, or elsewhere.
-    """
-    fields = fields_of(line.decode(errors="replace"), dialect)
-    if fields is None:
-        raise OtherColumns("has a header with a quote that is not closed")
-    found = [name.strip().casefold() for name in fields]
-    declared = [name.casefold() for name in wanted]
-    if found == declared:
-        return
-    added = [name for name in fields if name.strip().casefold() not in declared]
-    missing = [name for name in wanted if name.casefold() not in found]
-    said = [f"{what}: {_some(names)}" for what, names in (("not declared", added), ("missing", missing)) if names]
-    if not said:
-        said = [f"in another order, or twice: {_some(fields)}; declared: {_some(wanted)}"]
-    raise OtherColumns(f"has a header that differs from the declared columns; {'; '.join(said)}")
-
-
-def _some(names: Sequence[str]) -> str:
-    listed = ", ".join(repr(name[:64]) for name in names[:_SHOWN])
-    return listed if len(names) <= _SHOWN else f"{listed} and {len(names) - _SHOWN} more"
+FORMAT = Csv()

@@ -12,18 +12,19 @@ import codecs
 import gzip
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from drainmark.jobs.formats import csv as csv_lines
-from drainmark.jobs.formats import json as json_lines
-from drainmark.jobs.formats import parquet as parquet_footers
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, OtherColumns, Refused, Verdict
-from drainmark.jobs.formats.expected import Expected
+from drainmark.jobs.formats.format import Expected, Format, Lines, Take
 from drainmark.jobs.formats.lossy_files import check_values
+from drainmark.jobs.frames.tags import CORRUPT
 
-_BLANK = bytes(range(33))
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader
+
+BLANK = bytes(range(33))
 """What Spark's CSV and JSON readers trim: a line of nothing else is no record."""
 
 _UTF8_MARK = codecs.BOM_UTF8
@@ -42,9 +43,7 @@ _DECOMPRESSORS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 """By the ending that Spark sees; what else is compressed, by `.zst` for example, is judged by Spark alone."""
 
 
-def inspect(
-    path: Path, expected: Expected, cleaned: Path, take: Callable[[bytes], object] = lambda piece: None
-) -> Verdict:
+def inspect(path: Path, expected: Expected, cleaned: Path, take: Take = lambda piece: None) -> Verdict:
     """Judge one file; it is read at most twice, in pieces of bounded size.
 
     Args:
@@ -53,20 +52,41 @@ def inspect(
         take: gets each piece of a file with a record a line, as long as nothing bad was found: whole lines, without
             byte order mark.
     """
-    if expected.format == "parquet":
-        return parquet_footers.inspect(path, expected.columns or ())
-    if expected.format == "binary" or not can_be_read_here(path):
-        return _document(path) if expected.format == "binary" else Verdict()
-    try:
-        if expected.has_records_in_lines:
-            return _quick(path, expected, take) or _separate(path, expected, cleaned)
-        return _whole(path, expected)
-    except Refused as refused:
-        return Verdict(refused=str(refused), is_schema=isinstance(refused, OtherColumns))
-    except (EOFError, zlib.error, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's fault, not the file's
-        return Verdict(refused=f"cannot be decompressed: {error}")
+    return expected.reads.judge(path, expected, cleaned, take)
+
+
+class LineFormat(Format):
+    """A format with a record a line, unless options say otherwise."""
+
+    lines: ClassVar[Lines]
+
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+        if not can_be_read_here(path):
+            return Verdict()
+        try:
+            if expected.has_records_in_lines:
+                return _quick(path, expected, self.lines, take) or _separate(path, expected, self.lines, cleaned)
+            return _whole(path, expected, self.lines)
+        except Refused as refused:
+            return Verdict(refused=str(refused), is_schema=isinstance(refused, OtherColumns))
+        except (EOFError, zlib.error, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk's fault, not the file's
+            return Verdict(refused=f"cannot be decompressed: {error}")
+
+    def recount(self, path: Path, expected: Expected) -> int:
+        """Count a good file's records line by line, which takes longer and is exact."""
+        return sum(1 for _ in numbered_records(path, expected, self.lines))
+
+
+class ParsedFormat(LineFormat):
+    """A format of lines that Spark parses; the text of a row that does not fit comes in a column of its own."""
+
+    has_misfits = True
+
+    def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
+        parsing = reader.schema(f"{ddl}, {CORRUPT} string").option("mode", "PERMISSIVE")
+        return parsing.option("columnNameOfCorruptRecord", CORRUPT).format(self.name)
 
 
 def can_be_read_here(path: Path) -> bool:
@@ -74,58 +94,28 @@ def can_be_read_here(path: Path) -> bool:
     return path.suffix in (".data", *_DECOMPRESSORS)
 
 
-def count_records(path: Path, expected: Expected) -> int:
-    """Count a good file's records exactly, line by line: for a file where the quick count is not Spark's."""
-    return sum(1 for _ in numbered_records(path, expected))
-
-
-def numbered_records(path: Path, expected: Expected) -> Iterator[tuple[int, bytes]]:
+def numbered_records(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, bytes]]:
     """Yield (number of its line from 1, content) of every line that Spark makes a record of."""
-    return ((number, _content(line)) for number, line, is_record in _lines(path, expected) if is_record)
-
-
-def _document(path: Path) -> Verdict:
-    """Judge a file that is one row by its size alone; an empty one has no row."""
-    size = path.stat().st_size
-    if size > CAPS.document_bytes:
-        return Verdict(refused=f"has {size} bytes, more than the {CAPS.document_bytes} of one row")
-    return Verdict(records=1 if size else 0)
+    return ((number, _content(line)) for number, line, is_record in _lines(path, expected, lines) if is_record)
 
 
 # --- the quick look -----------------------------------------------------------------------------------------------
 
 
-def _quick(path: Path, expected: Expected, take: Callable[[bytes], object]) -> Verdict | None:
+def _quick(path: Path, expected: Expected, lines: Lines, take: Take) -> Verdict | None:
     """Return the verdict on a file that is good at first sight, None for one to be taken apart.
 
-    The number of records may be too high, by lines of spaces and comments: Spark's word is checked by `count_records`.
+    The number of records may be too high, by lines of spaces and comments: Spark's word is checked by `recount`.
     """
     records, awaits_header = 0, expected.header is not None
     for chunk in _pieces(path):
-        awaits_header = awaits_header and not _has_header(chunk, expected)
-        found = _good_records(chunk, expected)
+        awaits_header = awaits_header and not lines.has_header(chunk, expected)
+        found = None if 0 in chunk or not _is_utf8(chunk) else lines.good_records(chunk, expected)
         if found is None:
             return None
         take(chunk)
         records += found
     return Verdict(records=max(0, records - (expected.header is not None)), is_good=True)
-
-
-def _good_records(chunk: bytes, expected: Expected) -> int | None:
-    if 0 in chunk or not _is_utf8(chunk):
-        return None
-    if expected.format == "json":
-        return json_lines.good_records(chunk, expected.lossless)
-    if expected.format == "csv" and not _is_good_csv(chunk, expected):
-        return None
-    return _lines_in(chunk)
-
-
-def _is_good_csv(chunk: bytes, expected: Expected) -> bool:
-    dialect = expected.dialect
-    if not _has_short_lines(chunk) or not csv_lines.quotes_are_closed(chunk, dialect):
-        return False
-    return expected.parsed_here or not expected.lossless.suspects_csv(chunk, dialect.sep, dialect.quote)
 
 
 def _is_utf8(chunk: bytes) -> bool:
@@ -138,28 +128,15 @@ def _is_utf8(chunk: bytes) -> bool:
     return True
 
 
-def _has_short_lines(chunk: bytes) -> bool:
-    """Say whether no line is longer than the allowed number of columns: then it cannot have too many."""
-    window = CAPS.columns // 2
-    return all(chunk.find(b"\n", at, at + window) >= 0 for at in range(0, len(chunk) - window, window))
-
-
-def _lines_in(chunk: bytes) -> int:
-    lines = chunk.count(b"\n")
-    if b"\r" in chunk:
-        lines += chunk.count(b"\r") - chunk.count(b"\r\n")
-    return lines + (not chunk.endswith((b"\n", b"\r")))
-
-
 # --- line by line -------------------------------------------------------------------------------------------------
 
 
-def _separate(path: Path, expected: Expected, cleaned: Path) -> Verdict:
+def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> Verdict:
     """Write the good lines of a file into a copy, and return the others."""
     records, bad = 0, []
     with cleaned.open("xb") as copy:
-        for number, line, is_record in _lines(path, expected):
-            reason = _fault(line, expected) if is_record else None
+        for number, line, is_record in _lines(path, expected, lines):
+            reason = _fault(line, expected, lines) if is_record else None
             if reason is None:
                 copy.write(line)
                 records += is_record
@@ -174,22 +151,20 @@ def _separate(path: Path, expected: Expected, cleaned: Path) -> Verdict:
     return Verdict(records=records, bad=tuple(bad), cleaned=cleaned if bad else None)
 
 
-def _lines(path: Path, expected: Expected) -> Iterator[tuple[int, bytes, bool]]:
+def _lines(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, bytes, bool]]:
     """Yield (number from 1, line with its end, whether Spark makes a record of it)."""
-    number, awaits_header, comment = 0, expected.header is not None, expected.dialect.comment
+    number, awaits_header, is_one = 0, expected.header is not None, lines.records_test(expected)
     for chunk in _pieces(path):
         for line in chunk.splitlines(keepends=True):
             number += 1
-            is_record = expected.format == "text" or bool(line.strip(_BLANK) or b"\0" in line)
-            if is_record and expected.format == "csv":
-                is_record = not (comment and line.startswith(comment))
-                if is_record and awaits_header:
-                    _has_header(line, expected)
-                    is_record = awaits_header = False
+            is_record = is_one(line)
+            if is_record and awaits_header:
+                lines.has_header(line, expected)
+                is_record = awaits_header = False
             yield number, line, is_record
 
 
-def _fault(line: bytes, expected: Expected) -> str | None:
+def _fault(line: bytes, expected: Expected, lines: Lines) -> str | None:
     content = _content(line)
     try:
         text = content.decode()
@@ -197,11 +172,7 @@ def _fault(line: bytes, expected: Expected) -> str | None:
         return f"not UTF-8: byte 0x{content[error.start]:02x} at {error.start + 1}"
     if "\0" in text:
         return f"has a NUL byte at {text.index(chr(0)) + 1}"
-    if expected.format == "csv":
-        return csv_lines.fault_of(text, expected.dialect) or expected.lossless.fault_of_csv(text, expected.dialect)
-    if expected.format == "json":
-        return json_lines.fault_of(text, strict=expected.strict) or expected.lossless.fault_of_json(text)
-    return None
+    return lines.fault_of(text, expected)
 
 
 def _content(line: bytes) -> bytes:
@@ -211,15 +182,15 @@ def _content(line: bytes) -> bytes:
 # --- files without lines ------------------------------------------------------------------------------------------
 
 
-def _whole(path: Path, expected: Expected) -> Verdict:
+def _whole(path: Path, expected: Expected, lines: Lines) -> Verdict:
     """Judge a file in which one bad byte may mean anything: it is good, or refused."""
     if expected.encoding is not None:
-        _check_encoding(path, expected.encoding, expected)
-        check_values(_raw_pieces(path), expected)
+        _check_encoding(path, expected.encoding, expected, lines)
+        check_values(_raw_pieces(path), expected, lines)
         return Verdict()
     offset, kept, awaits_header = 0, bytearray(), expected.header is not None
     for chunk in _pieces(path):
-        awaits_header = awaits_header and not _has_header(chunk, expected)
+        awaits_header = awaits_header and not lines.has_header(chunk, expected)
         if 0 in chunk:
             raise Refused(f"has a NUL byte at {offset + chunk.index(0) + 1}")
         if not _is_utf8(chunk):
@@ -229,20 +200,13 @@ def _whole(path: Path, expected: Expected) -> Verdict:
             kept += chunk
             if len(kept) > CAPS.document_bytes:
                 raise Refused(f"is longer than {CAPS.document_bytes} bytes, too long to be read with multiLine")
-    if expected.has_multiline:
-        _check_document(kept.decode(), expected)
-    check_values(_raw_pieces(path), expected)
+    if expected.has_multiline and (fault := lines.fault_of_document(kept.decode(), expected)):
+        raise Refused(fault)
+    check_values(_raw_pieces(path), expected, lines)
     return Verdict()
 
 
-def _check_document(text: str, expected: Expected) -> None:
-    if expected.format == "csv" and not csv_lines.ends_closed(text, expected.dialect):
-        raise Refused("has a quote that is not closed at the end of the file")
-    if expected.format == "json" and expected.strict and (fault := json_lines.fault_of_document(text)):
-        raise Refused(fault)
-
-
-def _check_encoding(path: Path, encoding: str, expected: Expected) -> None:
+def _check_encoding(path: Path, encoding: str, expected: Expected, lines: Lines) -> None:
     try:
         decoder = codecs.getincrementaldecoder(encoding)()
     except LookupError:
@@ -253,27 +217,13 @@ def _check_encoding(path: Path, encoding: str, expected: Expected) -> None:
             if "\0" in text:
                 raise Refused("has a NUL character")
             if number == 0 and expected.header is not None:  # later ones may begin within a line
-                _has_header(text.encode(errors="replace"), expected)
+                lines.has_header(text.encode(errors="replace"), expected)
         decoder.decode(b"", final=True)
     except UnicodeError as error:
         raise Refused(f"is not {encoding}, as options say: {error}") from error
 
 
 # --- bytes --------------------------------------------------------------------------------------------------------
-
-
-def _has_header(chunk: bytes, expected: Expected) -> bool:
-    """Say whether a CSV file's header is in a piece of it: the first line that is none of spaces and no comment.
-
-    Raises:
-        OtherColumns: it has others than the declared columns (I19).
-    """
-    wanted, dialect = expected.header, expected.dialect
-    for line in chunk.splitlines():
-        if line.strip(_BLANK) and not (dialect.comment and line.startswith(dialect.comment)):
-            csv_lines.check_header(line, wanted or (), dialect)
-            return True
-    return False
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

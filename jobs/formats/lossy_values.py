@@ -15,8 +15,8 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from drainmark.jobs.formats.csv import Dialect, fields_of
-from drainmark.jobs.operators.text_columns import WITHOUT_DATE
+from drainmark.jobs.formats.csv_records import Dialect, fields_of
+from drainmark.jobs.formats.text_columns import WITHOUT_DATE
 
 if TYPE_CHECKING:
     import pyarrow as pa

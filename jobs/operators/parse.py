@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drainmark.jobs.errors import OperatorFailed, Violation
-from drainmark.jobs.frames.row_order import payload_of, quoted
-from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
-from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from drainmark.jobs.graph.operator import Operator, Places, Result
-from drainmark.jobs.operators.text_columns import (
+from drainmark.jobs.formats.text_columns import (
     BAD,
     is_changed,
     literal,
@@ -21,6 +17,10 @@ from drainmark.jobs.operators.text_columns import (
     struct_of,
     without_line_end,
 )
+from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Operator, Places, Result
 from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
 if TYPE_CHECKING:

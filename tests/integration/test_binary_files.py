@@ -11,7 +11,7 @@ from harness import rows
 
 import drainmark as dm
 from drainmark.jobs.errors import DeclarationError
-from drainmark.jobs.formats import inspection
+from drainmark.jobs.formats import binary
 from drainmark.orchestration.workplace.workplace import Workplace
 
 FILES = {
@@ -45,7 +45,7 @@ def test_a_file_too_large_for_a_row_is_quarantined_whole(
 ) -> None:
     import dataclasses
 
-    monkeypatch.setattr(inspection, "CAPS", dataclasses.replace(inspection.CAPS, document_bytes=1000))
+    monkeypatch.setattr(binary, "CAPS", dataclasses.replace(binary.CAPS, document_bytes=1000))
     inbox = tmp_path / "inbox"
     write(inbox, FILES)
     run(workplace, inbox, format="binary")

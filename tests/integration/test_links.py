@@ -15,7 +15,7 @@ import pytest
 
 import drainmark as dm
 from drainmark.jobs.errors import InputChanged, InputMissing
-from drainmark.jobs.formats.expected import Expected
+from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
 from drainmark.jobs.operators.sources.slices import Cut
 from drainmark.jobs.protocol.records.triggers import TriggerStatus

@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from drainmark.jobs.errors import UsageError
+from drainmark.jobs.formats.format import Format, formats
 from drainmark.jobs.protocol.records.addresses import address_of, is_object
 
 __all__ = ["DirectoryScan"]
 
 
-_FORMATS = ("text", "csv", "json", "parquet", "binary")
-_WITHOUT_SCHEMA = ("text", "binary")
-_BINARY_COLUMNS = "content binary, length bigint"
 _POLICIES: Mapping[str, tuple[str, ...]] = {
     "order": ("name", "mtime", "arrival"),
     "on_change": ("halt", "ignore", "reprocess"),
@@ -28,7 +26,6 @@ _POLICIES: Mapping[str, tuple[str, ...]] = {
     "after": ("keep", "move", "delete"),
     "after_when": ("retired", "checkpointed"),
 }
-_REFUSED_OPTIONS = ("mode", "columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +36,10 @@ class DirectoryScan:
         path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml. `run --input`
             overrides it. How a bucket is reached say the settings `s3_endpoint_url`, `s3_profile` and `s3_region`.
         pattern: glob of file names; with `recursive` matched against the path below the folder as well.
-        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, or `binary` (a row a file:
-            `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
-        schema: DDL such as `"id bigint, amount double"`; required for `csv`, `json` and `parquet`, since a schema that
-            is inferred anew from each group of files would make the result depend on the grouping.
+        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, `orc`, or `binary` (a row
+            a file: `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
+        schema: DDL such as `"id bigint, amount double"`; required for all formats but `text` and `binary`, since a
+            schema that is inferred anew from each group of files would make the result depend on the grouping.
         options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
         recursive: also look into folders below.
         follow_links: also take symbolic links to files, wherever they lead. By default a link is refused and listed
@@ -80,12 +77,12 @@ class DirectoryScan:
     (or not `options["encoding"]`) or hold a NUL byte, and quotes that are not closed, are bad rows; files that are
     damaged, or too large in one of the sizes of `jobs.formats.bad_records.CAPS`, are bad files. Of objects that Spark
     reads where they are (`s3_reader`) nobody but Spark's parser judges the rows: then `strict`, these rules for bytes
-    and values, and I19 for Parquet do not hold.
+    and values, and I19 for Parquet and ORC do not hold.
     """
 
     path: str
     pattern: str = "*"
-    format: Literal["text", "csv", "json", "parquet", "binary"] = "text"
+    format: str = "text"
     schema: str | Mapping[str, str] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     recursive: bool = False
@@ -107,10 +104,9 @@ class DirectoryScan:
 
     def schema_of(self, output: str) -> str | None:
         """Return the DDL of an output's rows as read, None for text."""
-        if self.format == "text":
-            return None
-        if self.format == "binary":
-            return _BINARY_COLUMNS
+        form = formats().get(self.format)
+        if form is not None and not form.has_schema:
+            return form.columns
         return self.schema.get(output) if isinstance(self.schema, Mapping) else self.schema
 
     def output_of(self, relative: str) -> str | None:
@@ -146,12 +142,13 @@ class DirectoryScan:
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (rule, sentence, remedy) for every argument that does not fit."""
-        if self.format not in _FORMATS:
-            yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(_FORMATS)}"
-        if self.format in _WITHOUT_SCHEMA and self.schema is not None:
+        form = formats().get(self.format)
+        if form is None:
+            yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(formats())}"
+        if form is not None and not form.has_schema and self.schema is not None:
             yield "SCHEMA_UNUSED", f"format {self.format!r} has columns of its own", "leave schema out"
         for output in self.outputs or ("",):
-            if self.format in _FORMATS and self.format not in _WITHOUT_SCHEMA and not self.schema_of(output):
+            if form is not None and form.has_schema and not self.schema_of(output):
                 label = f" for output {output!r}" if output else ""
                 yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", 'add schema="id bigint, …"'
         for name, known in _POLICIES.items():
@@ -169,10 +166,11 @@ class DirectoryScan:
     def _reading_problems(self) -> Iterator[tuple[str, str, str]]:
         if self.rounding not in (None, "half_up"):
             yield "UNKNOWN_POLICY", f"rounding={self.rounding!r} is not known", '"half_up", or leave it out'
+        refused = (formats().get(self.format) or Format).refused_options
         if not 0 <= self.max_bad_ratio <= 1:
             yield "BAD_RATIO", f"max_bad_ratio={self.max_bad_ratio} is no share", "give a number from 0 to 1"
         for option in self.options:
-            if option.lower() in _REFUSED_OPTIONS:
+            if option.lower() in refused:
                 yield "READER_OPTION", f"the option {option!r} would lose rows silently", "leave it out: see on_bad"
 
     def _path_problems(self) -> Iterator[tuple[str, str, str]]:

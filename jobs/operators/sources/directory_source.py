@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import UsageError
-from drainmark.jobs.frames.tags import CORRUPT, POSITION, SEQUENCE_ID
+from drainmark.jobs.formats.format import format_of
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.annotations import Trigger
 from drainmark.jobs.graph.declarations import Stream, caller, declare, location_of, user_function
 from drainmark.jobs.operators.sources.contract import Reach, Replayable
@@ -83,9 +84,7 @@ class DirectorySource(Source):
 
         from drainmark.jobs.lazy import F
 
-        reader = self._reader(session, output)
-        if self.scan.format == "csv":
-            reader = reader.option("enforceSchema", "false")
+        reader = self._reader(session, output, format_of(self.scan.format).options_in_place)
         rows = reader.load(list(addresses)).selectExpr(
             f"_metadata.file_path as {_ADDRESS}", _POSITION, *self._columns()
         )  # fmt: skip
@@ -98,21 +97,11 @@ class DirectorySource(Source):
 
     def _columns(self) -> tuple[str, ...]:
         """Return what is taken of what Spark reads."""
-        return ("content", "length") if self.scan.format == "binary" else ("*",)
+        return format_of(self.scan.format).picked
 
-    def _reader(self, session: SparkSession, output: str) -> DataFrameReader:
-        reader = session.read.options(**dict(self.scan.options))
-        if self.scan.format == "binary":
-            return reader.format("binaryFile")
-        if self.scan.format == "parquet":  # off by default, and then a damaged page is read as other values
-            reader = reader.option("parquet.page.verify-checksum.enabled", "true")
-        ddl = self.scan.schema_of(output)
-        if ddl is not None:
-            parsed = self.scan.format in ("csv", "json")
-            reader = reader.schema(f"{ddl}, {CORRUPT} string" if parsed else ddl)
-            if parsed:
-                reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
-        return reader.format(self.scan.format)
+    def _reader(self, session: SparkSession, output: str, more: Mapping[str, str] = {}) -> DataFrameReader:
+        reader = session.read.options(**{**self.scan.options, **more})
+        return format_of(self.scan.format).reader(reader, self.scan.schema_of(output))
 
     def columns(self, reach: Reach, output: str) -> str:
         return self.scan.schema_of(output) or "value string"

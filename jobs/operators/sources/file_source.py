@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.formats.format import format_of, formats
 from drainmark.jobs.operators.sources.contract import FileSlices, Part, Reach
 from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
 from drainmark.jobs.operators.sources.line_files import LineFiles, number_of, offset_of
@@ -57,7 +58,7 @@ class FileSource(FileSlices):
     kind: ClassVar[str] = "lines"
 
     path: str
-    format: Literal["text", "csv", "json"] = "text"
+    format: str = "text"
     schema: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     slice_bytes: int = 64 * 1024 * 1024
@@ -79,11 +80,14 @@ class FileSource(FileSlices):
     @property
     def _has_header(self) -> bool:
         options = {name.lower(): value for name, value in self.options.items()}
-        return self.format == "csv" and options.get("header", "false").lower() == "true"
+        lines = format_of(self.format).lines
+        may_have = lines is not None and lines.may_have_header
+        return may_have and options.get("header", "false").lower() == "true"
 
     def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
-        if self.format not in ("text", "csv", "json"):
-            yield "UNKNOWN_FORMAT", f"format {self.format!r} is no format of lines", "one of text, csv, json"
+        known = [name for name, form in formats().items() if form.lines is not None]
+        if self.format not in known:
+            yield "UNKNOWN_FORMAT", f"format {self.format!r} is no format of lines", f"one of {', '.join(known)}"
         else:
             yield from self.scan.problems()
         if isinstance(self.slice_bytes, bool) or not isinstance(self.slice_bytes, int) or self.slice_bytes < 1:

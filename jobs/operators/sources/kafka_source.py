@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drainmark.jobs.errors import UsageError
 from drainmark.jobs.failpoints import SourcePoint
 from drainmark.jobs.failpoints import reach as pass_point
+from drainmark.jobs.formats.records import Records
 from drainmark.jobs.operators.sources import kafka_losses
-from drainmark.jobs.operators.sources.contract import Reach, Records, RowSlices
+from drainmark.jobs.operators.sources.contract import Reach, RowSlices
 from drainmark.jobs.operators.sources.kafka_losses import position_at, require_again, require_there, telling, told
 from drainmark.jobs.operators.sources.kafka_topic import (
     BEGIN,

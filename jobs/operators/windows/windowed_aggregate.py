@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drainmark.jobs.errors import Violation
+from drainmark.jobs.formats.text_columns import sql_of
 from drainmark.jobs.frames.tags import GONE, POSITION, TAGS
 from drainmark.jobs.graph.operator import Operator, Retention
 from drainmark.jobs.lazy import F
-from drainmark.jobs.operators.text_columns import sql_of
 from drainmark.jobs.operators.windows.window import (
     EVERY_CHANGE,
     WINDOW_END,

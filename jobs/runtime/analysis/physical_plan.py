@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import SchemaMismatch
-from drainmark.jobs.formats.row_types import empty_rows
 from drainmark.jobs.frames.row_order import in_given_order
 from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.blame import blaming
@@ -25,6 +24,7 @@ from drainmark.jobs.operators.lookup import Lookup
 from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
 from drainmark.jobs.operators.sinks.sink import Sink
 from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.operators.windows.running_aggregate import Aggregate
 from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
 from drainmark.jobs.protocol.in_flight import Link

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from drainmark.jobs.errors import BadInput, InputChanged, InputMissing, SliceLost
 from drainmark.jobs.formats.arrow_parser import Parsed
 from drainmark.jobs.formats.byte_records import judged, raw_type, with_faults
-from drainmark.jobs.formats.row_types import arrow_schema, empty_rows, row_type
+from drainmark.jobs.formats.row_types import arrow_schema
 from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
 from drainmark.jobs.graph.context import with_source_file
 from drainmark.jobs.operators.sources.contract import FileSlices, RowSlices
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import SlicedSource, Source
+from drainmark.jobs.operators.sources.source_rows import empty_rows, row_type
 from drainmark.jobs.protocol.records.triggers import FILE, kind_of
 from drainmark.jobs.runtime.input.file_reader import Intake
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id

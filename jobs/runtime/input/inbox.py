@@ -108,6 +108,17 @@ class Inbox:
         """Return where a member's file can be read on this machine, unless it has an address."""
         return self.output_folder(member.trigger.output) / f"{member.sequence_id:019d}{_extension(member.trigger.uri)}"
 
+    def is_in_place(self, member: Assigned) -> bool:
+        """Does Spark read a member's object where it is?"""
+        return member.sequence_id in self.addresses
+
+    def scanned(self, member: Assigned) -> Path | None:
+        """Return where a member's file is as it was scanned, None where it is not on this machine."""
+        if self.is_in_place(member):
+            return None
+        original = self.original(member)
+        return original if original.exists() else self.path(member)
+
     def output_folder(self, output: str) -> Path:
         return self.folder / (output or "all")
 

@@ -110,15 +110,26 @@ class Materialiser:
             return self.local(table.drop_columns([corrupt]) if is_clean else table, frame), counts
         once = self.once(frame)
         bad = F.count(F.col(corrupt)) if corrupt else F.lit(0).cast("bigint")
-        blocks = once.groupBy(SEQUENCE_ID, F.col(f"{POSITION}.block").alias("block")).agg(
+        counting = once.groupBy(SEQUENCE_ID, F.col(f"{POSITION}.block").alias("block")).agg(
             F.count(F.lit(1)).alias("rows"), bad.alias("bad"), F.min(f"{POSITION}.row").alias("start")
-        ).collect()  # fmt: skip
+        )  # fmt: skip
+        try:
+            blocks = counting.collect()
+        except Exception:
+            self._let_go(once)
+            raise
         summed: dict[int, tuple[int, int]] = {}
         for block in blocks:
             rows, wrong = summed.get(block[SEQUENCE_ID], (0, 0))
             summed[block[SEQUENCE_ID]] = (rows + block["rows"], wrong + block["bad"])
         starts = [(block[SEQUENCE_ID], block["block"], block["start"]) for block in blocks if block["start"]]
         return self._begun_at_zero(once, starts) if starts else once, summed
+
+    def _let_go(self, once: DataFrame) -> None:
+        """Forget a frame that failed: Spark would take it for the next read of the same folder, with all its files."""
+        if any(frame is once for frame in self.held):
+            self.held = [frame for frame in self.held if frame is not once]
+            once.unpersist()
 
     def _begun_at_zero(self, rows: DataFrame, starts: Sequence[tuple[int, int, int]]) -> DataFrame:
         """Return rows numbered from 0 in each block of a file.

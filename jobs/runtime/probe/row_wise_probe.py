@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.errors import NotRowWise, OperatorFailed
 from drainmark.jobs.formats.far_times import python_rows
-from drainmark.jobs.formats.row_types import empty_rows
 from drainmark.jobs.frames.arrow import frame_of
 from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID, SOURCE_FILE
 from drainmark.jobs.graph.blame import failure_of
@@ -29,6 +28,7 @@ from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.operators.parallel_map import ParallelMap
 from drainmark.jobs.operators.sources.directory_source import DirectorySource
 from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
 from drainmark.jobs.runtime.adapters import Outside

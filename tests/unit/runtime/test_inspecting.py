@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import DecimalType, DoubleType, IntegerType, LongType, StringType, StructType
 
-from drainmark.jobs.formats import csv as csv_lines
-from drainmark.jobs.formats import json as json_lines
+from drainmark.jobs.formats import csv_records as csv_lines
+from drainmark.jobs.formats import json_records as json_lines
 from drainmark.jobs.formats.bad_records import CAPS, BadRecord, Verdict
-from drainmark.jobs.formats.csv import Dialect
-from drainmark.jobs.formats.expected import Expected
-from drainmark.jobs.formats.inspection import count_records, inspect
+from drainmark.jobs.formats.csv_records import Dialect
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.inspection import inspect
 
 COLUMNS = (("id", LongType()), ("name", StringType()))
 Inspect = Callable[..., Verdict]
@@ -79,7 +79,7 @@ def test_a_good_file_is_left_alone_and_counted(name: str, judge: Inspect, tmp_pa
         verdict = judge(packed, format_, suffix, **options)
         assert (verdict.refused, verdict.bad, verdict.cleaned) == (None, (), None)
         expected = Expected(format=format_, columns=COLUMNS, options=options)
-        assert count_records(tmp_path / f"file{suffix}", expected) == records
+        assert expected.reads.recount(tmp_path / f"file{suffix}", expected) == records
 
 
 # --- bad lines ----------------------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from pyspark.sql.types import (
 )
 
 from drainmark.jobs.formats.bad_records import Verdict
-from drainmark.jobs.formats.csv import Dialect
-from drainmark.jobs.formats.expected import Expected
+from drainmark.jobs.formats.csv_records import Dialect
+from drainmark.jobs.formats.format import Expected
 from drainmark.jobs.formats.inspection import inspect
-from drainmark.jobs.formats.json import good_records
+from drainmark.jobs.formats.json_records import good_records
 from drainmark.jobs.formats.lossy_values import Lossless
 
 AMOUNT = DecimalType(10, 2)

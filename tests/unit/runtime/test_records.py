@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from drainmark.jobs.formats.byte_records import with_faults
-from drainmark.jobs.operators.sources.contract import Records
+from drainmark.jobs.formats.records import Records
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("drainmark_session")]
 
