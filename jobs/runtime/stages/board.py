@@ -1,7 +1,8 @@
-"""One life of a staged region, from a reset to the next: what its threads and its controller share, under one lock.
+"""The board of a region of several stages, from a reset to the next: what its threads and its controller share, under
+one lock.
 
 `Exchange` knows the channels, how far each stage has come, and what it made that no row has committed yet. Here are the
-groups in hand, what failed, and what may be committed when. Whoever works on after the life is over finds its ends cut
+groups in hand, what failed, and what may be committed when. Whoever works on after it is closed finds its ends cut
 off, and nothing of it counts (V103, V110).
 """
 
@@ -50,13 +51,13 @@ class Failure:
     error: BaseException
 
 
-class Life:
+class Board:
     """See the module.
 
     Args:
         region: the whole region.
         epoch: the incarnation of its channels.
-        spool: stages what is in them; of this life alone.
+        spool: stages what is in them; of this board alone.
         history: of the region, all of whose groups are published: the channels are refilled from it (F28).
         group_of: see `GroupOf`.
     """
@@ -99,7 +100,7 @@ class Life:
     # --- for the threads of the stages ------------------------------------------------------------------------------
 
     def next(self, stage: str) -> Task | None:
-        """Wait for the next group of a stage, and for room in front of it (back-pressure); None when the life is over.
+        """Wait for the next group of a stage, and for room in front of it (back-pressure); None once all is closed.
 
         Raises:
             Fenced, OutOfOrder: see `StageEnds.take`.
@@ -136,7 +137,7 @@ class Life:
             leaving: by stream.
 
         Raises:
-            Interrupted, Fenced: the life is over, and nothing of it counts.
+            Interrupted, Fenced: the board is closed, and nothing of it counts.
         """
         ids = (task.group.first_id, task.group.last_id)
         wait = Wait(is_cancelled=lambda: self._is_closed)
@@ -154,7 +155,7 @@ class Life:
         """Count that a stage begins a batch again by itself (K10).
 
         Raises:
-            Interrupted: the life is over.
+            Interrupted: the board is closed.
         """
         with self._changed:
             if self._is_closed:
@@ -163,10 +164,10 @@ class Life:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Let an attempt take hold of the states of its stage; the life does not end meanwhile.
+        """Let an attempt take hold of the states of its stage; the board is not closed meanwhile.
 
         Raises:
-            Interrupted: it is over, and the states may be those of the next by now.
+            Interrupted: it is, and the states may be those of the next by now.
         """
         with self._entering:
             if self._is_closed:
@@ -174,14 +175,14 @@ class Life:
             yield
 
     def failed(self, stage: str, group: Group | None, error: BaseException) -> None:
-        """Note what ends the life; the first one counts."""
+        """Note what the region has to be reset for; the first one counts."""
         with self._changed:
             self.failure = self.failure or Failure(stage=stage, group=group, error=error)
             self._busy.discard(stage)
             self._changed.notify_all()
 
     def pause(self, seconds: float) -> bool:
-        """Wait so many seconds, or until the life is over; say whether it is."""
+        """Wait so many seconds, or until the board is closed; say whether it is."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed, seconds)
             return self._is_closed
@@ -309,7 +310,7 @@ class Life:
             return dead
 
     def close(self) -> None:
-        """End the life: all ends are cut off, and who waits wakes up."""
+        """Close the board: all ends are cut off, and who waits wakes up."""
         with self._entering, self._changed:
             self._is_closed = True
             self.exchange.close()
