@@ -19,14 +19,15 @@ from drainmark.jobs.runtime.adapters import Outside
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.group_work import GroupWork
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.messages import classified
 from drainmark.jobs.runtime.stages.board import Board, Task
+from drainmark.jobs.runtime.stages.border import StageBorder
 from drainmark.jobs.runtime.stages.channels.batches import Batch
 from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, FileRows, Rows
 from drainmark.jobs.runtime.stages.states import moved_on
-from drainmark.jobs.runtime.stages.work import StageWork
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 if TYPE_CHECKING:
@@ -121,7 +122,14 @@ class StageWorker:
         files: dict[str, Rows] = {}
         with self.board.entered():
             self.states.begin_group()
-            work = StageWork(
+            border = StageBorder(
+                region=self.states.blueprint.region,
+                received=lambda materialiser: self._received(batches, materialiser),
+                send=lambda stream, frame: self._in_files(stream, frame, group, files),
+                outgoing=frozenset(channel.stream for channel in self.plan.outputs),
+                rows=sum(batch.rows.count for batch in batches.values()),
+            )
+            work = GroupWork(
                 blueprint=self.states.blueprint,
                 outside=self.outside,
                 group=group,
@@ -131,16 +139,13 @@ class StageWorker:
                 tag=self.tag,
                 ports=self.states.ports,
                 outlets=self.outlets,
-                receive=lambda materialiser: self._received(batches, materialiser),
-                outgoing=frozenset(channel.stream for channel in self.plan.outputs),
-                send=lambda stream, frame: self._in_files(stream, frame, group, files),
-                received_rows=sum(batch.rows.count for batch in batches.values()),
+                border=border,
             )
         staged: StagedGroup = self._bounded(group, work.stage)
         with self.board.entered():
             self._is_moving = True  # from here on the states are not where the last group left them
         written: StagedGroup = self._bounded(group, lambda: self._moved_on(staged))
-        left: dict[str, Rows] = {stream: ArrowRows(rows) for stream, rows in work.left.items()}
+        left: dict[str, Rows] = {stream: ArrowRows(rows) for stream, rows in border.left.items()}
         return written, left | files
 
     def _moved_on(self, staged: StagedGroup) -> StagedGroup:
