@@ -28,6 +28,7 @@ from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.rows import Rows, Spool
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
 from drainmark.jobs.runtime.stages.channels.waiting import Wait
+from drainmark.jobs.runtime.stages.finished_parts import FinishedParts
 from drainmark.jobs.runtime.stages.group_parts import Moment, joinable, replaces
 
 GroupOf = Callable[[int, int], Group]
@@ -86,9 +87,7 @@ class Board:
         self._group_of = group_of
         self._inboxes: dict[str, deque[Group]] = {stage.name: deque() for stage in region.stages if not stage.inputs}
         self._busy: set[str] = set()
-        self._waiting: Counter[str] = Counter()  # parts that no row has, by stage
-        self._noted = dict.fromkeys((stage.name for stage in region.stages), time.monotonic())
-        self._since: dict[int, float] = {}  # when the starts had done a group
+        self._finished = FinishedParts({stage.name: stage.checkpoint_interval for stage in region.stages})
         self._files: dict[str, int] = {}  # what is staged of batches, with the last id of each
         self._is_closed = False
         self._entering = threading.Lock()
@@ -145,10 +144,10 @@ class Board:
         self.ends[stage].hand_over(staged, leaving, ids=own, taken=task.taken, wait=wait)
         with self._changed:
             self._busy.discard(stage)
-            self._waiting[stage] += 1
+            self._finished.add(stage)
             self._files.update((file.path, ids[1]) for rows in leaving.values() for file in rows.files or ())
             if ids[1] > self.committed_id and self.exchange.begun >= ids[1]:
-                self._since.setdefault(ids[1], time.monotonic())
+                self._finished.begun(ids[1])
             self._changed.notify_all()
 
     def restarted(self, stage: str) -> None:
@@ -207,7 +206,7 @@ class Board:
     def is_idle(self) -> bool:
         """Is everything done, and all of it committed?"""
         with self._changed:
-            return self.has_caught_up and not (self.groups or any(self._waiting.values()))
+            return self.has_caught_up and not self.groups and self._finished.is_empty
 
     @property
     def has_caught_up(self) -> bool:
@@ -242,44 +241,35 @@ class Board:
             timeout: an aligned drain that lasts longer is ended unaligned (E30).
         """
         with self._changed:
-            late = timeout is not None and any(time.monotonic() - since > timeout for since in self._since.values())
+            late = timeout is not None and self._finished.is_older(timeout)
             is_unaligned = alignment == Alignment.UNALIGNED or late
-            groups = tuple(joinable(takewhile(partial(self._is_reached, is_unaligned=is_unaligned), self.groups)))
+            groups = tuple(
+                joinable(takewhile(partial(_is_reached, self.exchange, is_unaligned=is_unaligned), self.groups))
+            )
             if not groups and (self.groups or not self._may_catch_up(is_unaligned=is_unaligned)):
                 return None
             limit = groups[-1].last_id if groups else self.committed_id
             is_whole = not is_unaligned or self.exchange.complete >= limit or self.has_caught_up
-            snapshot = self.exchange.snapshot(limit, due=None if is_whole else self._due())
+            snapshot = self.exchange.snapshot(limit, due=None if is_whole else self._due_stages)
             if not groups and not snapshot.parts:  # whoever is due waits for a stage ahead of it that is not
                 snapshot.release()
                 return None
             return Moment(groups=groups, snapshot=snapshot, restarts=dict(self.restarts))
 
-    def _is_reached(self, group: Group, *, is_unaligned: bool) -> bool:
-        is_unaligned = is_unaligned and not replaces(member.trigger for member in group.members)
-        return group.last_id <= (self.exchange.begun if is_unaligned else self.exchange.complete)
-
     def _may_catch_up(self, *, is_unaligned: bool) -> bool:
         """May stages commit what they have finished, there being no group to go with?"""
-        finished = {stage for stage, count in self._waiting.items() if count > 0}
+        finished = self._finished.stages
         if finished and self.has_caught_up:
             return True
-        return is_unaligned and bool(finished & self._due())
+        return is_unaligned and bool(finished & self._due_stages)
 
-    def _due(self) -> set[str]:
+    @property
+    def _due_stages(self) -> set[str]:
         """Return the stages whose own interval is over, so that what they have finished may enter a commit (K1, K6).
 
         All, where their intervals would keep more than channels may hold: a commit lets go of it (F29).
         """
-        if not self.exchange.fits:
-            return {stage.name for stage in self.region.stages}
-        now = time.monotonic()
-        intervals = {stage.name: stage.checkpoint_interval for stage in self.region.stages}
-        return {
-            name
-            for name, interval in intervals.items()
-            if interval is None or now - self._noted[name] >= interval.total_seconds()
-        }
+        return self._finished.due() if self.exchange.fits else {stage.name for stage in self.region.stages}
 
     def committed(self, moment: Moment, in_flight: Channels, through: int) -> list[str]:
         """Note that a moment is committed and published.
@@ -299,9 +289,7 @@ class Board:
                 self.groups.remove(group)
                 self.committed_id = group.last_id
             for part in moment.snapshot.parts:
-                self._waiting[part.stage] -= 1
-                self._since.pop(part.last_id, None)
-                self._noted[part.stage] = now
+                self._finished.committed(part.stage, part.last_id, now)
             self.restarts.subtract(moment.restarts)
             dead = [path for path, last_id in self._files.items() if last_id <= through]
             for path in dead:
@@ -315,3 +303,8 @@ class Board:
             self._is_closed = True
             self.exchange.close()
             self._changed.notify_all()
+
+
+def _is_reached(exchange: Exchange, group: Group, *, is_unaligned: bool) -> bool:
+    is_unaligned = is_unaligned and not replaces(member.trigger for member in group.members)
+    return group.last_id <= (exchange.begun if is_unaligned else exchange.complete)

@@ -32,7 +32,7 @@ from drainmark.jobs.runtime.stages.channels.rows import Spool
 from drainmark.jobs.runtime.stages.commit_intervals import CommitIntervals
 from drainmark.jobs.runtime.stages.committed_group import group_of
 from drainmark.jobs.runtime.stages.crew import Crew
-from drainmark.jobs.runtime.stages.group_parts import Moment, joined, replaces
+from drainmark.jobs.runtime.stages.group_parts import Moment, joined
 from drainmark.jobs.runtime.stages.states import MultiStageStates
 from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
 
@@ -63,6 +63,16 @@ def written(moment: Moment, staged: StagedGroup, engine: Engine, tag: str) -> St
         return replace(staged, channels=channels_to_json(found), in_flight=files)
     finally:
         moment.snapshot.release()
+
+
+def settle(board: Board, moment: Moment, owner: RegionOwner) -> None:
+    """Note that a moment is committed, and delete what was staged of batches that all stages are done with."""
+    history = owner.history
+    flow = history.flow
+    through = min(flow.through.values()) if flow.channels else history.committed_id
+    dead = board.committed(moment, flow.channels, through)
+    with suppress(StoreUnavailable):  # `gc` finds them, too
+        owner.outside.store.discard_staged(channels_folder(owner.region), dead)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,10 +127,6 @@ class StagePipeline:
     def has_room(self) -> bool:
         return self.board is not None and self.board.failure is None and self.board.has_room
 
-    def must_rest(self, pending: Sequence[Trigger]) -> bool:
-        """Is all that was begun to be done and committed before these triggers begin?"""
-        return replaces(pending) and not self.is_idle
-
     @property
     def is_idle(self) -> bool:
         return self.under_way is None and (self.board is None or (self.board.failure is None and self.board.is_idle))
@@ -161,7 +167,7 @@ class StagePipeline:
         members = tuple(member for group in moment.groups for member in group.members)
         attempt = moment.groups[0].attempt if moment.groups else uuid.uuid4().hex
         group = Group(members=members, epoch=self.owner.epoch, attempt=attempt)
-        staged = replace(joined(group, moment, self._every_id()), dropped_intervals=self.intervals.dropped)
+        staged = replace(joined(group, moment, self.states.every_id()), dropped_intervals=self.intervals.dropped)
         if not moment.groups:
             staged = replace(staged, progress_id=self._ids.take())
         self.follow(told=False)
@@ -202,7 +208,7 @@ class StagePipeline:
             raise
         self.under_way = None
         self.intervals.end(time.monotonic(), told=done.staged.dropped_intervals)
-        self._forget(self.board, done)
+        settle(self.board, done.moment, self.owner)
         self.states.hosted.completed()
         if self.board.is_idle:  # no stage reads anything
             keep_copies(self.outside.store, self.states.handlers, done.staged)
@@ -261,15 +267,6 @@ class StagePipeline:
         timeout = parameters.alignment_timeout
         return board.moment(Alignment(parameters.alignment), timeout.total_seconds() if timeout is not None else None)
 
-    def _forget(self, board: Board, done: MomentCommit) -> None:
-        """Note that a moment is committed, and delete what was staged of batches that all stages are done with."""
-        history = self.owner.history
-        flow = history.flow
-        through = min(flow.through.values()) if flow.channels else history.committed_id
-        dead = board.committed(done.moment, flow.channels, through)
-        with suppress(StoreUnavailable):  # `gc` finds them, too
-            self.outside.store.discard_staged(channels_folder(self.blueprint.region.name), dead)
-
     def _open_board(self) -> Board:
         if self.board is None:
             raise RuntimeError("the region is not claimed")
@@ -288,11 +285,3 @@ class StagePipeline:
         if done is not None:
             with suppress(Exception):
                 done.establishing.wait()
-
-    def _every_id(self) -> dict[str, str]:
-        return {
-            table.name: name
-            for name, part in self.states.of_stage.items()
-            for table in part.blueprint.tables
-            if table.options.get("every_id")
-        }

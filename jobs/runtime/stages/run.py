@@ -12,6 +12,7 @@ from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
 from drainmark.jobs.runtime.region_run import GroupsRun, RegionRun
 from drainmark.jobs.runtime.stages.board import Failure
 from drainmark.jobs.runtime.stages.crew import Crew
+from drainmark.jobs.runtime.stages.group_parts import replaces
 from drainmark.jobs.runtime.stages.pipeline import StagePipeline
 from drainmark.jobs.runtime.stages.states import MultiStageStates
 
@@ -58,7 +59,7 @@ class MultiStageRun(GroupsRun):
                 except Exception:
                     yield from self._last_report()  # what is under way may well end, and is to be reported
                     raise
-                must_rest = stages.must_rest(pending)
+                must_rest = replaces(pending) and not stages.is_idle  # what was begun is done and committed before
                 if pending and not must_rest and stages.has_room and not run.pace.left_seconds:
                     yield from self._begin(pending)
                 elif not pending and stages.is_idle:

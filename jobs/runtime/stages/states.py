@@ -46,6 +46,15 @@ class MultiStageStates:
         """Return the states by name of their tables."""
         return {name: state for part in self.of_stage.values() for name, state in part.handlers.items()}
 
+    def every_id(self) -> dict[str, str]:
+        """Return, by name of a derived table that wants to know of every id, the stage that writes it."""
+        return {
+            table.name: name
+            for name, part in self.of_stage.items()
+            for table in part.blueprint.tables
+            if table.options.get("every_id")
+        }
+
     def reset(self, history: RegionHistory) -> None:
         """Load the states of all stages as of the last committed id, side by side.
 
