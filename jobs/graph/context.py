@@ -208,9 +208,6 @@ class OperatorContext:
         """Return the frame in one partition where group and state are small: a keyed step then needs no exchange."""
         return frame.coalesce(1) if self.small and operator.name not in self.in_files else frame
 
-    def lookup(self, operator: Step) -> DataFrame:
-        return self.read_lookup(operator)
-
     def statement(self, operator: SqlStep) -> str:
         return str(self.guard(operator, lambda: self.read_statement(operator.statement)))
 

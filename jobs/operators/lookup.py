@@ -36,7 +36,7 @@ class Lookup(Operator):
         return {**super().fingerprint(), "table": self.table}
 
     def apply(self, frames: OperatorContext) -> DataFrame:
-        return frames.lookup(self)
+        return frames.read_lookup(self)
 
 
 def lookup(table: str, *, name: str | None = None) -> Stream:

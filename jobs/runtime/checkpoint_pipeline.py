@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainmark.jobs.errors import DrainTimeout
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.graph.annotations import Checkpoints
 from drainmark.jobs.protocol.records.triggers import Trigger
@@ -23,12 +22,13 @@ from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
 from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
 from drainmark.jobs.runtime.autonomous.tables import Outlets
 from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
-from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.commit.operator_states import RegionStates, keep_copies
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.group_time import GroupTime
 from drainmark.jobs.runtime.group_work import GroupWork
-from drainmark.jobs.runtime.input.inbox import Assigned, Group
-from drainmark.jobs.runtime.input.slice_inputs import ReadBefore
+from drainmark.jobs.runtime.id_assignment import IdAssignment
+from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 
@@ -52,10 +52,11 @@ class Pipeline:
     _work: GroupWork | None = None
     _ended: StagedGroup | None = None
     _outlets: Outlets = field(default_factory=Outlets)
-    _read_before: ReadBefore = field(init=False)
+    _ids: IdAssignment = field(init=False)
+    _time: GroupTime = field(init=False)
 
     def __post_init__(self) -> None:
-        self._read_before = ReadBefore(lambda: self.owner.history)
+        self._ids, self._time = IdAssignment(self.owner), GroupTime(self.blueprint.region)
 
     @property
     def is_blocking(self) -> bool:
@@ -78,23 +79,20 @@ class Pipeline:
         self.states.begin_group()
         if self.under_way is None:
             self.owner.moved(Event.TRIGGERED)
-        first = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, len(pending))
-        reminded = self._read_before.remind(pending)
-        members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(reminded))
-        group = Group(members=members, epoch=self.owner.epoch, attempt=uuid.uuid4().hex)
+        group = Group(members=self._ids.assign(pending), epoch=self.owner.epoch, attempt=uuid.uuid4().hex)
         reach(FailPoint.ASSIGN_AFTER)
         work = self._work = GroupWork(
             blueprint=self.blueprint,
             outside=self.outside,
             group=group,
             states=self.states.handlers,
-            hosts=self.states.attempts(),
+            hosts=self.states.hosted.attempts(),
             small=group.bytes_to_read <= self.small_bytes,
             tag=_tag(group),
             ports=self.states.ports,
             outlets=self._outlets,
         )
-        self._staging = self._bounded(group, self._group_timeout, work.stage)
+        self._staging = self._bounded(group, self._time.seconds, work.stage)
 
     def staged(self) -> StagedGroup | None:
         """Await the group that is being staged, None where none is; the checkpoint before it has ended.
@@ -125,18 +123,19 @@ class Pipeline:
         """
         begun = time.monotonic()
         life = self.states.ports.life
-        freezing = self._bounded(staged.group, self._left_of(staged), lambda: self._frozen(staged, life))
+        freezing = self._bounded(staged.group, self._time.left_of(staged), lambda: self._frozen(staged, life))
         frozen: StagedGroup = freezing.result()
-        self.states.keep_copies(frozen)
+        keep_copies(self.outside.store, self.states.handlers, frozen)
         if not self.is_blocking:
             self.owner.moved(Event.DRAINED_BLOCKING)
         self.under_way = Establishing(
             owner=self.owner,
-            states=self.states,
+            engine=self.outside.engine,
             staged=frozen,
+            finish=self._written,
             grace=self.grace,
-            deadline=begun + self._left_of(staged),
-            late=self._too_late(staged.group),
+            deadline=begun + self._time.left_of(staged),
+            late=self._time.too_late(staged.group),
             tag=_tag(staged.group),
         )
         self.under_way.begin()
@@ -195,14 +194,14 @@ class Pipeline:
             action,
             seconds,
             self.grace,
-            late=lambda _: self._too_late(group),
+            late=lambda _: self._time.too_late(group),
             cancel=lambda: self.outside.engine.cancel(tag),
         )
 
     def _frozen(self, staged: StagedGroup, life: int) -> StagedGroup:
         """Freeze; who is given up meanwhile, and is still at it after a reset, must not touch what comes then."""
-        if not self.states.ports.stop(self._left_of(staged), life=life):
-            raise self._too_late(staged.group)
+        if not self.states.ports.stop(self._time.left_of(staged), life=life):
+            raise self._time.too_late(staged.group)
         with self.outside.engine.tagged(_tag(staged.group)):
             frozen = self.states.freeze(staged)
             if self.is_blocking:
@@ -211,22 +210,12 @@ class Pipeline:
         self.states.ports.resume(life=life)
         return written
 
-    def _left_of(self, staged: StagedGroup) -> float:
-        """Return what is left of the time that a group has, its checkpoint included (E2, E15)."""
-        return max(0.0, self._group_timeout - staged.process_seconds - staged.drain_seconds)
-
-    @property
-    def _group_timeout(self) -> float:
-        return self.blueprint.region.parameters.group_timeout.total_seconds()
-
-    def _too_late(self, group: Group) -> DrainTimeout:
-        blame = self.blueprint.region.starts[0]
-        return DrainTimeout(
-            f"establishing {group.first_id}..{group.last_id} took longer than {self._group_timeout:g} s",
-            operator=blame.name,
-            location=blame.location,
-            remedy="raise group_timeout in @consistent, or look for what hangs",
-        )
+    def _written(self, staged: StagedGroup) -> StagedGroup:
+        """Write what is frozen and not written yet; in the background."""
+        if not staged.frozen:
+            return staged
+        with self.outside.engine.tagged(_tag(staged.group)):
+            return self.states.write(staged, staged.frozen)
 
 
 def _tag(group: Group) -> str:

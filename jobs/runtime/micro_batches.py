@@ -135,7 +135,7 @@ class MicroBatches:
             outside=self.outside,
             group=group,
             states=self._states.handlers,
-            hosts=self._states.attempts(),
+            hosts=self._states.hosted.attempts(),
             small=group.bytes_to_read <= self.small_bytes,
             tag=f"drainmark-{group.attempt}",
         )

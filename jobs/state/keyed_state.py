@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drainmark.jobs.errors import SplitBrain
 from drainmark.jobs.frames.arrow import frame_of
-from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.frames.tags import SEQUENCE_ID
 from drainmark.jobs.lazy import F
 from drainmark.jobs.protocol.records.manifest import Image, StagedFile
 from drainmark.jobs.state.cached_rows import CachedRows
 from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
-from drainmark.jobs.state.keyed_rows import last_per_key, last_rows_per_key
+from drainmark.jobs.state.keyed_rows import RowsPerKey
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +50,7 @@ class KeyedState:
         image_files, change_files: what the state is made of; of the changes, the rows after `image_at`.
         rows: the state's rows while it is small, else None.
         depth: how many rows of a key are kept, the last ones by id and position.
+        per_key: says which these are.
     """
 
     table: str
@@ -63,9 +64,11 @@ class KeyedState:
     depth: int = 1
     _frame: DataFrame | None = None
     _columns: list[str] | None = None
+    per_key: RowsPerKey = field(init=False)
     _cache: CachedRows = field(init=False)
 
     def __post_init__(self) -> None:
+        self.per_key = RowsPerKey(self.keys, self.depth)
         self._cache = CachedRows(keys=self.keys)
 
     @classmethod
@@ -116,16 +119,7 @@ class KeyedState:
         for file, rows in zip(files, self.stored.read_each(files), strict=True):
             is_image = file.path in images  # a compacted file of changes may reach back behind the image
             tables.append(rows if is_image else rows.filter(pc.greater(rows[SEQUENCE_ID], after)))
-        return self._last(pa.concat_tables(tables, promote_options="permissive")) if tables else None
-
-    def _last(self, rows: pa.Table) -> pa.Table:
-        """Return the last rows of each key; a key that is gone has none."""
-        last = last_per_key(rows, self.keys) if self.depth == 1 else last_rows_per_key(rows, self.keys, self.depth)
-        if GONE not in last.column_names:
-            return last
-        import pyarrow.compute as pc
-
-        return last.filter(pc.invert(last[GONE].fill_null(False)))
+        return self.per_key.last(pa.concat_tables(tables, promote_options="permissive")) if tables else None
 
     @property
     def is_small(self) -> bool:
@@ -156,9 +150,9 @@ class KeyedState:
             return self._frame
         rows = self._rows_held(session)
         if not whole:
-            rows = self._of_keys(rows, partials)
+            rows = self.per_key.matching(rows, partials)
         if self.depth == 1:
-            rows = self._current(rows)
+            rows = self.per_key.current(rows)
         return rows.select(*(f"`{name}`" for name in partials.columns))
 
     def beside(self, partials: DataFrame) -> DataFrame:
@@ -177,18 +171,9 @@ class KeyedState:
                 return None
             if self._frame is None:
                 self._frame = self._local(session, self.rows)
-            return self._frame if changed is None else self._of_keys(self._frame, changed)
+            return self._frame if changed is None else self.per_key.matching(self._frame, changed)
         rows = self._rows_held(session)
-        return self._current(rows if changed is None else self._of_keys(rows, changed))
-
-    def _of_keys(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
-        """Return the rows whose keys occur in a frame, by those keys that it has; nulls are equal to nulls."""
-        keys = [key for key in self.keys if key in changed.columns]
-        if not keys:
-            return rows
-        wanted = changed.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(keys)))
-        same = [rows[f"`{key}`"].eqNullSafe(wanted[f"_changed_{i}"]) for i, key in enumerate(keys)]
-        return rows.join(wanted.distinct(), on=same, how="left_semi")
+        return self.per_key.current(rows if changed is None else self.per_key.matching(rows, changed))
 
     def _local(self, session: SparkSession, rows: pa.Table) -> DataFrame:
         from pyspark.sql.types import StructType
@@ -219,19 +204,6 @@ class KeyedState:
             frames.append(reader.parquet(*self.stored.spark_paths(changes)).where(F.col(SEQUENCE_ID) > at))
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
-    def _current(self, rows: DataFrame) -> DataFrame:
-        """Return the last rows of each key; a key that is gone has none."""
-        from pyspark.sql import Window
-
-        keys = [f"`{key}`" for key in self.keys]
-        if self.depth == 1:
-            payload = F.struct(*(f"`{name}`" for name in rows.columns))
-            last = rows.groupBy(*keys).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
-            last = last.where("_last is not null").select("_last.*")
-            return last.where(f"not coalesce({GONE}, false)") if GONE in rows.columns else last
-        newest = Window.partitionBy(*keys).orderBy(F.desc(SEQUENCE_ID), F.desc(POSITION))
-        return rows.withColumn("_age", F.row_number().over(newest)).where(F.col("_age") <= self.depth).drop("_age")
-
     # --- checkpoints: see `StateHandler` ----------------------------------------------------------------------------
 
     def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
@@ -256,7 +228,7 @@ class KeyedState:
             if sum(file.size for file in files) > SMALL_STATE_BYTES:
                 return None
             changes = pa.concat_tables(self.stored.read_each(files))
-        return self._last(_joined(self.rows, changes))
+        return self.per_key.last(_joined(self.rows, changes))
 
     def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
         """Write the changes that are in memory, and the state whole where that is due."""
@@ -267,7 +239,7 @@ class KeyedState:
             whole = staging.write(frozen.rows, "image")
         else:
             rows = self._stored(session, frozen.image_files, (*frozen.change_files, *files), frozen.image_at)
-            whole = staging.write_frame(self._current(rows), "image", compression="zstd")
+            whole = staging.write_frame(self.per_key.current(rows), "image", compression="zstd")
         return Written(files=files, image=Image(table=self.table, at=frozen.at, files=whole))
 
     def checkpointed(self, written: Written) -> None:

@@ -1,4 +1,4 @@
-"""`Life`: one graph of a `StreamStart`, from a reset to the next: what is in it, and what of it may be submitted."""
+"""One graph of a `StreamStart`, from a reset to the next: what is in it, and what of it may be submitted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from drainmark.jobs.streams.threads import Threads
 _NUMBER = "number"
 _NAMES = {node.cls: node.name for node in nodes()}
 
-Submit = Callable[["Life", Sequence[Any], Sequence[Entered]], None]
-"""Submits outputs of data, all or, where the life is over, none."""
+Submit = Callable[["GraphRun", Sequence[Any], Sequence[Entered]], None]
+"""Submits outputs of data, all or, where the run is over, none."""
 
 
-class Life:
+class GraphRun:
     """A graph with its data in flight. `take` is called by the thread that makes it; the graph's threads do the rest.
 
     Args:
@@ -32,7 +32,7 @@ class Life:
 
     Attributes:
         torn: why a part of some data's outputs is submitted and the rest never will be. No cut may be made then: it
-            would have half a datum, which the next life submits as a whole (X8).
+            would have half a datum, which the next run submits as a whole (X8).
 
     Raises:
         StreamRefused: a node remembers.

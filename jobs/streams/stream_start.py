@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from drainmark.jobs.errors.handlers import PermitViolation, StreamClosed, StreamStuck
 from drainmark.jobs.state.handlers.start_handler import StartHandler
-from drainmark.jobs.streams.graph_run import Life
+from drainmark.jobs.streams.graph_run import GraphRun
 from drainmark.jobs.streams.progress import Entered, Progress
 from drainmark.jobs.streams.stream import Stream
 from drainmark.jobs.streams.threads import RealThreads, Threads
@@ -57,11 +57,11 @@ class StreamStart(StartHandler):
     max_in_flight: ClassVar[int] = 10_000
 
     _progress: Progress
-    _life: Life | None
+    _graph_run: GraphRun | None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         made = super().__new__(cls, *args, **kwargs)
-        made._progress, made._life = Progress(made.acknowledge), None
+        made._progress, made._graph_run = Progress(made.acknowledge), None
         return made
 
     # --- what the author writes --------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class StreamStart(StartHandler):
         raise NotImplementedError
 
     def flow(self, source: Stream) -> Stream:
-        """Build the graph behind a source, and return its end. Called once for each life of the graph."""
+        """Build the graph behind a source, and return its end. Called once for each run of the graph."""
         return source
 
     def acknowledge(self, position: Any) -> None:
@@ -100,102 +100,106 @@ class StreamStart(StartHandler):
         is_over = False
         while not is_over:
             with context.permit(), self.lock:  # what is read here is of after the reset (V134)
-                life = self._life = Life(self._progress, self.flow, self.threads(), self._submit)
+                graph_run = self._graph_run = GraphRun(self._progress, self.flow, self.threads(), self._submit)
             try:
-                is_over = self._feed(life)
+                is_over = self._feed(graph_run)
             except (StreamClosed, PermitViolation, StreamStuck):
-                if self._life is life:
+                if self._graph_run is graph_run:
                     raise
             finally:
-                life.close()
+                graph_run.close()
 
-    def _feed(self, life: Life) -> bool:
+    def _feed(self, graph_run: GraphRun) -> bool:
         """Read into a graph, and see it through; False where a reset ended it."""
-        found = self.read(life.progress.position, self._context)
+        found = self.read(graph_run.progress.position, self._context)
         try:
             for item in found:
-                if self._is_over(life):
+                if self._is_over(graph_run):
                     break
-                life.check()
+                graph_run.check()
                 if isinstance(item, Boundary):
-                    self._establish(life)
+                    self._establish(graph_run)
                 elif item is not None:
-                    self._take(life, *item)
-                    self._wait_for_room(life)
+                    self._take(graph_run, *item)
+                    self._wait_for_room(graph_run)
         finally:
             getattr(found, "close", lambda: None)()
-        self._see_through(life)
-        return self._life is life
+        self._see_through(graph_run)
+        return self._graph_run is graph_run
 
-    def _see_through(self, life: Life, *, is_boundary: bool = False) -> None:
+    def _see_through(self, graph_run: GraphRun, *, is_boundary: bool = False) -> None:
         """Wait until all is submitted that the source gave, now that it is at its end, or at a boundary.
 
         Raises:
             StreamStuck: some waits for what will not come: for room at a node, so that what is behind it never leaves;
                 or, at a boundary, for others to go with, so that no state has all that came before it.
         """
-        while life.in_flight and not self._is_over(life):
-            life.check()
-            if not life.rests(_PAUSE_SECONDS):
+        while graph_run.in_flight and not self._is_over(graph_run):
+            graph_run.check()
+            if not graph_run.rests(_PAUSE_SECONDS):
                 continue
-            life.flush()
-            if life.in_flight and life.is_idle():  # they wait for others that will not come: nothing comes of them
-                if is_boundary or life.has_waiters():
-                    raise self._stuck(life, f"{life.in_flight} data wait for what the source does not give")
-                left = {"action": "stream_data_left", "data": life.in_flight, "kept": life.kept()}
+            graph_run.flush()
+            if graph_run.in_flight and graph_run.is_idle():  # they wait for others that will not come
+                if is_boundary or graph_run.has_waiters():
+                    raise self._stuck(graph_run, f"{graph_run.in_flight} data wait for what the source does not give")
+                left = {"action": "stream_data_left", "data": graph_run.in_flight, "kept": graph_run.kept()}
                 logger.warning("A source ended with data that go with none", extra=left)
                 break
             self._context.wait(_PAUSE_SECONDS)  # for what a delay holds
-        if not self._is_over(life):
-            life.check()
+        if not self._is_over(graph_run):
+            graph_run.check()
 
-    def _take(self, life: Life, position: Any, datum: Any) -> None:
-        if not life.progress.has(position):
+    def _take(self, graph_run: GraphRun, position: Any, datum: Any) -> None:
+        if not graph_run.progress.has(position):
             try:
-                life.take(position, datum)
+                graph_run.take(position, datum)
             except StreamStuck as error:
-                raise self._stuck(life, "a datum waits for room that nothing makes") from error
+                raise self._stuck(graph_run, "a datum waits for room that nothing makes") from error
             return
         with self._context.permit(), self.lock:
-            life.progress.skip(position)
+            graph_run.progress.skip(position)
 
-    def _establish(self, life: Life) -> None:
-        self._see_through(life, is_boundary=True)
+    def _establish(self, graph_run: GraphRun) -> None:
+        self._see_through(graph_run, is_boundary=True)
         with self._context.permit():
-            if not self._is_over(life):
+            if not self._is_over(graph_run):
                 self._context.make_consistent()  # where a reset comes instead, the next item finds that out
 
-    def _wait_for_room(self, life: Life) -> None:
-        while life.in_flight >= self.max_in_flight and not self._is_over(life):
-            life.check()
-            is_stuck = life.rests(_PAUSE_SECONDS) and life.is_idle() and life.in_flight >= self.max_in_flight
+    def _wait_for_room(self, graph_run: GraphRun) -> None:
+        while graph_run.in_flight >= self.max_in_flight and not self._is_over(graph_run):
+            graph_run.check()
+            is_stuck = (
+                graph_run.rests(_PAUSE_SECONDS) and graph_run.is_idle() and graph_run.in_flight >= self.max_in_flight
+            )
             if not is_stuck:
                 self._context.wait(_PAUSE_SECONDS)
             else:
-                raise self._stuck(life, f"{life.in_flight} data wait for others to come, and no more are taken")
+                raise self._stuck(
+                    graph_run, f"{graph_run.in_flight} data wait for others to come, and no more are taken"
+                )
 
-    def _stuck(self, life: Life, why: str) -> StreamStuck:
+    def _stuck(self, graph_run: GraphRun, why: str) -> StreamStuck:
         remedy = (
             "let every stream of a zip() give as many, or raise its maxsize; give partition() a timeout or fewer keys; "
             "or raise max_in_flight of the class"
         )
-        name, told = self._context.operator, life.told()
-        return StreamStuck(f"start {name!r}: {why}: {told}", operator=name, remedy=remedy, kept=life.kept())
+        name, told = self._context.operator, graph_run.told()
+        return StreamStuck(f"start {name!r}: {why}: {told}", operator=name, remedy=remedy, kept=graph_run.kept())
 
-    def _submit(self, life: Life, outputs: Sequence[Any], entered: Sequence[Entered]) -> None:
+    def _submit(self, graph_run: GraphRun, outputs: Sequence[Any], entered: Sequence[Entered]) -> None:
         with self._context.permit(), self.lock:
-            if self._life is not life:
+            if self._graph_run is not graph_run:
                 return  # a reset came: another graph reads them again
             try:
                 for rows in outputs:
                     self._context.submit(rows)
-                life.progress.submitted(entered)
+                graph_run.progress.submitted(entered)
             except BaseException as error:
-                life.torn = error  # known before the permit is given back, and a cut can begin
+                graph_run.torn = error  # known before the permit is given back, and a cut can begin
                 raise
 
-    def _is_over(self, life: Life) -> bool:
-        return self._life is not life or self._context.wait(0.0)
+    def _is_over(self, graph_run: GraphRun) -> bool:
+        return self._graph_run is not graph_run or self._context.wait(0.0)
 
     @property
     def _context(self) -> Any:
@@ -204,8 +208,8 @@ class StreamStart(StartHandler):
     # --- the protocol ------------------------------------------------------------------------------------------------
 
     def checkpoint(self, checkpoint: Any) -> None:
-        if self._life is not None and self._life.torn is not None:
-            raise self._life.torn
+        if self._graph_run is not None and self._graph_run.torn is not None:
+            raise self._graph_run.torn
         position, beyond = self._progress.state()
         checkpoint.write(position)
         checkpoint.write(list(beyond))
@@ -214,10 +218,10 @@ class StreamStart(StartHandler):
     def reset(self, checkpoint: Any) -> None:
         position, beyond = checkpoint.read(), checkpoint.read(list)
         cut, told = checkpoint.sequence_id, self._context.committed_cut
-        self._life, self._progress = None, Progress(self.acknowledge, position, beyond, cut, is_told=told >= cut)
+        self._graph_run, self._progress = None, Progress(self.acknowledge, position, beyond, cut, is_told=told >= cut)
 
     def reset_to_initial_state(self) -> None:
-        self._life, self._progress = None, Progress(self.acknowledge)
+        self._graph_run, self._progress = None, Progress(self.acknowledge)
 
     def region_checkpointed(self, sequence_id: int) -> None:
         self._progress.committed(self._context.committed_cut)

@@ -154,7 +154,7 @@ class RegionSteps:
             context.log.info(f"{self.workplace.registry.pending_count(region.name)} files are pending; Spark starts")
             run = slot.open(self._run(context, slot, opened, region))
             slot.lingering = self._lingering(context, slot, opened, region)
-            run.states.hosts_starts = slot.lingering is not None
+            run.hosted.takes_starts = slot.lingering is not None
             with ending_gracefully(slot.interrupt):
                 run.claim()
             context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
@@ -190,7 +190,7 @@ class RegionSteps:
         done, pace = -1, EventPace()
         slot.observe = lambda numbers: self._observe(context, numbers)
         try:
-            while done < 0 or ((done < len(slot.reports) or run.states.starts) and self._stays(context, slot)):
+            while done < 0 or ((done < len(slot.reports) or run.hosted.starts) and self._stays(context, slot)):
                 done = len(slot.reports)
                 groups = run.groups()
                 while (report := _next(groups, slot)) is not None:
@@ -237,8 +237,8 @@ class RegionSteps:
             requests=Requests(self.workplace.registry, region.name),
             code=CodeFiles(opened, settings.project_root),
             is_in_the_way=runs.is_wanted_place,
-            has_failed=lambda: slot.run is not None and slot.run.states.has_failed,
-            hosts_threads=lambda: slot.run is not None and slot.run.states.has_threads,
+            has_failed=lambda: slot.run is not None and slot.run.hosted.has_failed,
+            hosts_threads=lambda: slot.run is not None and slot.run.hosted.has_threads,
         )
 
     def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:

@@ -51,8 +51,9 @@ def region_run(
     from drainmark.jobs.runtime.analysis.physical_plan import analyse
     from drainmark.jobs.runtime.analysis.supported_features import require_runnable
     from drainmark.jobs.runtime.commit.row_author import Identity
+    from drainmark.jobs.runtime.one_stage_run import OneStageRun
     from drainmark.jobs.runtime.region_run import Limits, RegionRun
-    from drainmark.jobs.runtime.stages.run import StagedRun
+    from drainmark.jobs.runtime.stages.run import MultiStageRun
     from drainmark.orchestration.views.metrics import metered
     from drainmark.orchestration.workplace.code_digest import code_digest
 
@@ -65,8 +66,8 @@ def region_run(
     if blueprint is None or blueprint.code.states != states:
         facts = (region, opened.application.name, opened.params, outside)
         blueprint = analyse(*facts, states=states, dropped=drop_states)
-    run_class = StagedRun if region.channels else RegionRun
-    return run_class(
+    return RegionRun(
+        runs_groups=MultiStageRun if region.channels else OneStageRun,
         blueprint=blueprint,
         outside=outside,
         identity=Identity(

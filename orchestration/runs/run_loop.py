@@ -192,7 +192,7 @@ class RegionLoop:
                 report=self._step,
                 max_group=self.options.max_group,
             )
-            run.states.hosts_starts = self._hosts_starts
+            run.hosted.takes_starts = self._hosts_starts
             run.while_waiting = self._look_again
             self.interruption.arm()
             tried_first_use(self.workplace, run)

@@ -33,7 +33,7 @@ class Staying:
     def __init__(self, result: Result) -> None:
         self._result = result
         self._run: RegionRun = region_run(result.workplace, result.opened, result.region)
-        self._run.states.hosts_starts = True
+        self._run.hosted.takes_starts = True
         self.scans = threading.Event()
         self.scans.set()
         self.failure: BaseException | None = None
@@ -52,8 +52,8 @@ class Staying:
             UnknownName: there is none.
             DrainmarkError: what ended the run.
         """
-        self.wait_for(lambda: self._run.states.starts)
-        starts = self._run.states.starts
+        self.wait_for(lambda: self._run.hosted.starts)
+        starts = self._run.hosted.starts
         name = start or next(iter(starts))
         if name not in starts:
             raise UnknownName(f"no start {name!r} has a thread", remedy=nearest(name, list(starts)))

@@ -37,6 +37,8 @@ from drainmark.jobs.runtime.group_work import GroupWork
 from drainmark.jobs.runtime.input.inbox import Group
 from drainmark.jobs.runtime.input.materialisation import Materialiser
 from drainmark.jobs.runtime.micro_batches import BatchReport, MicroBatches
+from drainmark.jobs.runtime.output_staging import OutputStaging
+from drainmark.jobs.runtime.spark_failures import blaming
 from drainmark.orchestration.discovery.region_scan import Tick, scan_region
 from drainmark.orchestration.runs.region_runs import region_outside, region_run
 from drainmark.orchestration.workplace.region_sources import is_periodic
@@ -241,21 +243,30 @@ def kept_by(blueprint: Blueprint) -> set[str]:
     return {*blueprint.states(), *(table.history for table in blueprint.tables if table.history)}
 
 
-class InMemory(GroupWork):
-    """A group whose changes of operator state come back by Arrow, however large it is, and are not staged."""
+class InMemoryStaging(OutputStaging):
+    """Changes of operator state come back by Arrow, however large a group is, and are not staged."""
 
-    def _write(self, operator: Operator, name: str, frame: DataFrame, materialiser: Materialiser) -> StagedTable:
+    def _write(self, operator: Operator, name: str, frame: DataFrame) -> StagedTable:
         if name not in kept_by(self.blueprint):
-            return GroupWork._write(self, operator, name, frame, materialiser)
+            return OutputStaging._write(self, operator, name, frame)
 
         def write() -> StagedTable:
             rows = require_text(operator, frame.toArrow())
-            seen = materialiser.local(rows, frame) if self._is_read(operator, name) else frame
+            seen = self.materialiser.local(rows, frame) if self._is_read(operator, name) else frame
             return StagedTable(files=(), rows=rows, frame=seen)
 
         with self.outside.engine.tagged(self.tag):
-            staged: StagedTable = self._blaming(operator, write)
-            return staged
+            return blaming(self.blueprint.region, operator, write)
+
+
+class InMemory(GroupWork):
+    """A group of which no state is staged."""
+
+    def _output_staging(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> OutputStaging:
+        return InMemoryStaging(
+            blueprint=self.blueprint, outside=self.outside, group=self.group, states=self.states, tag=self.tag,
+            materialiser=materialiser, pool=pool,
+        )  # fmt: skip
 
 
 class Stateless(MicroBatches):

@@ -26,7 +26,7 @@ from bench_passages import Passage, require_rows
 import drainmark as dm
 from drainmark import F
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
-from drainmark.jobs.runtime.stages.pipeline import StagedPipeline
+from drainmark.jobs.runtime.stages.pipeline import StagePipeline
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.testing.processing import settings_of
@@ -187,13 +187,13 @@ class Watch:
 def watched() -> Iterator[Watch]:
     """Watch what staged runs of this process do: two calls of the product are timed, and nothing else of it changes."""
     watch = Watch()
-    give, commit = StagedPipeline.give, RegionOwner.commit
+    give, commit = StagePipeline.give, RegionOwner.commit
 
-    def given(pipeline: StagedPipeline, pending: Sequence[Trigger]) -> None:
+    def given(pipeline: StagePipeline, pending: Sequence[Trigger]) -> None:
         now = time.time()
         give(pipeline, pending)
-        if pipeline.life is not None:
-            watch.begun.update((member.sequence_id, now) for member in pipeline.life.groups[-1].members)
+        if pipeline.board is not None:
+            watch.begun.update((member.sequence_id, now) for member in pipeline.board.groups[-1].members)
 
     def committed(owner: RegionOwner, staged: StagedGroup) -> Any:
         row = commit(owner, staged)
@@ -201,7 +201,7 @@ def watched() -> Iterator[Watch]:
         watch.durable.update((member.sequence_id, now) for member in staged.group.members)
         return row
 
-    with patch.object(StagedPipeline, "give", given), patch.object(RegionOwner, "commit", committed):
+    with patch.object(StagePipeline, "give", given), patch.object(RegionOwner, "commit", committed):
         yield watch
 
 

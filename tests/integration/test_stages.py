@@ -229,7 +229,7 @@ def test_a_state_is_established_while_a_stage_hangs_and_what_is_in_flight_outliv
 
 def end_abruptly(begun: Background, gate: Gate) -> None:
     """End a run as if it was killed, but for the lease: nothing that it has in hand is committed any more."""
-    begun.run._pipeline.grace._until = 0.0
+    begun.run.grace._until = 0.0
     begun.run.interrupted.set()
     begun.join()
     assert isinstance(begun.error, Interrupted)

@@ -167,7 +167,7 @@ def stay() -> Iterator[Callable[..., Stay]]:
     def begin(result: Result) -> Stay:
         place, opened, region = result.workplace, result.opened, result.region
         run = region_run(place, opened, region)
-        run.states.hosts_starts = True
+        run.hosted.takes_starts = True
         scans, failed = threading.Event(), []  # type: threading.Event, list[BaseException]
         scans.set()
         is_over = threading.Event()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from drainmark.jobs.errors import DrainTimeout, Interrupted
 from drainmark.jobs.failpoints import FailPoint, reach
 from drainmark.jobs.protocol.records.triggers import Trigger
-from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.adapters import Engine
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
@@ -30,6 +31,7 @@ class Establishing:
 
     Attributes:
         staged: the group, what is frozen of its states among it; once it is established, with all that was written.
+        finish: writes what is left to write, and returns the group with it.
         deadline: by the monotonic clock; the commit has begun by then, or never does (E15).
         tag: marks its Spark jobs.
         commit_seconds, publish_seconds: once it is established.
@@ -37,8 +39,9 @@ class Establishing:
     """
 
     owner: RegionOwner
-    states: RegionStates
+    engine: Engine
     staged: StagedGroup
+    finish: Callable[[StagedGroup], StagedGroup]
     grace: Grace
     deadline: float
     late: DrainTimeout
@@ -86,7 +89,7 @@ class Establishing:
         with self._gate:
             self._is_abandoned = not self._is_committing
         if self._is_abandoned:
-            self.states.outside.engine.cancel(self.tag)
+            self.engine.cancel(self.tag)
         return self._is_abandoned
 
     def _work(self) -> None:
@@ -97,16 +100,10 @@ class Establishing:
         else:
             self._done.set_result(None)
 
-    def _write(self) -> None:
-        """Write what is left to write."""
-        if self.staged.frozen:
-            with self.states.outside.engine.tagged(self.tag):
-                self.staged = self.states.write(self.staged, self.staged.frozen)
-
     def _establish(self) -> None:
         begun = time.monotonic()
         reach(FailPoint.CHECKPOINT_PENDING)
-        self._write()
+        self.staged = self.finish(self.staged)
         reach(FailPoint.CHECKPOINT_PENDING_WRITTEN)
         with self._gate:
             if self._is_abandoned:

@@ -12,12 +12,11 @@ from drainmark.jobs.errors import ResetTimeout
 from drainmark.jobs.graph.operator import KeptState
 from drainmark.jobs.operators.handler import Handled
 from drainmark.jobs.protocol.history import RegionHistory
-from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.adapters import Outside, RegionStore
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
-from drainmark.jobs.runtime.commit.source_notifications import newest_slice, tell_sources
-from drainmark.jobs.runtime.hosting.checkpoint_cleanup import forget
-from drainmark.jobs.runtime.hosting.handler_host import Attempt, HandlerHost, host_of
-from drainmark.jobs.runtime.hosting.start_host import StartHost, start_hosts
+from drainmark.jobs.runtime.hosting.handler_host import HandlerHost, host_of
+from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.hosting.start_host import start_hosts
 from drainmark.jobs.runtime.parallel import side_by_side
 from drainmark.jobs.state.checkpointed_state import Frozen, Written
 from drainmark.jobs.state.handlers.handler_state import HandlerState
@@ -34,18 +33,14 @@ class RegionStates:
 
     Attributes:
         handlers: replaced as a whole by a reset, so that an attempt that was abandoned keeps what it began with.
-        hosts: by operator, the handlers that run in this process; the same objects for the whole run.
-        hosts_starts: do starts with threads of their own run in this process? Only a run that stays has use for them.
-        starts: they, by operator; the same objects for the whole run.
+        hosted: what of them runs in this process.
         ports: the autonomous ports' permits: one is held while something is taken in from outside (V59, V137).
     """
 
     blueprint: Blueprint
     outside: Outside
     handlers: Mapping[str, KeyedState] = field(default_factory=dict)
-    hosts: dict[str, HandlerHost] = field(default_factory=dict)
-    hosts_starts: bool = False
-    starts: dict[str, StartHost] = field(default_factory=dict)
+    hosted: Hosted = field(default_factory=Hosted)
     ports: PermitGate = field(default_factory=PermitGate)
     _is_begun: bool = False
     _epoch: int = 0
@@ -73,29 +68,26 @@ class RegionStates:
             name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
         }
         self._reset_hosts()
-        if self.hosts_starts and not self.starts:
-            self.starts = start_hosts(self.blueprint, self.outside)
-        side_by_side([start.reset for start in self.starts.values()], "reset")  # when all operators are (V105)
+        hosted = self.hosted
+        if hosted.takes_starts and not hosted.starts:
+            hosted.starts = start_hosts(self.blueprint, self.outside)
+        side_by_side([start.reset for start in hosted.starts.values()], "reset")  # when all operators are (V105)
 
     def begin_group(self) -> None:
         """Have the handlers of this process where the last group left them, whatever an attempt that failed did."""
         if self._is_begun:
             self._reset_hosts()
-        self._is_begun = bool(self.hosts)
-
-    def attempts(self) -> dict[str, Attempt]:
-        """Return the handlers of this process for an attempt that begins now."""
-        return {name: Attempt(host, host.life) for name, host in self.hosts.items()}
+        self._is_begun = bool(self.hosted.handlers)
 
     def _reset_hosts(self) -> None:
         """Reset the handlers of this process, all at once: none waits for another's store (V115, N23)."""
-        resets = []
+        resets, hosts = [], self.hosted.handlers
         for name, (operator, _, _) in self.blueprint.states().items():
             state = self.handlers[name]
             if isinstance(operator, Handled) and isinstance(state, HandlerState):
-                if operator.name not in self.hosts:
-                    self.hosts[operator.name] = host_of(operator, self.blueprint, self.outside.state_store, self._epoch)
-                resets.append(partial(_reset_host, self.hosts[operator.name], state))
+                if operator.name not in hosts:
+                    hosts[operator.name] = host_of(operator, self.blueprint, self.outside.state_store, self._epoch)
+                resets.append(partial(_reset_host, hosts[operator.name], state))
         side_by_side(resets, "reset")
         self._is_begun = False
 
@@ -142,64 +134,13 @@ class RegionStates:
         """Note what became of a group that is committed."""
         for name, state in self.handlers.items():
             state.checkpointed(staged.written.get(name, Written()))
-        for host in self.hosts.values():
-            host.completed()
-
-    def region_checkpointed(self, history: RegionHistory, first: int, last: int) -> None:
-        """Tell the starts that every operator of the region has finished its checkpoint, and all is published (N20).
-
-        Sources purge what they kept for a replay (V146, N29); starts of this process learn the last id, and their cut.
-
-        Args:
-            first, last: ids of the group.
-        """
-        for name, host in self.starts.items():
-            if (taken := newest_slice(history, name, first, last)) is not None:
-                host.completed(last, int(taken.end["segment"]))
-        tell_sources(self.blueprint.region, self.outside.reach, history, first, last)
-
-    def check(self) -> None:
-        """Raise what failed in the thread of a start; nothing of what it did is lost that was cut."""
-        for start in self.starts.values():
-            start.check()
-
-    @property
-    def has_failed(self) -> bool:
-        """Would `check` raise?"""
-        return any(start.failure is not None for start in self.starts.values())
-
-    @property
-    def has_threads(self) -> bool:
-        """Does the thread of a start live in this process? It may submit at any time."""
-        return any(start.is_running for start in self.starts.values())
-
-    def retire(self, history: RegionHistory, horizon: int) -> None:
-        """Retire the checkpoints that no rewind reaches, and forget the entries of states that were dropped (V163).
-
-        Handlers are told of the id up to which no rewind goes back any more (E17).
-        """
-        through = max(0, history.committed_id - horizon)
-        for host in self.hosts.values():
-            host.retire(through)
-        for start in self.starts.values():
-            start.retire(through)
-        if self.outside.state_store is not None:
-            forget(history, self.outside.state_store, horizon=horizon)
+        self.hosted.completed()
 
     def close(self) -> None:
         """Let go of everything at the end of a run; threads of handlers get no more permits."""
         self.release()
-        for gate in (self.ports, *(host.context.gate for host in self.hosts.values())):
-            gate.close()
-        for start in self.starts.values():
-            start.close()
-
-    def keep_copies(self, staged: StagedGroup) -> None:
-        """Let go of the local copies that neither the next group nor a drained one's publishing needs."""
-        kept = {name: tuple(table.files) for name, table in staged.tables.items()}
-        for name, state in self.handlers.items():
-            kept[name] = (*kept.get(name, ()), *state.files_for_spark)
-        self.outside.store.keep_copies(kept)
+        self.ports.close()
+        self.hosted.close()
 
     def _loaded(self, name: str, kept: KeptState, held: type[KeyedState], history: RegionHistory) -> KeyedState:
         from pyspark.sql.types import StructType
@@ -215,6 +156,14 @@ class RegionStates:
             live=table.files.live(),
             depth=kept.depth,
         )
+
+
+def keep_copies(store: RegionStore, states: Mapping[str, KeyedState], staged: StagedGroup) -> None:
+    """Let go of the local copies that neither the next group nor a drained one's publishing needs."""
+    kept = {name: tuple(table.files) for name, table in staged.tables.items()}
+    for name, state in states.items():
+        kept[name] = (*kept.get(name, ()), *state.files_for_spark)
+    store.keep_copies(kept)
 
 
 def _reset_host(host: HandlerHost, state: HandlerState) -> None:

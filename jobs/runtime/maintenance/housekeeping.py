@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from drainmark.jobs.errors import Fenced, StoreRefused, StoreUnavailable
 from drainmark.jobs.regions.plan import RegionPlan
 from drainmark.jobs.runtime.adapters import Report
-from drainmark.jobs.runtime.commit.operator_states import RegionStates
 from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.hosting.hosted import Hosted
 from drainmark.jobs.runtime.maintenance.compaction import EVERY_GROUPS, maintain_region
 from drainmark.jobs.runtime.maintenance.garbage_collection import EVERY_SECONDS, collect
 from drainmark.jobs.runtime.maintenance.input_disposal import Disposal
@@ -32,7 +32,7 @@ class Housekeeping:
 
     region: RegionPlan
     owner: RegionOwner
-    states: RegionStates
+    hosted: Hosted
     report: Report
     _groups: int = 0
     _earlier: int | None = None
@@ -95,7 +95,7 @@ class Housekeeping:
             outside, history = self.owner.outside, self.owner.history
             self.report("collect", collect(outside, history, horizon=self._horizon))
         self.dispose()
-        self.states.retire(self.owner.history, self._horizon)
+        self.hosted.retire(self.owner.history, self._horizon, self.owner.outside.state_store)
         self._note(0)
         self._earlier = self._groups = 0
         self.report("maintain", {"rewritten": rewritten})

@@ -1,7 +1,8 @@
-"""One life of a staged region, from a reset to the next: what its threads and its controller share, under one lock.
+"""The board of a region of several stages, from a reset to the next: what its threads and its controller share, under
+one lock.
 
 `Exchange` knows the channels, how far each stage has come, and what it made that no row has committed yet. Here are the
-groups in hand, what failed, and what may be committed when. Whoever works on after the life is over finds its ends cut
+groups in hand, what failed, and what may be committed when. Whoever works on after it is closed finds its ends cut
 off, and nothing of it counts (V103, V110).
 """
 
@@ -27,6 +28,7 @@ from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
 from drainmark.jobs.runtime.stages.channels.rows import Rows, Spool
 from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
 from drainmark.jobs.runtime.stages.channels.waiting import Wait
+from drainmark.jobs.runtime.stages.finished_parts import FinishedParts
 from drainmark.jobs.runtime.stages.group_parts import Moment, joinable, replaces
 
 GroupOf = Callable[[int, int], Group]
@@ -50,13 +52,13 @@ class Failure:
     error: BaseException
 
 
-class Life:
+class Board:
     """See the module.
 
     Args:
         region: the whole region.
         epoch: the incarnation of its channels.
-        spool: stages what is in them; of this life alone.
+        spool: stages what is in them; of this board alone.
         history: of the region, all of whose groups are published: the channels are refilled from it (F28).
         group_of: see `GroupOf`.
     """
@@ -85,9 +87,7 @@ class Life:
         self._group_of = group_of
         self._inboxes: dict[str, deque[Group]] = {stage.name: deque() for stage in region.stages if not stage.inputs}
         self._busy: set[str] = set()
-        self._waiting: Counter[str] = Counter()  # parts that no row has, by stage
-        self._noted = dict.fromkeys((stage.name for stage in region.stages), time.monotonic())
-        self._since: dict[int, float] = {}  # when the starts had done a group
+        self._finished = FinishedParts({stage.name: stage.checkpoint_interval for stage in region.stages})
         self._files: dict[str, int] = {}  # what is staged of batches, with the last id of each
         self._is_closed = False
         self._entering = threading.Lock()
@@ -99,7 +99,7 @@ class Life:
     # --- for the threads of the stages ------------------------------------------------------------------------------
 
     def next(self, stage: str) -> Task | None:
-        """Wait for the next group of a stage, and for room in front of it (back-pressure); None when the life is over.
+        """Wait for the next group of a stage, and for room in front of it (back-pressure); None once all is closed.
 
         Raises:
             Fenced, OutOfOrder: see `StageEnds.take`.
@@ -136,7 +136,7 @@ class Life:
             leaving: by stream.
 
         Raises:
-            Interrupted, Fenced: the life is over, and nothing of it counts.
+            Interrupted, Fenced: the board is closed, and nothing of it counts.
         """
         ids = (task.group.first_id, task.group.last_id)
         wait = Wait(is_cancelled=lambda: self._is_closed)
@@ -144,17 +144,17 @@ class Life:
         self.ends[stage].hand_over(staged, leaving, ids=own, taken=task.taken, wait=wait)
         with self._changed:
             self._busy.discard(stage)
-            self._waiting[stage] += 1
+            self._finished.add(stage)
             self._files.update((file.path, ids[1]) for rows in leaving.values() for file in rows.files or ())
             if ids[1] > self.committed_id and self.exchange.begun >= ids[1]:
-                self._since.setdefault(ids[1], time.monotonic())
+                self._finished.begun(ids[1])
             self._changed.notify_all()
 
     def restarted(self, stage: str) -> None:
         """Count that a stage begins a batch again by itself (K10).
 
         Raises:
-            Interrupted: the life is over.
+            Interrupted: the board is closed.
         """
         with self._changed:
             if self._is_closed:
@@ -163,10 +163,10 @@ class Life:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Let an attempt take hold of the states of its stage; the life does not end meanwhile.
+        """Let an attempt take hold of the states of its stage; the board is not closed meanwhile.
 
         Raises:
-            Interrupted: it is over, and the states may be those of the next by now.
+            Interrupted: it is, and the states may be those of the next by now.
         """
         with self._entering:
             if self._is_closed:
@@ -174,14 +174,14 @@ class Life:
             yield
 
     def failed(self, stage: str, group: Group | None, error: BaseException) -> None:
-        """Note what ends the life; the first one counts."""
+        """Note what the region has to be reset for; the first one counts."""
         with self._changed:
             self.failure = self.failure or Failure(stage=stage, group=group, error=error)
             self._busy.discard(stage)
             self._changed.notify_all()
 
     def pause(self, seconds: float) -> bool:
-        """Wait so many seconds, or until the life is over; say whether it is."""
+        """Wait so many seconds, or until the board is closed; say whether it is."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed, seconds)
             return self._is_closed
@@ -206,7 +206,7 @@ class Life:
     def is_idle(self) -> bool:
         """Is everything done, and all of it committed?"""
         with self._changed:
-            return self.has_caught_up and not (self.groups or any(self._waiting.values()))
+            return self.has_caught_up and not self.groups and self._finished.is_empty
 
     @property
     def has_caught_up(self) -> bool:
@@ -241,44 +241,35 @@ class Life:
             timeout: an aligned drain that lasts longer is ended unaligned (E30).
         """
         with self._changed:
-            late = timeout is not None and any(time.monotonic() - since > timeout for since in self._since.values())
+            late = timeout is not None and self._finished.is_older(timeout)
             is_unaligned = alignment == Alignment.UNALIGNED or late
-            groups = tuple(joinable(takewhile(partial(self._is_reached, is_unaligned=is_unaligned), self.groups)))
+            groups = tuple(
+                joinable(takewhile(partial(_is_reached, self.exchange, is_unaligned=is_unaligned), self.groups))
+            )
             if not groups and (self.groups or not self._may_catch_up(is_unaligned=is_unaligned)):
                 return None
             limit = groups[-1].last_id if groups else self.committed_id
             is_whole = not is_unaligned or self.exchange.complete >= limit or self.has_caught_up
-            snapshot = self.exchange.snapshot(limit, due=None if is_whole else self._due())
+            snapshot = self.exchange.snapshot(limit, due=None if is_whole else self._due_stages)
             if not groups and not snapshot.parts:  # whoever is due waits for a stage ahead of it that is not
                 snapshot.release()
                 return None
             return Moment(groups=groups, snapshot=snapshot, restarts=dict(self.restarts))
 
-    def _is_reached(self, group: Group, *, is_unaligned: bool) -> bool:
-        is_unaligned = is_unaligned and not replaces(member.trigger for member in group.members)
-        return group.last_id <= (self.exchange.begun if is_unaligned else self.exchange.complete)
-
     def _may_catch_up(self, *, is_unaligned: bool) -> bool:
         """May stages commit what they have finished, there being no group to go with?"""
-        finished = {stage for stage, count in self._waiting.items() if count > 0}
+        finished = self._finished.stages
         if finished and self.has_caught_up:
             return True
-        return is_unaligned and bool(finished & self._due())
+        return is_unaligned and bool(finished & self._due_stages)
 
-    def _due(self) -> set[str]:
+    @property
+    def _due_stages(self) -> set[str]:
         """Return the stages whose own interval is over, so that what they have finished may enter a commit (K1, K6).
 
         All, where their intervals would keep more than channels may hold: a commit lets go of it (F29).
         """
-        if not self.exchange.fits:
-            return {stage.name for stage in self.region.stages}
-        now = time.monotonic()
-        intervals = {stage.name: stage.checkpoint_interval for stage in self.region.stages}
-        return {
-            name
-            for name, interval in intervals.items()
-            if interval is None or now - self._noted[name] >= interval.total_seconds()
-        }
+        return self._finished.due() if self.exchange.fits else {stage.name for stage in self.region.stages}
 
     def committed(self, moment: Moment, in_flight: Channels, through: int) -> list[str]:
         """Note that a moment is committed and published.
@@ -298,9 +289,7 @@ class Life:
                 self.groups.remove(group)
                 self.committed_id = group.last_id
             for part in moment.snapshot.parts:
-                self._waiting[part.stage] -= 1
-                self._since.pop(part.last_id, None)
-                self._noted[part.stage] = now
+                self._finished.committed(part.stage, part.last_id, now)
             self.restarts.subtract(moment.restarts)
             dead = [path for path, last_id in self._files.items() if last_id <= through]
             for path in dead:
@@ -309,8 +298,13 @@ class Life:
             return dead
 
     def close(self) -> None:
-        """End the life: all ends are cut off, and who waits wakes up."""
+        """Close the board: all ends are cut off, and who waits wakes up."""
         with self._entering, self._changed:
             self._is_closed = True
             self.exchange.close()
             self._changed.notify_all()
+
+
+def _is_reached(exchange: Exchange, group: Group, *, is_unaligned: bool) -> bool:
+    is_unaligned = is_unaligned and not replaces(member.trigger for member in group.members)
+    return group.last_id <= (exchange.begun if is_unaligned else exchange.complete)

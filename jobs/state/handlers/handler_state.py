@@ -48,14 +48,14 @@ class HandlerState(KeyedState):
         late = self._left() if self._left is not None else None
         if late is not None and late.num_rows:
             self._joining = late
-            rows = self._last(_joined(frozen.rows, late)) if self._holds_rows(frozen) else None
+            rows = self.per_key.last(_joined(frozen.rows, late)) if self._holds_rows(frozen) else None
             has_image = frozen.has_image or self.image_due(late.num_rows, 1)  # `prepare` did not know of these rows
             frozen = replace(frozen, changes=_joined(frozen.changes, late), rows=rows, has_image=has_image)
         return KeyedState.checkpoint(self, frozen, staging, session)
 
     def checkpointed(self, written: Written) -> None:
         if self._joining is not None and self.is_small:
-            self.rows = self._last(_joined(self.rows, self._joining))
+            self.rows = self.per_key.last(_joined(self.rows, self._joining))
         self._left = self._joining = None
         KeyedState.checkpointed(self, written)
 

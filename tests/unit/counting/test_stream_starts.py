@@ -24,7 +24,7 @@ from drainmark.jobs.runtime.hosting.region_context import RegionContext
 from drainmark.jobs.runtime.hosting.start_host import StartHost
 from drainmark.jobs.streams import BOUNDARY, ManualThreads, Stream, StreamStart
 from drainmark.jobs.streams.all_or_nothing import Wholes
-from drainmark.jobs.streams.graph_run import Life
+from drainmark.jobs.streams.graph_run import GraphRun
 from drainmark.jobs.streams.progress import Progress
 
 SOON = 20.0
@@ -371,7 +371,7 @@ def test_what_has_left_the_graph_and_is_not_submitted_is_in_flight() -> None:
     """Or a source that ends, or a boundary, would not wait for it, and the cut that is made then lacks it."""
     seen: list[int] = []
     threads = ManualThreads()
-    life = Life(
+    life = GraphRun(
         Progress(lambda position: None), lambda source: source.partition(2).map(table), threads,
         lambda life, outputs, entered: seen.append(life.in_flight),
     )  # fmt: skip

@@ -76,6 +76,9 @@ class Channel:
         budget: shared with the other channels of the region.
         changed: shared with them, so that one wait can be for several of them.
         keeps: see `Fifo`.
+
+    Attributes:
+        fifo: what is in it; the ends look at it, and take from it, with the condition held.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class Channel:
         self.changed = changed or threading.Condition()
         self._bounds = batches, bytes
         self._budget = budget or Budget()
-        self._fifo = Fifo(name, keeps=keeps)
+        self.fifo = Fifo(name, keeps=keeps)
         self._epoch = -1
         self._spool: Spool | None = None
         self._ends: dict[type[End], End] = {}
@@ -127,7 +130,7 @@ class Channel:
                 raise Fenced(f"channel {self.name!r} is open for epoch {self._epoch}, not for {epoch}")
             self._drop()
             self._epoch, self._spool = epoch, spool
-            self._change(lambda: self._fifo.refill(refilled))
+            self._change(lambda: self.fifo.refill(refilled))
 
     def close(self) -> None:
         """End: both ends are cut off, and all rows are let go of."""
@@ -153,7 +156,7 @@ class Channel:
         """
         with self.changed:
             reader = self._connected(Reader(self), epoch)
-            self._fifo.again()
+            self.fifo.again()
             return reader
 
     def _connected(self, end: OneEnd, epoch: int) -> OneEnd:
@@ -183,32 +186,32 @@ class Channel:
     def batches(self) -> int:
         """Return how many batches are in it."""
         with self.changed:
-            return self._fifo.batches
+            return self.fifo.batches
 
     @property
     def bytes(self) -> int:
         """Return what they take."""
         with self.changed:
-            return self._fifo.bytes
+            return self.fifo.bytes
 
     @property
     def kept_bytes(self) -> int:
         """Return what the batches take that are done with and kept."""
         with self.changed:
-            return self._fifo.kept_bytes
+            return self.fifo.kept_bytes
 
     @property
     def is_empty(self) -> bool:
         """Is nothing in it?"""
         with self.changed:
-            return self._fifo.batches == 0
+            return self.fifo.batches == 0
 
     def has_room(self, size: int = 0) -> bool:
         """May a batch of so many bytes come in? Into a channel without any it always may, so that nothing ever sticks;
         without a size: is the channel not full?"""
         with self.changed:
-            (most, bytes_most), count, asked = self._bounds, self._fifo.batches, max(size, 1)
-            fits = self._fifo.bytes + asked <= bytes_most and self._budget.has_room(asked)
+            (most, bytes_most), count, asked = self._bounds, self.fifo.batches, max(size, 1)
+            fits = self.fifo.bytes + asked <= bytes_most and self._budget.has_room(asked)
             return count == 0 or (count < most and fits)
 
     def overtaken(self, *, after: int = 0, through: int | None = None) -> tuple[Overtaken, ...]:
@@ -221,7 +224,7 @@ class Channel:
         with self.changed:
             found = tuple(
                 Overtaken(self.stream, batch, half)
-                for batch, half in self._fifo.in_flight()
+                for batch, half in self.fifo.in_flight()
                 if batch.last_id > after and (through is None or batch.first_id <= through)
             )
             for each in found:
@@ -239,38 +242,24 @@ class Channel:
         batch.rows.hold()
         return batch
 
-    def require_next(self, batch: Batch) -> None:
-        """Check that a batch may come in now; see `Fifo.require_next`."""
-        self._fifo.require_next(batch.first_id, batch.last_id)
-
     def enter(self, batch: Batch) -> None:
         """Put a batch in, whatever the bounds; see `Fifo.put`."""
-        self._change(lambda: self._fifo.put(batch))
-
-    def peek(self) -> Batch | None:
-        return self._fifo.peek()
-
-    def take(self) -> Batch | None:
-        return self._fifo.take()
-
-    def forget(self, through: int) -> None:
-        """Let go of what is done with and kept, up to an id."""
-        self._fifo.forget(through)
+        self._change(lambda: self.fifo.put(batch))
 
     def done(self, batch: Batch) -> None:
         """Remove what was taken; see `Fifo.done`."""
-        self._change(lambda: self._fifo.done(batch))
+        self._change(lambda: self.fifo.done(batch))
 
     def _change(self, change: Callable[[], None]) -> None:
-        before = self._fifo.bytes
+        before = self.fifo.bytes
         try:
             change()
         finally:
-            self._budget.used += self._fifo.bytes - before
+            self._budget.used += self.fifo.bytes - before
             self.changed.notify_all()
 
     def _drop(self) -> None:
-        self._change(self._fifo.drop)
+        self._change(self.fifo.drop)
         self._ends.clear()
 
 
@@ -333,7 +322,7 @@ class Writer(End):
         channel = self.channel
         with channel.changed:
             self.require()
-            channel.require_next(batch)
+            channel.fifo.require_next(batch.first_id, batch.last_id)
         kept = channel.prepared(batch)
         try:
             with channel.changed:
@@ -358,7 +347,7 @@ class Reader(End):
         """
         with self.channel.changed:
             self.require()
-            return self.channel.peek()
+            return self.channel.fifo.peek()
 
     def take(self, wait: Wait = FOREVER) -> Batch | None:
         """Return the next batch, in the order in which they were put in; it stays in until it is `done`.
@@ -371,8 +360,8 @@ class Reader(End):
             Fenced: as of `peek`.
         """
         with self.channel.changed:
-            self._wait(lambda: self.channel.peek() is not None, wait)
-            return self.channel.take()
+            self._wait(lambda: self.channel.fifo.peek() is not None, wait)
+            return self.channel.fifo.take()
 
     def done(self, batch: Batch) -> None:
         """Say that a batch was dealt with, and will not be needed again.

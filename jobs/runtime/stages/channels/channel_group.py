@@ -217,7 +217,7 @@ class Exchange:
             }
             for stage in self.stages.values():
                 for channel in stage.inputs:
-                    self.channels[channel.name].forget(through[stage.name])
+                    self.channels[channel.name].fifo.forget(through[stage.name])
             order = {name: place for place, name in enumerate(self.stages)}
             parts = [part for part in self._parts if part.last_id <= through[part.stage]]
             self._parts = [part for part in self._parts if part.last_id > through[part.stage]]
