@@ -1,4 +1,4 @@
-"""A merge by key, as `deltalake` makes it: null keys are equal, and the version rises whatever it changes (H4, H5)."""
+"""A merge by key, as `deltalake` makes it: null keys are equal, and the version rises whatever it changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeyedMerge:
-    """One merge on a table object that was checked, and that is not refreshed before it commits (H2).
+    """One merge on a table object that was checked, and that is not refreshed before it commits.
 
     Attributes:
         opened: the table.

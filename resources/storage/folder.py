@@ -1,7 +1,7 @@
 """Where tables are: a folder on this machine, or a prefix of a bucket, behind one small set of verbs (design.md §3.1).
 
 Everything above speaks of files by their path relative to a table, as checkpoint rows name them; what such a path is
-on a disk or in a bucket is known here and in `resources/storage/s3_folder.py` alone.
+on a disk or in a bucket is known in `resources/storage` alone.
 """
 
 from __future__ import annotations
