@@ -14,8 +14,9 @@ STREAMZ := .bench-streamz
 INPUT ?=
 ARGS ?=
 WORKERS ?= 2
+FAST := $(addprefix tests/unit/,protocol regions channels counting state runtime)
 
-.PHONY: help setup demo chaos dev test test-recovery test-postgres test-kafka check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
+.PHONY: help setup demo chaos dev test test-fast test-recovery test-postgres test-kafka check bench bench-flink-setup bench-streamz-setup bench-report docs screenshots clean requirements
 
 help: ## this list
 	@echo "make TARGET"; echo
@@ -35,7 +36,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@echo "Fetching the jars of delta-spark (20 seconds, once a machine) ..."
-	@$(BIN)/python -m orchestration.cli.fetch_jars
+	@$(BIN)/python -m drainmark.orchestration.cli.fetch_jars
 	@touch $(STAMP)
 
 demo: $(STAMP) ## LogWatch is killed and recovers before your eyes; INPUT=/var/log runs it on a copy of your logs
@@ -48,7 +49,12 @@ dev: $(STAMP) ## open Dagster's UI on this project
 	@$(BIN)/drainmark dev
 
 test: $(STAMP) ## the tests, in two processes; ARGS="-k rewind" passes options to pytest, WORKERS=0 keeps to one process
+	@echo "All tests but those marked slow, recovery (a sample is not) or kafka; $(WORKERS) processes, a Spark each. $(ARGS)"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-fast: $(STAMP) ## the pure and the unit tests, without Spark, in half a minute; ARGS and WORKERS as above
+	@echo "Tests of $(FAST) that need no Spark; $(WORKERS) processes. $(ARGS)"
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not spark and not slow and not recovery and not kafka" $(FAST) $(ARGS)
 
 test-recovery: $(STAMP) ## what `make test` leaves out: the whole recovery matrix and the slow tests (long)
 	@$(BIN)/python -m pytest -m "recovery or slow" $(ARGS)

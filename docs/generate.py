@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import itertools
+import pkgutil
 import re
 import sys
 import typing
@@ -39,14 +41,14 @@ def main() -> None:
         (REFERENCE / name).write_text(text, encoding="utf-8")
 
 
-# --- the command line ----------------------------------------------------------------------------------------------
+# --- the command line ---------------------------------------------------------------------------------------------
 
 
 def command_line() -> str:
     """Return the page of the verbs, from the typer application."""
     from typer.main import get_command
 
-    from orchestration.cli import main as cli
+    from drainmark.orchestration.cli import main as cli
 
     root: Any = get_command(cli.command_line())
     verbs = list(_verbs("", root))
@@ -129,12 +131,12 @@ def _exit_codes(cli: Any) -> Iterator[tuple[str, str]]:
         yield code, meaning
 
 
-# --- settings ------------------------------------------------------------------------------------------------------
+# --- settings -----------------------------------------------------------------------------------------------------
 
 
 def settings() -> str:
     """Return the page of the settings, from the docstrings of their fields."""
-    from resources.settings import Settings
+    from drainmark.resources.settings import Settings
 
     lines = [
         "# Settings",
@@ -165,17 +167,16 @@ def _field_docs(path: Path, name: str) -> dict[str, str]:
     return texts
 
 
-# --- errors --------------------------------------------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------------------------
 
 
 def errors() -> str:
     """Return the page of the errors, from their classes."""
-    import jobs.channel_errors
-    import jobs.early_errors
-    import jobs.engine_errors
-    import jobs.handler_errors  # noqa: F401 - some stand there
-    from jobs.errors import DrainmarkError
+    from drainmark.jobs import errors as tree
+    from drainmark.jobs.errors import DrainmarkError
 
+    for module in pkgutil.iter_modules(tree.__path__):
+        importlib.import_module(f"{tree.__name__}.{module.name}")
     lines = [
         "# Errors",
         "",
@@ -200,14 +201,14 @@ def _descendants(error: Any) -> Iterator[Any]:
         yield from _descendants(child)
 
 
-# --- operators -----------------------------------------------------------------------------------------------------
+# --- operators ----------------------------------------------------------------------------------------------------
 
 _PLACES = {"start": "may start a region", "region": "in a region", "feed": "beside regions"}
 
 
 def operators() -> str:
     """Return the page of the operators, from the catalogue."""
-    from jobs.operators import catalogue
+    from drainmark.jobs.operators import catalogue
 
     found = catalogue.entries()
     lines = [
@@ -238,7 +239,7 @@ def operators() -> str:
 
 def _declaring(found: Any) -> Iterator[tuple[str, Any]]:
     """Yield the functions that declare operators, by name."""
-    from jobs.operators.catalogue import exports
+    from drainmark.jobs.operators.catalogue import exports
 
     public = exports()
     named = sorted({name for entry in found for name in re.findall(r"dm\.(\w+)", entry.written)})
@@ -266,7 +267,7 @@ def _sections(text: str) -> Iterator[str]:
             yield f"  {line.strip()}" if is_list and line else line
 
 
-# --- text ----------------------------------------------------------------------------------------------------------
+# --- text ---------------------------------------------------------------------------------------------------------
 
 
 def _cell(text: str | None) -> str:

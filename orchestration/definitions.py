@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dagster as dg
 
-from orchestration.factory import build_definitions
-from resources.settings import load_settings
+from drainmark.orchestration.dagster_jobs.factory import build_definitions
+from drainmark.resources.settings import load_settings
 
 
 @dg.definitions

@@ -22,8 +22,8 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from jobs.errors import HomeNotFound, UsageError
-from resources.spark import is_local
+from drainmark.jobs.errors import HomeNotFound, UsageError
+from drainmark.resources.spark.session import is_local
 
 SETTINGS_FILE = "drainmark.toml"
 """Name of the file that marks a project's root."""

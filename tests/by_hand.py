@@ -16,16 +16,18 @@ from pathlib import Path
 import pyarrow as pa
 from harness import LONG_AGO
 
-from jobs.protocol.history import Outcome, RegionHistory
-from jobs.protocol.manifest import RegionTable, TableRole
-from jobs.protocol.triggers import NewTrigger, Trigger
-from jobs.runtime.owner import RegionOwner
-from jobs.runtime.reading import Assigned, Group
-from jobs.runtime.replacing import one_of_each
-from jobs.runtime.scanning import identity_key, identity_of
-from jobs.runtime.staged import StagedGroup, StagedTable
-from orchestration.assembly import Workplace
-from orchestration.region_runs import region_owner
+from drainmark.jobs.protocol.history import Outcome, RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.triggers import NewTrigger, Trigger
+from drainmark.jobs.protocol.rewind_steps import Rewind, TableStep, TriggersReturn
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.replacement import one_of_each
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.workplace import Workplace
 
 _COLUMNS = {"value": "string", "_sequence_id": "long"}
 SCHEMA_JSON = json.dumps(
@@ -133,6 +135,11 @@ class HandFed:
             for _ in range(groups):
                 self.process(1)
             raise _Crash
+
+    def steps_done(self) -> tuple[TableStep | TriggersReturn, ...]:
+        """Return the steps of the newest rewind, as whoever rolls it forward reads them."""
+        rows = self.workplace.store(self.region).checkpoint.rows()
+        return Rewind.from_row([row for row in rows if row.kind is RowKind.REWIND][-1]).steps
 
     def values(self, table: str | None = None) -> list[tuple[int, str]]:
         """Return the visible rows as sorted (id, value)."""

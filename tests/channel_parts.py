@@ -10,16 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.channels.channel import Channel, DurableChannel
-from jobs.channels.items import Batch
-from jobs.channels.rows import ArrowRows, Rows, Spool
-from jobs.protocol.flow import InFlight, channels_to_json, part_attempt
-from jobs.protocol.manifest import StagedFile
-from jobs.protocol.triggers import Trigger
-from jobs.regions.stages import ChannelPlan, StagePlan
-from jobs.runtime.owner import RegionOwner
-from jobs.runtime.reading import Assigned, Group
-from jobs.runtime.staged import StagedGroup
+from drainmark.jobs.protocol.in_flight import InFlight, channels_to_json, part_attempt
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.regions.stages import ChannelPlan, StagePlan
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.channel import Channel, DurableChannel
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, Rows, Spool
 
 KINDS: dict[str, type[Channel]] = {"memory": Channel, "durable": DurableChannel}
 

@@ -13,10 +13,10 @@ import hypothesis
 import pytest
 from postgres import postgres_server, postgres_url
 
-from orchestration.assembly import Workplace
-from orchestration.testing.session import shared_engine
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.orchestration.testing.session import shared_engine
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 __all__ = ["postgres_server", "postgres_url"]
 

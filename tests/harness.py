@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from jobs.runtime.run import GroupReport
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
-from orchestration.testing.processing import drive
+from drainmark.jobs.runtime.region_run import GroupReport
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.processing import drive
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 LONG_AGO = 1_000_000_000
 
@@ -33,7 +33,7 @@ def opened(reference: str | Path, inbox: Path, **params: Any) -> Opened:
 
 def verbs(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """Return what runs a verb with --json on a home, in this process, and returns what it printed, or its error."""
-    from orchestration.cli.main import invoke
+    from drainmark.orchestration.cli.main import invoke
 
     def invoked(*arguments: Any, code: int = 0) -> Any:
         capsys.readouterr()

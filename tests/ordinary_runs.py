@@ -14,16 +14,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jobs.graph.application import Application, load_application
-from jobs.graph.operator import Operator
-from jobs.graph.own_modules import own_modules_importable
-from jobs.graph.params import Params
-from jobs.operators.sink import Sink
-from orchestration.engines import make_engine
-from orchestration.testing.connect_server import ConnectServer
-from orchestration.testing.running import run_app
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.graph.application import Application, load_application
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.own_modules import own_modules_importable
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.operators.sinks.sink import Sink
+from drainmark.orchestration.testing.crash.connect_server import ConnectServer
+from drainmark.orchestration.testing.running import run_app
+from drainmark.orchestration.workplace.spark_choice import make_engine
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 FOLDER = Path(__file__).with_name("ordinary")
 APPLICATIONS = tuple(sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("ordinary_")))

@@ -21,9 +21,7 @@ FOLDERS = {"first": "1/*.txt", "fourth": "4/*.txt", "fifth": "5/*.txt", "sixth":
 
 def folder(pattern: str) -> dm.DirectoryScan:
     """What one source reads."""
-    return dm.DirectoryScan(
-        path="inbox", pattern=pattern, format="text", options={"wholetext": "true"}, recursive=True
-    )
+    return dm.DirectoryScan(path="inbox", pattern=pattern, format="text", options={"wholetext": "true"}, recursive=True)
 
 
 @dm.consistent(trigger="periodic", period=PERIOD)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from jobs.graph.sizes import size_of
+from drainmark.jobs.graph.sizes import size_of
 
 GROUP_TIMEOUT = dt.timedelta(seconds=180)
 RESET_TIMEOUT = dt.timedelta(seconds=180)

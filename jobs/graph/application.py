@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from jobs.early_errors import ApplicationBroken
-from jobs.errors import DrainmarkError, Location, UnknownName, UsageError
-from jobs.graph.authored import authors_line
-from jobs.graph.composites import CompositeInstance, expanded
-from jobs.graph.declarations import MODULE_ATTRIBUTE, Declarations, declaring
-from jobs.graph.operator import Operator
-from jobs.graph.own_modules import own_modules_importable
-from jobs.graph.params import Params
-from jobs.sessionless import module_loading
+from drainmark.jobs.errors import DrainmarkError, Location, UnknownName, UsageError
+from drainmark.jobs.errors.loading import ApplicationBroken
+from drainmark.jobs.graph.authored import authors_line
+from drainmark.jobs.graph.composite_instance import CompositeInstance
+from drainmark.jobs.graph.composites import expanded
+from drainmark.jobs.graph.declarations import MODULE_ATTRIBUTE, Declarations, declaring
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.own_modules import own_modules_importable
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.graph.sessionless import module_loading
 
 _FILE_MODULE = "drainmark_application_"
 
@@ -125,7 +126,7 @@ def application_of(module: ModuleType) -> Application:
 
 def shipped_applications() -> tuple[str, ...]:
     """Return the names of the modules in `jobs/apps`."""
-    package = importlib.import_module("jobs.apps")
+    package = importlib.import_module("drainmark.jobs.apps")
     return tuple(sorted(module.name for module in pkgutil.iter_modules(package.__path__)))
 
 
@@ -161,7 +162,7 @@ def _imported(reference: str) -> ModuleType:
     if reference.endswith(".py") or "/" in reference:
         return _module_of_file(Path(reference))
     if reference in shipped_applications():
-        return importlib.import_module(f"jobs.apps.{reference}")
+        return importlib.import_module(f"drainmark.jobs.apps.{reference}")
     try:
         found = importlib.util.find_spec(reference)
     except (ImportError, ValueError):
@@ -179,7 +180,7 @@ def file_of(reference: str) -> Path | None:
     """Return the file of an application by its reference, which need not exist; None where nobody knows."""
     if reference.endswith(".py") or "/" in reference:
         return Path(reference)
-    module = f"jobs.apps.{reference}" if reference in shipped_applications() else reference
+    module = f"drainmark.jobs.apps.{reference}" if reference in shipped_applications() else reference
     with suppress(ImportError, ValueError):
         found = importlib.util.find_spec(module) if "." in module else None
         return Path(found.origin) if found is not None and found.origin is not None else None

@@ -6,16 +6,16 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-from jobs.errors import Location
+from drainmark.jobs.errors import Location
 
 _HERE = Path(__file__).parents[2]
-_OURS = (str(_HERE / "drainmark.py"), *(f"{_HERE / name}/" for name in ("jobs", "orchestration", "resources")))
+_OURS = f"{_HERE}/"
 _APPLICATIONS = f"{_HERE / 'jobs' / 'apps'}/"
 
 
 def authors_line(innermost_first: Iterable[tuple[str, int | None]]) -> Location | None:
     """Return the innermost line that is the author's, of file names and line numbers; None where none is."""
-    others = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")), *_OURS)
+    others = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")), _OURS)
     for file, line in innermost_first:
         if file.startswith(_APPLICATIONS) or not file.startswith(others):
             return Location(file=file, line=line or 0)

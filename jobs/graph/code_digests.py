@@ -20,12 +20,11 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from jobs.graph.own_modules import files_of
-from jobs.sessionless import LateFunction
+from drainmark.jobs.graph.own_modules import files_of
+from drainmark.jobs.graph.sessionless import LateFunction
 
 _STANDARD = os.path.join(os.path.dirname(os.__file__), "")
-_OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-_FACADE = os.path.join(os.path.dirname(os.path.dirname(_OWN)), "drainmark.py")
+_OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
 
 
 def source_digest(function: Callable[..., Any]) -> str:
@@ -96,10 +95,10 @@ class _Digest:
 
     def _is_library(self, file: str | None, package: str) -> bool:
         """Is it Python's, somebody else's or Drainmark's, and none of the author's?"""
-        if file is None or file == _FACADE or file.startswith("<frozen"):
+        if file is None or file.startswith("<frozen"):
             return True
         if file.startswith(_OWN):
-            return not file.startswith(f"{_OWN}apps{os.sep}")
+            return not file.startswith(os.path.join(_OWN, "jobs", "apps", ""))
         is_installed = any(f"{os.sep}{name}{os.sep}" in file for name in ("site-packages", "dist-packages"))
         return package not in self.authors if is_installed else file.startswith(_STANDARD)
 
@@ -148,7 +147,7 @@ def _is_beside(file: str, function: Any) -> bool:
     """Is a file below the folder of the function's, and not of what is installed there?"""
     folder = os.path.dirname(function.__code__.co_filename)
     is_below = bool(folder) and file.startswith(folder + os.sep)
-    return is_below and "site-packages" not in file[len(folder) :] and not file.startswith(_OWN) and file != _FACADE
+    return is_below and "site-packages" not in file[len(folder) :] and not file.startswith(_OWN)
 
 
 def _texts_of(name: str, module: ModuleType, function: Any) -> list[tuple[str, Any]]:

@@ -10,55 +10,17 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from jobs.errors import Location, UsageError
-from jobs.graph.annotations import Consistent
-from jobs.graph.declarations import Scope, Stream, caller, declaring_in, location_of, named_stream, scope
-from jobs.graph.operator import Input, Operator
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.graph.composite_instance import CompositeInstance
+from drainmark.jobs.graph.declarations import Scope, Stream, caller, declaring_in, location_of, named_stream, scope
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.ports import Input
 
 Returned = TypeVar("Returned")
 _NAME = "name"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompositeInstance:
-    """One instantiation of a composite.
-
-    Attributes:
-        name: of the instance, with those of the composites around it; the operators' names begin with it and `_`.
-        kind: name of the composite's function.
-        path: names of the composites that it is in, the outermost first, itself last.
-        location: where it was instantiated.
-        outputs: what it returned: name of the output, "" for the only one, to the stream inside.
-        consistent, autonomous: annotations of the composite; see `expanded`.
-    """
-
-    name: str
-    kind: str
-    path: tuple[str, ...]
-    location: Location
-    outputs: Mapping[str, Input] = field(default_factory=dict)
-    consistent: Consistent | None = None
-    autonomous: bool = False
-
-    def operators(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
-        """Return those that are in this composite, in one inside it or not."""
-        return tuple(operator for operator in operators if operator.composite[: len(self.path)] == self.path)
-
-    def starts(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
-        """Return its start operators: no inputs, or all of them from outside (V26, E4).
-
-        What is only read, a lookup, sends nothing that a region could begin with, and is none.
-        """
-        own = self.operators(operators)
-        names = {operator.name for operator in own}
-        return tuple(
-            operator
-            for operator in own
-            if not operator.is_reference and names.isdisjoint(port.upstream for port in operator.inputs)
-        )
 
 
 class Composite(Generic[Returned]):

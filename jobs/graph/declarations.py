@@ -15,12 +15,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
-from jobs.errors import Location, UsageError
-from jobs.graph.annotations import (
+from drainmark.jobs.errors import Location, UsageError
+from drainmark.jobs.graph.annotations import (
     CHANNEL_BATCHES,
     CHANNEL_SIZE,
+    GROUP_TIMEOUT,
+    MAX_CONSECUTIVE_RESET_ATTEMPTS,
+    MAX_INFLIGHT_BYTES,
+    RESET_TIMEOUT,
+    REWIND_HORIZON,
     Autonomous,
     Buffered,
     Consistent,
@@ -30,15 +35,16 @@ from jobs.graph.annotations import (
     made_marker,
     marker_in,
 )
-from jobs.graph.operator import Input, Operator, UserFunction, names_of
-from jobs.graph.params import Params
+from drainmark.jobs.graph.operator import Operator, names_of
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.graph.user_code import UserFunction
 
 if TYPE_CHECKING:
-    from jobs.graph.composites import CompositeInstance
+    from drainmark.jobs.graph.composite_instance import CompositeInstance
 
 MODULE_ATTRIBUTE = "__drainmark__"
-_LIBRARY = ("jobs.graph.", "jobs.operators.")
-_DURATIONS = ("period", "group_timeout", "reset_timeout", "linger", "alignment_timeout", "checkpoint_interval")
+_LIBRARY = ("drainmark.jobs.graph.", "drainmark.jobs.operators.")
 _FACADE = ("drainmark", "contextlib", "functools")
 
 
@@ -341,26 +347,79 @@ class Annotatable(Protocol):
 
 
 Annotated = TypeVar("Annotated", bound=Annotatable)
+Duration = float | dt.timedelta
 
 
 def consistent(
     *,
-    trigger: str,
-    **parameters: Any,
+    trigger: Literal["periodic", "operator-driven"],
+    period: Duration | None = None,
+    group_timeout: Duration = GROUP_TIMEOUT,
+    reset_timeout: Duration = RESET_TIMEOUT,
+    max_consecutive_reset_attempts: int = MAX_CONSECUTIVE_RESET_ATTEMPTS,
+    runs: Literal["backlog", "per_trigger"] = "backlog",
+    rewind_horizon: int = REWIND_HORIZON,
+    schedule: str | None = None,
+    linger: Duration | None = None,
+    checkpoints: Literal["non-blocking", "blocking"] = "non-blocking",
+    alignment: Literal["aligned", "unaligned"] = "aligned",
+    alignment_timeout: Duration | None = None,
+    channels: Literal["memory", "durable"] = "memory",
+    max_inflight_bytes: int | str = MAX_INFLIGHT_BYTES,
+    checkpoint_interval: Duration | None = None,
+    drain_timeout: Duration = GROUP_TIMEOUT,
 ) -> Callable[[Annotated], Annotated]:
-    """Mark an operator as start of a consistent region (V24), or the start operators of a composite (V26).
+    """Mark an operator as start of a consistent region, or the start operators of a composite.
 
-    See `Consistent` for the parameters. Durations are seconds (a float) or a `datetime.timedelta`. `drain_timeout` is
-    the former name of `group_timeout`, and still works.
+    Durations are seconds, or a `datetime.timedelta`. Values are judged when the application is compiled.
+
+    Args:
+        trigger: who asks for a consistent state: "operator-driven", each file or row of the start; "periodic", a clock.
+        period: between the end of a state and the next one; needed with a periodic trigger and only there. 0: one
+            state, at the end of what is there.
+        group_timeout: bound on one group, from the reading of its files to the end of its checkpoint; 180 s.
+        reset_timeout: bound on one reset; 180 s.
+        max_consecutive_reset_attempts: resets in a row before the region halts; 5.
+        runs: "backlog", one run for all that is there, or "per_trigger", one a file; "backlog".
+        rewind_horizon: how many ids back a rewind can go; 10 000.
+        schedule: cron text, by which Dagster runs the region instead of by a sensor; None, a sensor.
+        linger: how long a run that a sensor started waits for further files; None, as `linger_seconds` in the settings.
+        checkpoints: "non-blocking", the next group is processed while the last one is written and published, or
+            "blocking"; "non-blocking". No table differs by it.
+        alignment: "aligned", nothing is in flight in a state, or "unaligned", what is in flight becomes part of it;
+            "aligned". Of no meaning to a region of one stage, as are the next three.
+        alignment_timeout: an aligned state whose drain has lasted so long is finished unaligned; None, never.
+        channels: "memory", or "durable", batches between stages are in files at once; "memory".
+        max_inflight_bytes: bound on all that is in the region's channels together, in bytes or as a text such as
+            "64 MB"; 256 MB.
+        checkpoint_interval: the region commits at most so often, several groups at once; None, as soon as a group is
+            complete. 0: once, at the end of what is there.
+        drain_timeout: former name of `group_timeout`.
+
+    Raises:
+        UsageError: `group_timeout` and `drain_timeout` are given.
     """
-    if "drain_timeout" in parameters:
-        if "group_timeout" in parameters:
+    if drain_timeout is not GROUP_TIMEOUT:
+        if group_timeout is not GROUP_TIMEOUT:
             raise UsageError("group_timeout and drain_timeout are given: they are one", remedy="drop drain_timeout=")
-        parameters["group_timeout"] = parameters.pop("drain_timeout")
-    for name in _DURATIONS:
-        if name in parameters:
-            parameters[name] = duration_of(parameters[name])
-    annotation = Consistent(trigger=trigger, **parameters)
+        group_timeout = drain_timeout
+    annotation = Consistent(
+        trigger=trigger,
+        period=duration_of(period),
+        group_timeout=duration_of(group_timeout),
+        reset_timeout=duration_of(reset_timeout),
+        max_consecutive_reset_attempts=max_consecutive_reset_attempts,
+        runs=runs,
+        rewind_horizon=rewind_horizon,
+        schedule=schedule,
+        linger=duration_of(linger),
+        checkpoints=checkpoints,
+        alignment=alignment,
+        alignment_timeout=duration_of(alignment_timeout),
+        channels=channels,
+        max_inflight_bytes=max_inflight_bytes,
+        checkpoint_interval=duration_of(checkpoint_interval),
+    )
 
     def annotate(annotated: Annotated) -> Annotated:
         return annotated.annotated(consistent=annotation)
@@ -369,7 +428,7 @@ def consistent(
 
 
 def autonomous(annotated: Annotated) -> Annotated:
-    """Take an operator, or the start operators of a composite, and what they alone reach, out of every region (V49)."""
+    """Take an operator, or the start operators of a composite, and what they alone reach, out of every region."""
     return annotated.annotated(autonomous=True)
 
 

@@ -7,33 +7,19 @@ file under `jobs/operators`, behind the two methods of `Operator` that the runti
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Location, Violation
-from jobs.graph.annotations import Buffered, Consistent
-from jobs.graph.code_digests import source_digest
+from drainmark.jobs.errors import Location, Violation
+from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.graph.ports import Input, control_part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
-
-SEQUENCE_ID = "_sequence_id"
-POSITION = "_position"
-SOURCE_FILE = "source_file"
-ORDINAL = "_position_ordinal"
-TAGS = (SEQUENCE_ID, POSITION, ORDINAL)
-"""Columns that tuples of a consistent stream carry: the trigger, the place in the trigger's file, and where a function
-makes several rows of one, which all have its place, what orders these (array<bigint>)."""
-
-RESERVED = (*TAGS, SOURCE_FILE)
-"""Columns that a source adds to its rows, and so cannot read."""
-
-GONE = "_gone"
-"""In the changes of a kept state, where it can lose keys: true in the row that says so."""
+    from drainmark.jobs.graph.context import OperatorContext
 
 
 class Vectorises(StrEnum):
@@ -59,34 +45,6 @@ class Guarantee(StrEnum):
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
     AT_MOST_ONCE = "at-most-once"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """One input port and the stream connected to it.
-
-    Attributes:
-        upstream: name of the operator that feeds it.
-        output: which of the upstream's outputs, "" if it has one.
-        parameter: how the user's function calls it.
-        control: a control port: its tuples change state only (V20).
-        autonomous: declared as fed from outside the region (V52).
-        control_keys, control_schema: of a control port, as in `dm.Control`.
-        buffered: it reads through a channel with these bounds; None where it is fused with what feeds it.
-    """
-
-    upstream: str
-    output: str = ""
-    parameter: str = ""
-    control: bool = False
-    autonomous: bool = False
-    control_keys: tuple[str, ...] = ()
-    control_schema: str | None = None
-    buffered: Buffered | None = None
-
-    @property
-    def stream(self) -> str:
-        return f"{self.upstream}[{self.output}]" if self.output else self.upstream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,21 +249,21 @@ class Operator(ABC):
         """Return a JSON-able value that changes when what the operator computes does."""
         return {"kind": self.kind, "inputs": [port.stream for port in self.inputs]}
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         """Return the operator's output for a group; called once an attempt, in topological order.
 
         The frames carry `_sequence_id` and `_position`. Must start no Spark job. Raises OperatorFailed.
         """
         raise NotImplementedError
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         """Return output and changes of the kept states; what the runtime calls, in topological order.
 
         Where output and changes come of one computation, `frames.once` sees to it that it is one (H15).
         """
         return Result(self.apply(frames))
 
-    def absorb(self, frames: GroupFrames) -> Mapping[str, DataFrame]:
+    def absorb(self, frames: OperatorContext) -> Mapping[str, DataFrame]:
         """Return the changes that the control ports bring; called when all operators have their output (V94).
 
         What comes on a control port at an id is seen from the next id on, whether or not it closes a loop.
@@ -318,28 +276,3 @@ def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
     if given is None:
         return ()
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
-
-
-def control_part(port: Input) -> str:
-    """Return the part of the kept state in which a control port's rows are kept."""
-    return f"on-{port.parameter or port.stream}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserFunction:
-    """A function of the author: what it is called with, and where it stands.
-
-    Attributes:
-        function: callable with one frame a stream parameter, and parameters by annotation.
-        streams: parameter names that are streams, in order.
-        params: parameter name to the annotated Params class.
-    """
-
-    function: Callable[..., Any]
-    streams: tuple[str, ...]
-    params: Mapping[str, type] = field(default_factory=dict)
-
-    def source_digest(self) -> str:
-        """Return a hash of what the function computes: its source without decorators and comments, and the constants
-        and functions of the same module that it names."""
-        return source_digest(self.function)

@@ -15,12 +15,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-from jobs.errors import Location, UsageError
+from drainmark.jobs.errors import Location, UsageError
 
-_OUR_MODULES = frozenset({"drainmark", "jobs", "resources", "orchestration"})
-"""They stand beside an application in a checkout of Drainmark, and are not its own."""
-
-_OUR_FOLDER = Path(__file__).resolve().parents[2]
+_OUR_FOLDER = Path(__file__).parents[2]
+"""`drainmark`: in a checkout it stands beside an application, and is not the application's own."""
 
 _folders: list[str] = []
 """Folders that were put on `sys.path` here, the one of the application loaded last first."""
@@ -85,7 +83,7 @@ def _imported_by(file: Path) -> Iterator[str]:
 
 
 def _beside(folder: Path, name: str) -> Path | None:
-    if name in sys.stdlib_module_names or (folder == _OUR_FOLDER and name in _OUR_MODULES):
+    if name in sys.stdlib_module_names or folder / name == _OUR_FOLDER:
         return None  # a file called json does not stand in the way of json
     package, file = folder / name, folder / f"{name}.py"
     if (package / "__init__.py").is_file():

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from jobs.errors import UsageError
+from drainmark.jobs.errors import UsageError
 
 
 class Params(BaseModel):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from jobs.errors import Location
-from jobs.graph.code_digests import is_own_function, named_by
+from drainmark.jobs.errors import Location
+from drainmark.jobs.graph.code_digests import is_own_function, named_by, source_digest
 
 _READS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
@@ -37,3 +38,23 @@ def _codes_of(function: Any, seen: set[CodeType]) -> Iterator[CodeType]:
     for _, value in named_by(function):
         if is_own_function(value, function):
             yield from _codes_of(value, seen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserFunction:
+    """A function of the author: what it is called with, and where it stands.
+
+    Attributes:
+        function: callable with one frame a stream parameter, and parameters by annotation.
+        streams: parameter names that are streams, in order.
+        params: parameter name to the annotated Params class.
+    """
+
+    function: Callable[..., Any]
+    streams: tuple[str, ...]
+    params: Mapping[str, type] = field(default_factory=dict)
+
+    def source_digest(self) -> str:
+        """Return a hash of what the function computes: its source without decorators and comments, and the constants
+        and functions of the same module that it names."""
+        return source_digest(self.function)

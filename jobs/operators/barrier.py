@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import OperatorFailed, Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, names_of
-from jobs.lazy import F
-from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted
+from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import KeptState, Operator, Result, names_of
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["barrier", "pair"]
 
@@ -49,7 +52,7 @@ class Barrier(Operator):
         if len({port.stream for port in self.inputs}) < len(self.inputs):
             yield self.wrong("BARRIER_INPUTS", "a stream is named twice", "give it a name of its own by dm.functor")
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         """Number the rows of each stream and key from the first that waits, and put equal numbers together."""
         waiting = [self._waiting(frames, port) for port in self.inputs]
         self._require_apart(waiting)
@@ -83,7 +86,7 @@ class Barrier(Operator):
         }
         return Result(output, changes)
 
-    def _waiting(self, frames: GroupFrames, port: Input) -> DataFrame:
+    def _waiting(self, frames: OperatorContext, port: Input) -> DataFrame:
         """Return the rows of a port that wait, old and new: keys, `HELD`, `_at` (the position), payload, `IS_NEW`."""
         rows = placed(frames, self, port, self.keys)
         free = quoted([name for name in payload_of(rows) if name not in (*self.keys, PLACE)])

@@ -12,8 +12,8 @@ import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
-import jobs.operators as library
-from jobs.graph.operator import Operator
+import drainmark.jobs.operators as library
+from drainmark.jobs.graph.operator import Operator
 
 _WRITTEN = {
     "barrier": "dm.barrier, dm.pair",
@@ -68,10 +68,10 @@ class Entry:
 def exports() -> dict[str, Any]:
     """Return what the operator files make public, by name."""
     found: dict[str, Any] = {}
-    for module_info in pkgutil.iter_modules(library.__path__):
-        if module_info.name == "catalogue":
+    for module_info in pkgutil.walk_packages(library.__path__, f"{library.__name__}."):
+        if module_info.name == __name__:
             continue
-        module = importlib.import_module(f"{library.__name__}.{module_info.name}")
+        module = importlib.import_module(module_info.name)
         found.update({name: getattr(module, name) for name in getattr(module, "__all__", ())})
     return found
 

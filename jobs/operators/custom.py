@@ -11,21 +11,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
-from jobs.errors import UsageError, Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, KeptState, Operator, Result, UserFunction, names_of
-from jobs.lazy import F
-from jobs.state.keyed_rows import key_codes
-from jobs.state.placed import ranked, without_points
-from jobs.state.tagged_rows import place_ranks, untagged
-from jobs.state.typed import check_state, keeper_of, reader_of, struct_of
+from drainmark.jobs.errors import UsageError, Violation
+from drainmark.jobs.frames.row_order import without_points
+from drainmark.jobs.frames.rows_by_id import place_ranks, untagged
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from drainmark.jobs.graph.operator import KeptState, Operator, Result, names_of
+from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.dataclass_state import check_state, keeper_of, reader_of, struct_of
+from drainmark.jobs.state.keyed_rows import key_codes
+from drainmark.jobs.state.placed_rows import ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["custom"]
 
@@ -77,7 +80,7 @@ class Custom(Operator):
             rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
         )
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         types = {field.name: field.dataType for field in frames.input(self.inputs[0]).schema.fields}
         shape = _Shape.of(self, types)
         rows = ranked(frames, self, self.inputs[0], self.keys)
@@ -104,7 +107,7 @@ class Custom(Operator):
             )},
         )  # fmt: skip
 
-    def _bucket(self, frames: GroupFrames, named: DataFrame, given: DataFrame) -> Column:
+    def _bucket(self, frames: OperatorContext, named: DataFrame, given: DataFrame) -> Column:
         """Return which bucket a row is in; `given` has the columns of `named` in their order, perhaps other names."""
         if frames.small or not self.keys:
             return F.lit(0).alias(_BUCKET)

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import SEQUENCE_ID, TAGS, Operator, Places, Result
-from jobs.lazy import F
-from jobs.state.placed import PLACE, payload_of, placed, require_columns
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.row_order import payload_of
+from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Operator, Places, Result
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
 if TYPE_CHECKING:
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["decompress"]
 
@@ -47,7 +49,7 @@ class Decompress(Operator):
         if self.on_bad not in ("quarantine", "null", "halt"):
             yield self.wrong("DECOMPRESS_ON_BAD", f"on_bad={self.on_bad!r} is not known", "quarantine, null or halt")
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         port = self.inputs[0]
         rows = frames.input(port)
         require_columns(self, port, rows, [self.column])

@@ -7,17 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, names_of
-from jobs.lazy import F
-from jobs.state import clock
-from jobs.state.placed import FROM, IS_NEW, PLACE, payload_of, placed, quoted, same, tags_in
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.row_order import payload_of, quoted, same, tags_in
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, Retention, names_of
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state import clock
+from drainmark.jobs.state.placed_rows import FROM, IS_NEW, PLACE, placed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["deduplicate"]
 
@@ -66,10 +68,10 @@ class Deduplicate(Operator):
         elif self.within is not None and (isinstance(self.within, bool) or self.within < 0):
             yield self.wrong("DEDUPLICATE_WITHIN", f"within={self.within!r} is no number of ids", "give 0 or more")
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         return self._for_ever(frames) if self.within is None else self._for_a_while(frames)
 
-    def _for_ever(self, frames: GroupFrames) -> Result:
+    def _for_ever(self, frames: OperatorContext) -> Result:
         rows = frames.input(self.inputs[0])
         first = placed(frames, self, self.inputs[0], self.keys).where(f"{PLACE} = 1")
         keys = ", ".join(quoted(self.keys))
@@ -86,7 +88,7 @@ class Deduplicate(Operator):
     def _same(self, left: str, right: str) -> Any:
         return F.expr(same(self.keys, left, right))
 
-    def _for_a_while(self, frames: GroupFrames) -> Result:
+    def _for_a_while(self, frames: OperatorContext) -> Result:
         """Go through the rows of each key in order: who comes soon after the last that passed is a duplicate.
 
         "Soon" goes by the row's time, or by the clock's before its id where that is later.
@@ -120,12 +122,12 @@ class Deduplicate(Operator):
             return self.within // dt.timedelta(microseconds=1)
         return (self.within or 0) + 1
 
-    def _clock(self, frames: GroupFrames, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
+    def _clock(self, frames: OperatorContext, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
         if self.event_time is None:
             return clock.of_triggers(frames, self)
         return clock.of_events(frames, self, rows, _TIME)
 
-    def _passed(self, frames: GroupFrames, rows: DataFrame, known: DataFrame, ticks: DataFrame) -> DataFrame:
+    def _passed(self, frames: OperatorContext, rows: DataFrame, known: DataFrame, ticks: DataFrame) -> DataFrame:
         """Return the rows that pass: keys, `_from`, `_place`, `_at`."""
         keys = quoted(self.keys)
         timed = rows.join(ticks, on=F.expr(f"{SEQUENCE_ID} = {clock.ID}"))

@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, KeptState, Operator, Places, Result, Retention
-from jobs.lazy import F
-from jobs.state import clock
-from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, Retention
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state import clock
+from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["delay"]
 
@@ -61,7 +63,7 @@ class Delay(Operator):
             message = "a duration is above zero and of event time"
             yield self.wrong("DELAY_BY", message, 'give duration=timedelta(minutes=5), event_time="sold_at"')
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         rows = placed(frames, self, self.inputs[0])
         payload = [name for name in payload_of(rows) if name != PLACE]
         if self.duration is None:

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Violation
-from jobs.graph.annotations import Control
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import GONE, SEQUENCE_ID, KeptState, Operator, Places, Result, names_of
-from jobs.lazy import F
-from jobs.state.placed import quoted, require_columns, same
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.row_order import quoted, same
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.graph.annotations import Control
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, names_of
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.placed_rows import require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["dynamic_filter"]
 
@@ -49,7 +51,7 @@ class DynamicFilter(Operator):
         if not self.keys:
             yield self.wrong("DYNAMIC_FILTER_KEYS", "it has no columns to go by", 'give on=["user"]')
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         port = self.inputs[0]
         rows = frames.input(port)
         require_columns(self, port, rows, self.keys)
@@ -59,12 +61,12 @@ class DynamicFilter(Operator):
         events = frames.once(self, self._events(frames))  # what acts and what is kept are the same rows
         return Result(self._by_id(frames, rows, known, events), {_PART: events})
 
-    def _closes_loop(self, frames: GroupFrames) -> bool:
+    def _closes_loop(self, frames: OperatorContext) -> bool:
         """Does a control stream come of the operator's own output? It is not there yet, then; in `absorb` it is."""
         streams = [port.stream for port in self.inputs[1:]]
         return frames.once_a_run((self.name, "loop"), lambda: any(name not in frames.streams for name in streams))
 
-    def _by_id(self, frames: GroupFrames, rows: DataFrame, known: DataFrame, events: DataFrame) -> DataFrame:
+    def _by_id(self, frames: OperatorContext, rows: DataFrame, known: DataFrame, events: DataFrame) -> DataFrame:
         """Return the rows whose key is let through at their own id, from the spans of ids in which each key is."""
         keys = quoted(self.keys)
         events = events.selectExpr(*keys, SEQUENCE_ID, f"{GONE} as __gone_now").unionByName(
@@ -81,11 +83,11 @@ class DynamicFilter(Operator):
     def _same(self, known: str) -> Any:
         return F.expr(same(self.keys, "rows", known))
 
-    def absorb(self, frames: GroupFrames) -> Mapping[str, DataFrame]:
+    def absorb(self, frames: OperatorContext) -> Mapping[str, DataFrame]:
         """Return the changes where a loop is closed; else `step` has returned them."""
         return {_PART: self._events(frames)} if self._closes_loop(frames) else {}
 
-    def _events(self, frames: GroupFrames) -> DataFrame:
+    def _events(self, frames: OperatorContext) -> DataFrame:
         """Return what the control ports bring: a row a key and id; what is added and removed at one id is removed."""
         brought = []
         for port in self.inputs[1:]:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import Operator, Places, UserFunction
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from drainmark.jobs.graph.operator import Operator, Places
+from drainmark.jobs.graph.user_code import UserFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["filter"]
 
@@ -31,7 +32,7 @@ class Filter(Operator):
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "function": self.function.source_digest()}
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         return frames.input(self.inputs[0]).where(frames.call(self, self.function, frames.inputs(self)))
 
 

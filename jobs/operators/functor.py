@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import TAGS, Operator, Places, UserFunction, Vectorises
+from drainmark.jobs.frames.tags import TAGS
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from drainmark.jobs.graph.operator import Operator, Places, Vectorises
+from drainmark.jobs.graph.user_code import UserFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["functor", "select"]
 
@@ -35,7 +37,7 @@ class Functor(Operator):
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "function": self.function.source_digest()}
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         return frames.call(self, self.function, frames.inputs(self))
 
 

@@ -12,28 +12,20 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import OperatorFailed, Violation
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, TAGS, Input, KeptState, Operator, Result, Retention
-from jobs.lazy import F
-from jobs.operators.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
-from jobs.operators.windows import LONGEST, micros
-from jobs.state.placed import (
-    FROM,
-    HELD,
-    IS_NEW,
-    LEAVES,
-    PLACE,
-    held_changes,
-    payload_of,
-    placed,
-    quoted,
-    require_columns,
-)
+from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.operator import KeptState, Operator, Result, Retention
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, Watermark, unread_late_rows
+from drainmark.jobs.operators.windows.window import LONGEST, micros
+from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed, require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 LEFT, RIGHT = "left", "right"
 LATE_LEFT, LATE_RIGHT = "late_left", "late_right"
@@ -149,7 +141,7 @@ class IntervalJoin(Operator):
             return "the least is above the most"
         return f"a bound is over {LONGEST.days} days" if max(abs(low), abs(high)) > LONGEST else None
 
-    def _require_types(self, frames: GroupFrames, port: Input, time: str) -> None:
+    def _require_types(self, frames: OperatorContext, port: Input, time: str) -> None:
         """Refuse a column of event time that is no time: a text such as 12:34 would be of the day it is read on."""
         rows = frames.input(port)
         require_columns(self, port, rows, [*self.keys, time])
@@ -160,7 +152,7 @@ class IntervalJoin(Operator):
                 f"make it one before: rows.withColumn({time!r}, F.to_timestamp({time!r}))",
             )
 
-    def _require_comparable(self, frames: GroupFrames) -> None:
+    def _require_comparable(self, frames: OperatorContext) -> None:
         from pyspark.sql.types import NumericType
 
         left, right = (frames.input(port).schema for port in self.inputs)
@@ -177,7 +169,7 @@ class IntervalJoin(Operator):
 
     # --- a group ----------------------------------------------------------------------------------------------------
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         names = frames.once_a_run((self.name, "names"), lambda: self._names(frames))
         low, high = map(micros, self.within)
         left = self._side(frames, LEFT, self.inputs[0], self.left_time)
@@ -199,7 +191,7 @@ class IntervalJoin(Operator):
             changes[_mark_of(side)] = found.watermark.changes(late_rows)
         return Result(None, changes, outputs={"": output, LATE_LEFT: left.late, LATE_RIGHT: right.late})
 
-    def _names(self, frames: GroupFrames) -> Mapping[str, Mapping[str, str]]:
+    def _names(self, frames: OperatorContext) -> Mapping[str, Mapping[str, str]]:
         """Return by side what each of its columns is called in the output; columns of one name get the suffixes.
 
         Raises:
@@ -224,7 +216,7 @@ class IntervalJoin(Operator):
             )
         return named
 
-    def _side(self, frames: GroupFrames, side: str, port: Input, time: str) -> _Side:
+    def _side(self, frames: OperatorContext, side: str, port: Input, time: str) -> _Side:
         """Judge the new rows of a side, and put those in time beside the ones of the state."""
         moment = F.unix_micros(F.col(f"`{time}`").cast("timestamp"))
         rows = placed(frames, self, port, self.keys)
@@ -246,7 +238,7 @@ class IntervalJoin(Operator):
         held = frames.gathered(self, new.withColumn(IS_NEW, F.lit(True)).unionByName(old))
         return _Side(watermark, judged.where(is_late).drop(*added), held)
 
-    def _leaving(self, frames: GroupFrames, other: Watermark, held: DataFrame, reach: int) -> DataFrame:
+    def _leaving(self, frames: OperatorContext, other: Watermark, held: DataFrame, reach: int) -> DataFrame:
         """Return a side's rows with `LEAVES`: the id at the end of which nothing that they could meet can come.
 
         A partner at the end of the interval comes as long as the other side's watermark is not above it. Null equals

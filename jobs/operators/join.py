@@ -10,19 +10,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import OperatorFailed, UsageError, Violation
-from jobs.graph.annotations import duration_of
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Input, KeptState, Operator, Result, Retention, names_of
-from jobs.lazy import F
-from jobs.operators.interval_join import LEFT, RIGHT, IntervalJoin
-from jobs.state import clock
-from jobs.state.placed import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, payload_of, placed, quoted, same
+from drainmark.jobs.errors import OperatorFailed, UsageError, Violation
+from drainmark.jobs.frames.row_order import payload_of, quoted, same
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.annotations import duration_of
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import KeptState, Operator, Result, Retention, names_of
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.interval_join import LEFT, RIGHT, IntervalJoin
+from drainmark.jobs.state import clock
+from drainmark.jobs.state.placed_rows import FROM, HELD, IS_NEW, LEAVES, PLACE, held_changes, placed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["join"]
 
@@ -135,7 +138,7 @@ class Join(Operator):
             remedy = f'leave {self.how}_window out, so that its rows only meet those before them, or take "id" for both'
             yield self.wrong("JOIN_KIND", message, remedy if self.how != "full" else 'take "id" for both windows')
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         sides = {side: self._side(frames, side, port) for side, port in zip(self.windows, self.inputs, strict=True)}
         self._require_apart(frames)
         clocks = {side: self._clock(frames, side, sides) for side in self.windows if self._lasts(side)}
@@ -153,7 +156,7 @@ class Join(Operator):
     def _lasts(self, side: str) -> bool:
         return isinstance(self.windows[side], dt.timedelta)
 
-    def _side(self, frames: GroupFrames, side: str, port: Input) -> DataFrame:
+    def _side(self, frames: OperatorContext, side: str, port: Input) -> DataFrame:
         """Return the new rows of a side: keys, `HELD`, `_at`, `_time` in microseconds, `_row` with the payload."""
         rows = placed(frames, self, port, self.keys)
         column = self._times(side)[0]
@@ -165,13 +168,13 @@ class Join(Operator):
             f"{row} as {_ROW}",
         )  # fmt: skip
 
-    def _clock(self, frames: GroupFrames, side: str, sides: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
+    def _clock(self, frames: OperatorContext, side: str, sides: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
         """Return the clock by which a side's window goes: the event time of the other side."""
         other = sides[RIGHT if side == LEFT else LEFT].withColumnRenamed(FROM, SEQUENCE_ID)
         return clock.of_events(frames, self, other, _TIME, f"{side}-clock")
 
     def _seen(
-        self, frames: GroupFrames, side: str, rows: DataFrame, clocks: Mapping[str, tuple[DataFrame, DataFrame]]
+        self, frames: OperatorContext, side: str, rows: DataFrame, clocks: Mapping[str, tuple[DataFrame, DataFrame]]
     ) -> DataFrame:
         """Return the rows of a side that the group can pair, those of its window before the group among them.
 
@@ -188,7 +191,7 @@ class Join(Operator):
         ended = every.join(clocks[side][0], on=F.expr(clock.reaches(f"({due})")), how="left")
         return ended.selectExpr(*every.columns, f"if({_TIME} is null, {FROM}, {clock.ID}) as {LEAVES}")
 
-    def _numbered(self, frames: GroupFrames, seen: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    def _numbered(self, frames: OperatorContext, seen: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         """Add to each row how many of its key came up to it: `_OWN` of its side, `_OTHER` of the other one."""
         merged = seen[LEFT].selectExpr("*", "0 as __side").withColumnRenamed(_ROW, f"{_ROW}_{LEFT}").unionByName(
             seen[RIGHT].selectExpr("*", "1 as __side").withColumnRenamed(_ROW, f"{_ROW}_{RIGHT}"),
@@ -250,7 +253,7 @@ class Join(Operator):
 
     def _changes(
         self,
-        frames: GroupFrames,
+        frames: OperatorContext,
         side: str,
         rows: DataFrame,
         seen: DataFrame,
@@ -264,7 +267,7 @@ class Join(Operator):
         position = f"struct(0L as block, {PLACE} as row) as {POSITION}"
         return last.selectExpr(*keys, *HELD, _AT, _TIME, _ROW, position, f"{FROM} as {SEQUENCE_ID}")
 
-    def _require_apart(self, frames: GroupFrames) -> None:
+    def _require_apart(self, frames: OperatorContext) -> None:
         left, right = (
             {name for name in payload_of(frames.input(port)) if name not in self.keys} for port in self.inputs
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.graph.declarations import Stream, caller, declare, location_of
-from jobs.graph.operator import Operator
+from drainmark.jobs.graph.declarations import Stream, caller, declare, location_of
+from drainmark.jobs.graph.operator import Operator
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["lookup"]
 
@@ -35,8 +35,8 @@ class Lookup(Operator):
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "table": self.table}
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
-        return frames.lookup(self)
+    def apply(self, frames: OperatorContext) -> DataFrame:
+        return frames.read_lookup(self)
 
 
 def lookup(table: str, *, name: str | None = None) -> Stream:

@@ -15,19 +15,21 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Violation
-from jobs.graph.annotations import Buffered
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, Places, UserFunction
-from jobs.state.columns import column_of, plain
-from jobs.state.placed import ranked
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.annotations import Buffered
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, user_function
+from drainmark.jobs.graph.operator import Operator, Places
+from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.state.columns import column_of, plain
+from drainmark.jobs.state.placed_rows import ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["parallel_map"]
 
@@ -67,7 +69,7 @@ class ParallelMap(Operator):
 
         return StructType([*StructType.fromDDL(self.output).fields, *StructType.fromDDL(_TAGS).fields])
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         if not frames.is_run:
             return frames.local(None, self.made)
         rows = frames.collect(self, ranked(frames, self, self.inputs[0]))
@@ -83,8 +85,8 @@ class ParallelMap(Operator):
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from jobs.runtime.permits import PermitGate
-        from jobs.state.tagged_rows import in_order
+        from drainmark.jobs.frames.rows_by_id import in_order
+        from drainmark.jobs.state.handlers.permits import PermitGate
 
         gate, name = PermitGate(), self.function.streams[0]
         arguments = dict.fromkeys(self.function.params, params)

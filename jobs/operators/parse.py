@@ -7,17 +7,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import OperatorFailed, Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Operator, Places, Result
-from jobs.operators.text_columns import BAD, is_changed, literal, no_value, sql_of, struct_of, without_line_end
-from jobs.state.placed import PLACE, payload_of, placed, quoted, require_columns
+from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.formats.text_columns import (
+    BAD,
+    is_changed,
+    literal,
+    no_value,
+    sql_of,
+    struct_of,
+    without_line_end,
+)
+from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Operator, Places, Result
+from drainmark.jobs.state.placed_rows import PLACE, placed, require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["format", "parse"]
 
@@ -54,7 +64,7 @@ class Parse(Operator):
         if self.on_bad not in _POLICIES:
             yield self.wrong("PARSE_ON_BAD", f"on_bad={self.on_bad!r} is not known", " or ".join(_POLICIES))
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         port = self.inputs[0]
         rows = frames.input(port)
         require_columns(self, port, rows, [self.column])
@@ -133,7 +143,7 @@ class Parse(Operator):
         columns = [f"{self._typed(field)} as `{field.name}`" for field in schema.fields]
         return parsed.selectExpr(*tags, *quoted(free), *columns)
 
-    def _lines(self, frames: GroupFrames) -> DataFrame:
+    def _lines(self, frames: OperatorContext) -> DataFrame:
         """Return a row a line; its position is the place of its text, then that of the line in the text."""
         rows = placed(frames, self, self.inputs[0])
         free = quoted([name for name in payload_of(rows) if name not in (self.column, "line", PLACE)])
@@ -169,7 +179,7 @@ class Format(Operator):
         if self.form not in ("csv", "json", "key_value"):
             yield self.wrong("FORMAT_FORMAT", f"format={self.form!r} is not known", "csv, json or key_value")
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         rows = frames.input(self.inputs[0])
         names = payload_of(rows)
         row = f"struct({', '.join(quoted(names))})"

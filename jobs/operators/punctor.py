@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import OperatorFailed, Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import SEQUENCE_ID, KeptState, Operator, Places, Result, Retention, names_of
-from jobs.state.placed import IS_NEW, PLACE, payload_of, placed, quoted, tags_in
+from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.frames.row_order import payload_of, quoted, tags_in
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, Retention, names_of
+from drainmark.jobs.state.placed_rows import IS_NEW, PLACE, placed
 
 if TYPE_CHECKING:
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["punctor"]
 
@@ -51,7 +53,7 @@ class Punctor(Operator):
         if self.keys and self.at == "every":
             yield self.wrong("PUNCTOR_KEYS", 'at="every" looks at no other row, keys are for at="rise"', "drop keys=")
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         self._require_first(frames)
         holds = f"coalesce(({self.condition_sql}), false)"
         if self.at == "every":
@@ -72,7 +74,7 @@ class Punctor(Operator):
         output = new.selectExpr(*tags_in(rows.columns), *quoted(payload), f"{_HOLDS} and not __held as {PUNCTUATION}")
         return Result(output, {"": new.where("__is_last").selectExpr(*keys, _HOLDS, SEQUENCE_ID)})
 
-    def _require_first(self, frames: GroupFrames) -> None:
+    def _require_first(self, frames: OperatorContext) -> None:
         port = self.inputs[0]
         if PUNCTUATION in frames.input(port).columns:
             raise OperatorFailed(

@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.errors import Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator, Places, names_of
-from jobs.state.placed import order_of, payload_of, quoted, require_columns
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.row_order import payload_of, quoted
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Operator, Places, names_of
+from drainmark.jobs.state.placed_rows import order_of, require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["sort"]
 
@@ -44,7 +46,7 @@ class Sort(Operator):
             message = f'window={self.window!r}: only the rows of one id are ever complete, so that is window="id"'
             yield self.wrong("SORT_WINDOW", message, "leave window out; across ids, order by columns where you read")
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         port = self.inputs[0]
         rows = frames.input(port)
         asked = [found.groups() for item in self.by if (found := _BY.fullmatch(item.strip()))]

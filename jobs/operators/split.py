@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jobs.errors import Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import Operator, Places, Result
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Operator, Places, Result
 
 if TYPE_CHECKING:
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["split"]
 
@@ -52,7 +52,7 @@ class Split(Operator):
         if self.to not in ("first", "every"):
             yield self.wrong("SPLIT_TO", f"to={self.to!r} is not known", 'write to="first" or to="every"')
 
-    def step(self, frames: GroupFrames) -> Result:
+    def step(self, frames: OperatorContext) -> Result:
         rows = frames.input(self.inputs[0])
         outcomes = ", ".join(f"struct('{name}' as name, ({sql}) as holds)" for name, sql in self.conditions.items())
         found = f"transform(filter(array({outcomes}), one -> one.holds), one -> one.name)"

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import Operator, Places, Vectorises
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Operator, Places, Vectorises
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["sql"]
 
@@ -36,7 +36,7 @@ class SqlOperator(Operator):
     def fingerprint(self) -> Any:
         return {**super().fingerprint(), "statement": self.statement, "arguments": dict(self.arguments)}
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         streams = {port.parameter: rows for port, rows in zip(self.inputs, frames.inputs(self), strict=True)}
         text = frames.statement(self)
         return frames.guard(self, lambda: frames.session.sql(text, **streams, **self.arguments))

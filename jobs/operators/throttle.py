@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from jobs.errors import Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import Operator, Places
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Operator, Places
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["throttle"]
 
@@ -35,7 +35,7 @@ class Throttle(Operator):
             message = f"rows_per_second={self.rows_per_second!r} lets nothing through"
             yield self.wrong("THROTTLE_RATE", message, "give a number above zero")
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         return frames.input(self.inputs[0])
 
 

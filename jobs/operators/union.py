@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
-from jobs.errors import OperatorFailed, Violation
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Operator
-from jobs.state.placed import in_port_order, positioned
+from drainmark.jobs.errors import OperatorFailed, Violation
+from drainmark.jobs.frames.row_order import in_port_order, positioned
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Operator
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 __all__ = ["union"]
 
@@ -32,7 +33,7 @@ class Union(Operator):
         if len(self.inputs) < 2:
             yield self.wrong("UNION_INPUTS", "a union of fewer than two streams is none", "name two streams or more")
 
-    def apply(self, frames: GroupFrames) -> DataFrame:
+    def apply(self, frames: OperatorContext) -> DataFrame:
         streams = [frames.input(port) for port in self.inputs]
         if any(POSITION in stream.columns for stream in streams):
             streams = [in_port_order(positioned(stream), port) for port, stream in enumerate(streams)]

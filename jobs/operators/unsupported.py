@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
-from jobs.graph.operator import Operator
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
+from drainmark.jobs.graph.operator import Operator
 
 __all__ = ["gate", "switch", "tcp_sink", "tcp_source", "udp_sink", "udp_source"]
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.errors import Retry
-from jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
-
-ENVIRONMENT_FAILED = "ENVIRONMENT_FAILED"
-"""Id of the error that blames no input."""
+from drainmark.jobs.errors import Retry
+from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
 
 SPLIT = "split"
 """What a group is called in steps and in `status` that failed and is done again in groups of one."""
@@ -77,7 +75,7 @@ def after_claim(history: RegionHistory, *, max_attempts: int, max_group: int) ->
     if history.attempts > max_attempts:
         return Halt(f"{history.attempts} consecutive resets, {max_attempts} allowed")
     # A whole group again after the first failure of the environment; then one by one, should an input cause it.
-    is_innocent = history.attempts == 1 and (history.last_error or {}).get("id") == ENVIRONMENT_FAILED
+    is_innocent = history.attempts == 1 and (history.last_error or {}).get("id") == EnvironmentFailed.id
     return Proceed(1 if history.attempts and not is_innocent else max_group)
 
 

@@ -11,14 +11,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.protocol import generations
-from jobs.protocol.flow import Flow
-from jobs.protocol.history import Outcome, RegionHistory, Replacement
-from jobs.protocol.manifest import RegionTable, Replaced
-from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow
-from jobs.protocol.states import Archive, Ids, StateRows, States
-from jobs.protocol.totals import Totals
-from jobs.protocol.withdrawn import Withdrawn
+from drainmark.jobs.protocol.counters import Totals
+from drainmark.jobs.protocol.history import Outcome, RegionHistory, Replacement
+from drainmark.jobs.protocol.id_runs import Archive, Ids, StateRows, States
+from drainmark.jobs.protocol.in_flight import Flow
+from drainmark.jobs.protocol.records import state_generations
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow
+from drainmark.jobs.protocol.records.manifest import RegionTable, Replaced
+from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
 
 VERSION = 1
 """Of the digest; one of another version is passed over."""
@@ -92,7 +92,7 @@ def history_from(text: str, archive: Archive) -> RegionHistory | None:
         former=tuple(RegionTable.from_json(table) for table in value["former"]),
         operators=value.get("operators"),  # digests of before 0.4 have none of these
         code=value.get("code"),
-        generations=generations.from_json(value.get("generations", {})),
+        generations=state_generations.from_json(value.get("generations", {})),
         versions=value["versions"],
         last_claim=_row_from_json(value["last_claim"]),
         last_outcome=Outcome(value["last_outcome"]),

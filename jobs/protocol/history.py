@@ -11,16 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.protocol.flow import Flow
-from jobs.protocol.generations import Generations, begun, rewound
-from jobs.protocol.ids import INITIAL_ID
-from jobs.protocol.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, late_of
-from jobs.protocol.outcomes import UNCLEAN, Outcome
-from jobs.protocol.rewind_targets import refusal_of
-from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.protocol.states import States
-from jobs.protocol.totals import Totals
-from jobs.protocol.withdrawn import Withdrawn
+from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.protocol.counters import Totals
+from drainmark.jobs.protocol.endings import UNCLEAN, Outcome
+from drainmark.jobs.protocol.id_runs import States
+from drainmark.jobs.protocol.in_flight import Flow
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.manifest import Image, Manifest, RegionTable, Replaced, StagedFile, late_of
+from drainmark.jobs.protocol.records.state_generations import Generations, begun, rewound
+from drainmark.jobs.protocol.withdrawn_ids import Withdrawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class RegionHistory:
         is_state = to in self.states and to not in self.skips
         if to == INITIAL_ID or (is_state and to >= oldest):
             return
-        raise refusal_of(self, to, oldest)
+        raise _refusal_of(self, to, oldest)
 
 
 def manifest_of(row: CheckpointRow) -> Manifest | None:
@@ -392,3 +392,28 @@ class _Fold:
 
 
 __all__ = ["UNCLEAN", "Outcome", "RegionHistory", "Replacement", "manifest_of"]
+
+
+def _refusal_of(history: RegionHistory, to: int, oldest: int) -> RewindRefused:
+    """Return the error that says why an id is no target, and names the nearest that is.
+
+    Args:
+        oldest: see `RegionHistory.oldest_target`.
+    """
+    candidates = [
+        INITIAL_ID if oldest <= INITIAL_ID else None,
+        history.state_at_most(to),
+        history.state_at_least(max(to, oldest)),
+    ]
+    near = [number for number in candidates if number is not None and number >= oldest]
+    nearest = min(near, key=lambda number: abs(number - to), default=INITIAL_ID)
+    if to > history.committed_id:
+        why = f"the last committed id is {history.committed_id}"
+    elif to < oldest:
+        why = f"the rewind horizon reaches back to {oldest}"
+    elif to in history.states:
+        why = "it belongs to a skipped trigger"
+    else:
+        why = "no state of that number is in force: its attempt failed or a rewind withdrew it"
+    msg = f"cannot rewind to {to}: {why}"
+    return RewindRefused(msg, remedy=f"the nearest id is {nearest}: reset --to {nearest}", nearest=nearest)

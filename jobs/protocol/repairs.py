@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.protocol.manifest import StagedFile
+from drainmark.jobs.protocol.records.manifest import StagedFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

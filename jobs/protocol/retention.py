@@ -9,10 +9,10 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from jobs.protocol.flow import channels_folder
-from jobs.protocol.history import RegionHistory, manifest_of
-from jobs.protocol.manifest import StagedFile
-from jobs.protocol.rows import CheckpointRow, RowKind
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.protocol.in_flight import channels_folder
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import StagedFile
 
 
 def first_id_in_reach(history: RegionHistory, *, horizon: int, withdrawn_since: dt.datetime) -> int:

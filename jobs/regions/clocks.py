@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from jobs.graph.operator import Operator, UserFunction
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.user_code import UserFunction
 
 _TIME = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"})
 _NOW = frozenset({"now", "utcnow", "today"})
@@ -81,7 +82,13 @@ def _in_value(value: Any, operator: Operator) -> Iterator[str]:
 
 def _in_class(kind: type) -> Iterator[str]:
     """Yield what the methods of an author's class read, and those that it inherits from other classes of authors."""
-    library = ("builtins", "jobs.graph.", "jobs.operators.", "jobs.runtime.", "jobs.state.")
+    library = (
+        "builtins",
+        "drainmark.jobs.graph.",
+        "drainmark.jobs.operators.",
+        "drainmark.jobs.runtime.",
+        "drainmark.jobs.state.",
+    )
     own = [base for base in kind.__mro__ if not base.__module__.startswith(library)]
     seen: set[CodeType] = set()
     for method in (each for base in own for each in vars(base).values()):
@@ -152,8 +159,15 @@ def _is_clock(path: tuple[str, ...], function: FunctionType) -> bool:
                 return True
         if isinstance(found, type) and issubclass(found, dt.date) and attribute in _NOW:
             return True
-        found = inspect.getattr_static(found, attribute, None) if isinstance(found, ModuleType | type) else None
+        found = _attribute(found, attribute)
     return False
+
+
+def _attribute(found: Any, name: str) -> Any:
+    """Return what a name stands for in a module or class; Drainmark's own facade alone may load it for that."""
+    if isinstance(found, ModuleType) and found.__name__ == "drainmark":
+        return getattr(found, name, None)
+    return inspect.getattr_static(found, name, None) if isinstance(found, ModuleType | type) else None
 
 
 def _root(name: str, function: FunctionType) -> tuple[Any, bool]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.graph.annotations import Checkpoints, Consistent, Runs, Trigger
-from jobs.graph.composites import CompositeInstance
-from jobs.graph.operator import Input, Operator, Vectorises
-from jobs.regions.clocks import Statement, clock_reads
-from jobs.regions.explain_stages import channels_json, stage_lines, stages_json
-from jobs.regions.notes import notes
-from jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan
-from jobs.regions.wording import columns, counted, duration, names, seconds
+from drainmark.jobs.graph.annotations import Checkpoints, Consistent, Runs, Trigger
+from drainmark.jobs.graph.composite_instance import CompositeInstance
+from drainmark.jobs.graph.operator import Operator, Vectorises
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.regions.clocks import Statement, clock_reads
+from drainmark.jobs.regions.explain_stages import channels_json, stage_lines, stages_json
+from drainmark.jobs.regions.formatting import columns, counted, duration, names, seconds
+from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan
+from drainmark.jobs.regions.warnings import notes
 
 VECTORISES = {
     Vectorises.YES: "many triggers at once",

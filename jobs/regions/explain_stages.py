@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.graph.annotations import Alignment, Channels
-from jobs.graph.sizes import size_text
-from jobs.regions.plan import RegionPlan
-from jobs.regions.stages import StagePlan
-from jobs.regions.wording import columns, counted, duration, names, seconds
+from drainmark.jobs.graph.annotations import Alignment, Channels
+from drainmark.jobs.graph.sizes import size_text
+from drainmark.jobs.regions.formatting import columns, counted, duration, names, seconds
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.regions.stages import StagePlan
 
 
 def stage_lines(region: RegionPlan) -> list[str]:

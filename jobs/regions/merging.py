@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jobs.graph.annotations import Consistent
-from jobs.graph.operator import Operator
-from jobs.regions.reachability import Graph, reachable
+from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.regions.reachability import Graph, reachable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

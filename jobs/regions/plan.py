@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.errors import DeclarationError, UnknownName
-from jobs.graph.annotations import Consistent
-from jobs.graph.application import Application, nearest
-from jobs.graph.operator import Guarantee, Operator, Vectorises
-from jobs.graph.params import digest_of
-from jobs.regions.merging import Membership, merged_parameters, starts_of
-from jobs.regions.ports import PortPlan, port_plans
-from jobs.regions.reachability import Graph, components, loop_through, reachable
-from jobs.regions.rules import broken_rules
-from jobs.regions.rules.draft import draft_of
-from jobs.regions.stages import ChannelPlan, StagePlan, stage_plans
-from jobs.regions.surroundings import feeds_of, following_parts
+from drainmark.jobs.errors import DeclarationError, UnknownName
+from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.graph.application import Application, nearest
+from drainmark.jobs.graph.operator import Guarantee, Operator, Vectorises
+from drainmark.jobs.graph.params import digest_of
+from drainmark.jobs.regions.merging import Membership, merged_parameters, starts_of
+from drainmark.jobs.regions.neighbours import feeds_of, following_parts
+from drainmark.jobs.regions.operator_ports import PortPlan, port_plans
+from drainmark.jobs.regions.reachability import Graph, components, loop_through, reachable
+from drainmark.jobs.regions.rules import broken_rules
+from drainmark.jobs.regions.rules.rule_input import draft_of
+from drainmark.jobs.regions.stages import ChannelPlan, StagePlan, stage_plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

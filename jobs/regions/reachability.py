@@ -9,8 +9,8 @@ import heapq
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from jobs.graph.application import Application
-from jobs.graph.operator import Operator
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.graph.operator import Operator
 
 Edges = Mapping[str, tuple[str, ...]]
 """Operator name to the names one connection away, each once, in the order of declaration."""

@@ -10,8 +10,9 @@ import datetime as dt
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobs.graph.operator import Input, Operator
-from jobs.regions.reachability import Edges, Graph, components, edges_of, loops, topological_order
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.regions.reachability import Edges, Graph, components, edges_of, loops, topological_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

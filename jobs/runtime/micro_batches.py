@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from jobs.errors import InputChanged, InputMissing
-from jobs.operators.directory_scan import DirectorySource
-from jobs.protocol.history import RegionHistory
-from jobs.protocol.manifest import RegionTable, TableRole
-from jobs.protocol.triggers import Trigger
-from jobs.runtime.blueprint import Blueprint
-from jobs.runtime.group import GroupWork
-from jobs.runtime.ports import Outside, OutsideTable
-from jobs.runtime.reading import Assigned, Group
-from jobs.runtime.staged import StagedGroup
-from jobs.runtime.states import RegionStates
-from jobs.state.keyed_rows import last_per_key
+from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.runtime.adapters import Outside, OutsideTable
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.state.keyed_rows import last_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ class MicroBatches:
     """A run of one autonomous part, used once.
 
     Attributes:
-        blueprint: of the part's plan, see `jobs.regions.parts.as_plan`.
+        blueprint: of the part's plan, see `jobs.regions.autonomous_parts.as_plan`.
         take: moves the cursor of the source over at most so many files, 0 for the settings' limit, and returns them.
         numbers: returns the first of so many numbers that no earlier batch had.
         small_bytes: batches up to here come back by Arrow.
@@ -135,7 +135,7 @@ class MicroBatches:
             outside=self.outside,
             group=group,
             states=self._states.handlers,
-            hosts=self._states.attempts(),
+            hosts=self._states.hosted.attempts(),
             small=group.bytes_to_read <= self.small_bytes,
             tag=f"drainmark-{group.attempt}",
         )
@@ -181,7 +181,7 @@ class MicroBatches:
         if history.rows is not None or not history.files:
             return history.rows
         stored = self.outside.store.table(table.history or "")
-        return pa.concat_tables(stored.read_each(history.files, list(table.columns)))
+        return pa.concat_tables(stored.files.read_each(history.files, list(table.columns)))
 
     def _made(self, table: RegionTable) -> OutsideTable:
         if table.name not in self._tables:

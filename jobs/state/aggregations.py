@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.graph.code_digests import code_digest
-from jobs.graph.operator import POSITION, SEQUENCE_ID, TAGS, Meaning
-from jobs.lazy import F
-from jobs.state.exact_sums import exact_sum
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.code_digests import code_digest
+from drainmark.jobs.graph.operator import Meaning
+from drainmark.jobs.lazy import F
+from drainmark.jobs.state.exact_sums import exact_sum
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -2,9 +2,9 @@
 
 Ids are no clock: one whose attempt failed is skipped. Event time at id i comes of the rows up to i and never goes back.
 
-`jobs.operators.watermarks` has the same event time for windows, and is a mechanism of its own for three reasons. Here
-every id has a time, also one without rows, since a row that is held, or a key that is forgotten, may be due at an id
-that brought nothing; a window is only looked at by ids that have rows, and the watermark asks nobody for the others,
+`operators.windows.watermarks` has the same event time for windows, and is a mechanism of its own for three reasons.
+Here every id has a time, also one without rows, since a row that is held, or a key that is forgotten, may be due at an
+id that brought nothing; a window is only looked at by ids that have rows, and the watermark asks nobody for the others,
 which would be a join in every group. It keeps the newest time, a timestamp, with the number of rows that were late;
 what is kept here is a number, for it may be one of triggers. And tables hold both that released versions wrote. What
 they share is one line, the running maximum.
@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobs.graph.operator import SEQUENCE_ID, KeptState, Operator, Retention
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.operator import KeptState, Operator, Retention
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.frames import GroupFrames
+    from drainmark.jobs.graph.context import OperatorContext
 
 NOW = "__now"
 BEFORE = "__before"
@@ -35,7 +36,7 @@ def clock_state(part: str = "clock", of: str = "") -> KeptState:
     return KeptState(part=part, retention=Retention(of=of) if of else None)
 
 
-def of_triggers(frames: GroupFrames, operator: Operator, part: str = "clock") -> tuple[DataFrame, DataFrame]:
+def of_triggers(frames: OperatorContext, operator: Operator, part: str = "clock") -> tuple[DataFrame, DataFrame]:
     """Return the number of triggers so far at each id, and the state's changes.
 
     Returns:
@@ -51,7 +52,7 @@ def of_triggers(frames: GroupFrames, operator: Operator, part: str = "clock") ->
 
 
 def of_events(
-    frames: GroupFrames, operator: Operator, rows: DataFrame, micros: str, part: str = "clock"
+    frames: OperatorContext, operator: Operator, rows: DataFrame, micros: str, part: str = "clock"
 ) -> tuple[DataFrame, DataFrame]:
     """Return the newest event time up to each id, and the state's changes.
 
@@ -78,13 +79,13 @@ def of_events(
     return clock, _changes(clock)
 
 
-def _equal_ids(frames: GroupFrames, operator: Operator) -> object:
-    from jobs.lazy import F
+def _equal_ids(frames: OperatorContext, operator: Operator) -> object:
+    from drainmark.jobs.lazy import F
 
     return frames.once_a_run((operator.name, "clock"), lambda: F.expr(f"{ID} = _newest_id"))
 
 
-def _start(frames: GroupFrames, operator: Operator, part: str) -> DataFrame:
+def _start(frames: OperatorContext, operator: Operator, part: str) -> DataFrame:
     from pyspark.sql.types import LongType, StructField, StructType
 
     kept = frames.kept(operator, part, StructType([StructField(_TIME, LongType())]))

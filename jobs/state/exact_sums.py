@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from jobs.lazy import F
+from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

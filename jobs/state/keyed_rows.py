@@ -6,13 +6,16 @@ Nulls are equal to nulls, as in Spark's grouping and unlike a join's `=`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.graph.operator import SEQUENCE_ID
-from jobs.state.tagged_rows import place_ranks
+from drainmark.jobs.frames.rows_by_id import place_ranks
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 
 def last_per_key(rows: pa.Table, keys: Sequence[str], order: Sequence[str] = (SEQUENCE_ID,)) -> pa.Table:
@@ -58,3 +61,47 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
             combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
         combined = combined * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
     return np.split(combined, np.cumsum(lengths)[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPerKey:
+    """Which rows of a keyed table its state is made of: the last ones of each key, by id and position.
+
+    Attributes:
+        keys: key columns.
+        depth: how many rows of a key are kept.
+    """
+
+    keys: tuple[str, ...]
+    depth: int = 1
+
+    def last(self, rows: pa.Table) -> pa.Table:
+        """Return the last rows of each key; a key that is gone has none."""
+        last = last_per_key(rows, self.keys) if self.depth == 1 else last_rows_per_key(rows, self.keys, self.depth)
+        if GONE not in last.column_names:
+            return last
+        import pyarrow.compute as pc
+
+        return last.filter(pc.invert(last[GONE].fill_null(False)))
+
+    def current(self, rows: DataFrame) -> DataFrame:
+        """As `last`, of a frame."""
+        from pyspark.sql import Window
+
+        keys = [f"`{key}`" for key in self.keys]
+        if self.depth == 1:
+            payload = F.struct(*(f"`{name}`" for name in rows.columns))
+            last = rows.groupBy(*keys).agg(F.max_by(payload, SEQUENCE_ID).alias("_last"))
+            last = last.where("_last is not null").select("_last.*")
+            return last.where(f"not coalesce({GONE}, false)") if GONE in rows.columns else last
+        newest = Window.partitionBy(*keys).orderBy(F.desc(SEQUENCE_ID), F.desc(POSITION))
+        return rows.withColumn("_age", F.row_number().over(newest)).where(F.col("_age") <= self.depth).drop("_age")
+
+    def matching(self, rows: DataFrame, changed: DataFrame) -> DataFrame:
+        """Return the rows whose keys occur in a frame, by those keys that it has; nulls are equal to nulls."""
+        keys = [key for key in self.keys if key in changed.columns]
+        if not keys:
+            return rows
+        wanted = changed.select(*(F.col(f"`{key}`").alias(f"_changed_{i}") for i, key in enumerate(keys)))
+        same = [rows[f"`{key}`"].eqNullSafe(wanted[f"_changed_{i}"]) for i, key in enumerate(keys)]
+        return rows.join(wanted.distinct(), on=same, how="left_semi")

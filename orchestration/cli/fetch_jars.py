@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs.errors import StoreUnavailable
+from drainmark.jobs.errors import StoreUnavailable
 
 FETCH_TIMEOUT_SECONDS = 900
 _QUOTED_LINES = 8
@@ -18,7 +18,7 @@ _MARKS = ("download failed", "unresolved dependency", "server access error", "ex
 _START = """
 import sys
 from pathlib import Path
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 SparkEngine("local[1]", {}, Path(sys.argv[1])).session.range(1).collect()
 """
 
@@ -30,7 +30,7 @@ def fetch_jars() -> bool:
         JavaMissing: there is no Java runtime.
         StoreUnavailable: the session did not start.
     """
-    from resources.spark import check_java
+    from drainmark.resources.spark.session import check_java
 
     check_java()
     if are_cached():
@@ -56,7 +56,7 @@ def fetch_jars() -> bool:
 
 def are_cached() -> bool:
     """Tell whether a session starts without asking a repository."""
-    from resources.spark import delta_settings
+    from drainmark.resources.spark.session_settings import delta_settings
 
     return "spark.jars.packages" not in delta_settings()
 
@@ -79,7 +79,7 @@ def _not_fetched(reason: str, output: str) -> StoreUnavailable:
 
 def main() -> None:
     """Fetch and say so in one line."""
-    from jobs.errors import DrainmarkError
+    from drainmark.jobs.errors import DrainmarkError
 
     try:
         fetched = fetch_jars()

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs.errors import UsageError
-from orchestration.cli import output
-from orchestration.cli.options import AsJson, Home, Reason, RegionName, Yes, moment, workplace
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.options import AsJson, Home, Reason, RegionName, Yes, moment, workplace
 
 if TYPE_CHECKING:
-    from orchestration.operations import ResetPlan
+    from drainmark.orchestration.verbs.interventions import ResetPlan
 
 _SHOWN = 10
 
@@ -32,18 +32,18 @@ def reset(
     yes: Yes = False,
 ) -> None:
     """Return to the last committed state, or rewind to an earlier one; without --yes only the plan is shown."""
-    from orchestration import operations
-    from orchestration.assembly import find_region
+    from drainmark.orchestration.verbs import interventions
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    target = operations.Target(
+    target = interventions.Target(
         to=to, to_file=to_file, to_time=moment(to_time, "--to-time"), by=by, to_initial=to_initial
     )  # fmt: skip
-    plan = operations.plan_reset(place, find_region(region, workplace=place), target)
+    plan = interventions.plan_reset(place, find_region(region, workplace=place), target)
     if not yes:
         _show_plan(plan, as_json=as_json)
         raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
-    done = operations.reset(place, plan, accept_loss=accept_loss)
+    done = interventions.reset(place, plan, accept_loss=accept_loss)
     if as_json:
         output.emit(done)
     elif plan.to is None:
@@ -79,11 +79,11 @@ def _some(values: Any) -> str:
 
 def halt(*, region: RegionName, reason: Reason, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """Halt a region until it is resumed; a run that works on it ends after its group."""
-    from orchestration import operations
-    from orchestration.assembly import find_region
+    from drainmark.orchestration.verbs import interventions
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    done = operations.halt(place, find_region(region, workplace=place), reason)
+    done = interventions.halt(place, find_region(region, workplace=place), reason)
     if as_json:
         output.emit(done)
     else:
@@ -102,11 +102,12 @@ def resume(
     yes: Yes = False,
 ) -> None:
     """Take a halt back and grant a fresh budget of attempts."""
-    from orchestration import losses, operations
-    from orchestration.assembly import find_region
+    from drainmark.orchestration.verbs import accept_loss as losses
+    from drainmark.orchestration.verbs import interventions
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    verb = losses.accept_loss if accept_loss else operations.resume
+    verb = losses.accept_loss if accept_loss else interventions.resume
     done = verb(place, find_region(region, workplace=place), reason)
     if as_json:
         output.emit(done)
@@ -126,11 +127,11 @@ def skip(
     yes: Yes = False,
 ) -> None:
     """Pass a pending file that cannot be mended: an empty state records it."""
-    from orchestration import operations
-    from orchestration.assembly import find_region
+    from drainmark.orchestration.verbs import interventions
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
-    done = operations.skip(place, find_region(region, workplace=place), file, reason)
+    done = interventions.skip(place, find_region(region, workplace=place), file, reason)
     if as_json:
         output.emit(done)
     else:
@@ -156,8 +157,8 @@ def backfill(
     yes: Yes = False,
 ) -> None:
     """Queue files that the scan would not take; what is committed already is left alone, or replaced with --again."""
-    from orchestration.assembly import find_region
-    from orchestration.backfill import Wanted, queue
+    from drainmark.orchestration.verbs.backfill import Wanted, queue
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
     wanted = Wanted(

@@ -18,34 +18,34 @@ from typing import NoReturn
 
 import typer
 
-from jobs.errors import DrainmarkError, Interrupted, UsageError
-from jobs.failpoints import arm_from_environment
-from orchestration.cli import output
+from drainmark.jobs.errors import DrainmarkError, Interrupted, UsageError
+from drainmark.jobs.failpoints import arm_from_environment
+from drainmark.orchestration.cli import output
 
 VERBS: Mapping[str, str] = {
     "init": "project",
     "dev": "project",
-    "apps": "views",
-    "graph": "views",
-    "plan": "planning",
-    "operators": "views",
+    "apps": "inspection",
+    "graph": "inspection",
+    "plan": "plan",
+    "operators": "inspection",
     "run": "runs",
     "scan": "runs",
-    "push": "pushing",
-    "status": "views",
-    "history": "views",
-    "show": "views",
+    "push": "push",
+    "status": "inspection",
+    "history": "inspection",
+    "show": "inspection",
     "reset": "interventions",
     "halt": "interventions",
     "skip": "interventions",
     "resume": "interventions",
     "backfill": "interventions",
-    "trace": "operating",
-    "metrics": "operating",
+    "trace": "metrics_trace",
+    "metrics": "metrics_trace",
     "doctor": "project",
-    "gc": "cleaning",
+    "gc": "gc",
     "quarantine": "quarantine",
-    "demo": "demo",
+    "demo": "demo.show",
 }
 """Verb -> module of this package that has it, as a function of its name or, of several verbs, as `app`."""
 _CLOSED_PIPE = 128 + signal.SIGPIPE
@@ -68,7 +68,7 @@ def command_line(verb: str | None = None) -> typer.Typer:
     app.callback()(_is_a_group)
     known = {**VERBS, **{other: VERBS[name] for other, name in _OTHER_NAMES.items()}}
     for name in [verb] if verb in known else known:
-        module = f"orchestration.cli.{known[name]}"
+        module = f"drainmark.orchestration.cli.{known[name]}"
         if importlib.util.find_spec(module) is None:  # the demo is not in every installation
             continue
         found = importlib.import_module(module)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.errors import UsageError
+from drainmark.jobs.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestration.assembly import Workplace
+    from drainmark.orchestration.workplace.workplace import Workplace
 
 Home = Annotated[
     Path | None,
@@ -37,8 +37,8 @@ Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.
 
 def workplace(home: Path | None) -> Workplace:
     """Open the project: the one place where the command line reads settings."""
-    from orchestration.assembly import Workplace
-    from resources.settings import load_settings
+    from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.settings import load_settings
 
     return Workplace(load_settings(home=home))
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from jobs.errors import DrainmarkError
-from jobs.printable import printable, printable_cell, printable_json
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.printable import printable, printable_cell, printable_json
 
 
 def emit(value: Any) -> None:

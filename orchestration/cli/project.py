@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs.errors import UsageError
-from orchestration.cli import output
-from orchestration.cli.options import AsJson, Home, Inputs, Yes, workplace
-from orchestration.cli.templates import FILES
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.options import AsJson, Home, Inputs, Yes, workplace
+from drainmark.orchestration.cli.templates import FILES
 
 if TYPE_CHECKING:
-    from jobs.protocol.repairs import TableRepair
-    from orchestration.repairs import RegionRepair
+    from drainmark.jobs.protocol.repairs import TableRepair
+    from drainmark.orchestration.verbs.table_repair import RegionRepair
 
 _SHOWN = 10
-_CHECKOUT, _INSTALLED = Path(__file__).parents[2], Path(__file__).parents[1] / "shipped"
+_SHIPPED = Path(__file__).parents[1] / "shipped"
 
 
 def init(
@@ -47,6 +47,7 @@ def init(
     output.say(f"  cd {path}")
     output.say("  echo 'to be or not to be' > inbox/a.txt")
     output.say("  drainmark run app.py && drainmark show word_counts")
+    output.say("  pip install 'drainmark[test]'")
     output.say("  pytest")
 
 
@@ -59,19 +60,19 @@ def dev(
     yes: Yes = False,
 ) -> None:
     """Start Dagster's web page and daemon on this project; files are processed as they arrive."""
-    from orchestration.engines import OWNER_VARIABLE, make_engine
+    from drainmark.orchestration.workplace.spark_choice import OWNER_VARIABLE, make_engine
 
-    place, shipped = workplace(home), _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
+    place = workplace(home)
     dagster_home = place.settings.dagster_home
     place.settings.make_home()
     dagster_home.mkdir(parents=True, exist_ok=True)
     own = place.settings.project_root / "dagster.yaml"
-    shutil.copyfile(own if own.is_file() else shipped / own.name, dagster_home / own.name)
+    shutil.copyfile(own if own.is_file() else _SHIPPED / own.name, dagster_home / own.name)
     own_pid = {OWNER_VARIABLE: str(os.getpid())}  # which stays Dagster's: the resident Spark ends with it
     environment = {**os.environ, **own_pid, "DAGSTER_HOME": str(dagster_home), "DRAINMARK_HOME": str(place.home)}
     os.environ.update(own_pid)
     make_engine(place.settings, is_service=True).prepare()
-    workspace = str(shipped / "workspace.yaml")
+    workspace = str(_SHIPPED / "workspace.yaml")
     command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-h", host, "-p", str(port)]
     output.note(f"http://{host}:{port}  (DAGSTER_HOME={dagster_home})")
     sys.stdout.flush()
@@ -96,16 +97,16 @@ def doctor(
     yes: Yes = False,
 ) -> None:
     """Look whether everything is in its place; exit 1 if not."""
-    from orchestration import doctor as surgery
-    from orchestration import repairs
+    from drainmark.orchestration import doctor as surgery
+    from drainmark.orchestration.verbs import table_repair
 
     place = workplace(home)
-    wanted = repairs.plan(place) if repair else []
+    wanted = table_repair.plan(place) if repair else []
     if wanted and not yes:
         _show_repairs(wanted, as_json=as_json)
         raise UsageError("nothing was changed: this is the plan", remedy="repeat it with --yes to carry it out")
     repaired = surgery.repair(place, applications=app or (), inputs=inputs or ()) if repair else []
-    mended = [repairs.mend(place, found.region) for found in wanted]
+    mended = [table_repair.mend(place, found.region) for found in wanted]
     if not as_json:
         _show_repairs(mended, as_json=False)
     found = {**surgery.examine(place), "repaired": repaired, "repairs": [each.to_json() for each in mended]}

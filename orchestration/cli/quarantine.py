@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli import output
-from orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
 
 app = typer.Typer(help="What could not be read: list it, show it, take a mended file in again.", no_args_is_help=True)
 
@@ -17,8 +17,8 @@ _File = typer.Option("--file", help="Its path or the end of it.")
 @app.command("list")
 def list_files(*, region: RegionName, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """List the files of which something is quarantined, with numbers and reasons."""
-    from orchestration.assembly import find_region
-    from orchestration.quarantine import quarantined_files
+    from drainmark.orchestration.verbs.quarantine import quarantined_files
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
     name = find_region(region, workplace=place)
@@ -51,8 +51,8 @@ def show(
     yes: Yes = False,
 ) -> None:
     """Print the quarantined rows, of one file or of all."""
-    from orchestration.assembly import find_region
-    from orchestration.quarantine import quarantined_rows
+    from drainmark.orchestration.verbs.quarantine import quarantined_rows
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
     found = quarantined_rows(place, find_region(region, workplace=place), file)
@@ -76,8 +76,8 @@ def redrive(
     yes: Yes = False,
 ) -> None:
     """Queue a file that was quarantined whole, once it is mended; of others the good rows are in already."""
-    from orchestration import quarantine
-    from orchestration.assembly import find_region
+    from drainmark.orchestration.verbs import quarantine
+    from drainmark.orchestration.workplace.workplace import find_region
 
     place = workplace(home)
     done = quarantine.redrive(place, find_region(region, workplace=place), file)

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs.printable import printable
-from orchestration.cli import output
-from orchestration.cli.options import AppName, AsJson, Home, Inputs, Settings, Yes, parameters, workplace
-from orchestration.cli.planning import DropStates
+from drainmark.jobs.printable import printable
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.options import AppName, AsJson, Home, Inputs, Settings, Yes, parameters, workplace
+from drainmark.orchestration.cli.plan import DropStates
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jobs.regions.plan import RegionPlan
-    from jobs.runtime.micro_batches import BatchReport
-    from jobs.runtime.run import GroupReport
-    from orchestration.assembly import Opened, Workplace
-    from orchestration.retries import RegionLoop, Watch
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.micro_batches import BatchReport
+    from drainmark.jobs.runtime.region_run import GroupReport
+    from drainmark.orchestration.runs.run_loop import RegionLoop, Watch
+    from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 _KEYS = ("groups", "triggers", "rows_in", "bytes_in")
 
@@ -45,10 +45,10 @@ def run(
     yes: Yes = False,
 ) -> None:
     """Scan, then process until nothing is pending."""
-    from jobs.regions.parts import running_parts
-    from orchestration.parts import run_parts
-    from orchestration.retries import Interruption, RunOptions, run_application
-    from orchestration.upgrading import drop_states
+    from drainmark.jobs.regions.autonomous_parts import running_parts
+    from drainmark.orchestration.runs.part_loop import run_parts
+    from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, run_application
+    from drainmark.orchestration.verbs.plan import drop_states
 
     place = workplace(home)
     opened = _opened(place, app, parameters(settings), inputs or (), is_counted=not dry_run)
@@ -83,8 +83,8 @@ def _opened(
     place: Workplace, app: str, params: Mapping[str, Any], inputs: Sequence[str], *, is_counted: bool
 ) -> Opened:
     """Open an application for a run; where it cannot be loaded, that is an attempt of each of its regions."""
-    from jobs.errors import UsageError
-    from orchestration.opening import count_unopened, open_in_time
+    from drainmark.jobs.errors import UsageError
+    from drainmark.orchestration.runs.application_loading import count_unopened, open_in_time
 
     try:
         return open_in_time(place.settings, app, params=params, inputs=inputs)
@@ -98,7 +98,7 @@ def _opened(
 
 
 def _regions(opened: Opened, name: str | None) -> Sequence[RegionPlan]:
-    from jobs.errors import UsageError
+    from drainmark.jobs.errors import UsageError
 
     if name is not None:
         return [opened.region(name)]
@@ -145,12 +145,12 @@ def _batch(watch: Watch, report: BatchReport) -> None:
     watch.on_note(f"{report.part}: {report.files} files, {report.rows_in} rows, {report.seconds:.2f} s{lost}")
 
 
-# --- dry run ---------------------------------------------------------------------------------------------------------
+# --- dry run ------------------------------------------------------------------------------------------------------
 
 
 def _rehearse(place: Workplace, opened: Opened, regions: Sequence[RegionPlan]) -> dict[str, Any]:
-    from jobs.regions.explain import as_json, as_text
-    from orchestration.rehearsal import rehearse
+    from drainmark.jobs.regions.explain import as_json, as_text
+    from drainmark.orchestration.verbs.dry_run import rehearse
 
     found = [rehearse(place, opened, region) for region in regions]
     plan = {"plan": as_json(opened.plan), "text": as_text(opened.plan)}
@@ -170,7 +170,7 @@ def _say_rehearsal(result: Mapping[str, Any]) -> None:
     output.say("\nnothing was claimed or committed")
 
 
-# --- progress --------------------------------------------------------------------------------------------------------
+# --- progress -----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def _progress() -> Iterator[Watch]:
     """Show how a run comes along on standard error: a bar on a terminal, else a line a group."""
     from rich.console import Console
 
-    from orchestration.retries import Watch
+    from drainmark.orchestration.runs.run_loop import Watch
 
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -197,7 +197,7 @@ def _progress() -> Iterator[Watch]:
 def _bars(bars: Any) -> Watch:
     from rich.text import Text
 
-    from orchestration.retries import Watch
+    from drainmark.orchestration.runs.run_loop import Watch
 
     tasks: dict[str, Any] = {}
     done: dict[str, int] = {}
@@ -232,7 +232,7 @@ def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupRepo
         return
     started = time.monotonic()
     try:
-        from orchestration.runless import report
+        from drainmark.orchestration.dagster_jobs.runless_events import report
 
         for region in opened.plan.regions:
             report([group for group in reports if group.region == region.name], region, dagster_home, place.tables)
@@ -240,7 +240,7 @@ def _report_assets(place: Workplace, opened: Opened, reports: Sequence[GroupRepo
         output.note(f"Dagster was not told: {type(error).__name__}: {error} ({time.monotonic() - started:.1f} s)")
 
 
-# --- scan ------------------------------------------------------------------------------------------------------------
+# --- scan ---------------------------------------------------------------------------------------------------------
 
 
 def scan(
@@ -253,7 +253,7 @@ def scan(
     yes: Yes = False,
 ) -> None:
     """Scan once and note what is new; processes nothing."""
-    from orchestration.assembly import open_application
+    from drainmark.orchestration.workplace.workplace import open_application
 
     place = workplace(home)
     opened = open_application(app, inputs=inputs or ())
@@ -269,9 +269,9 @@ def scan(
 
 
 def _scan(place: Workplace, opened: Opened, region: RegionPlan) -> dict[str, Any]:
-    from orchestration.declared import remember
-    from orchestration.discovery import scan_region
-    from orchestration.region_sources import place_of
+    from drainmark.orchestration.discovery.region_scan import scan_region
+    from drainmark.orchestration.workplace.declaration import remember
+    from drainmark.orchestration.workplace.region_sources import place_of
 
     found = scan_region(place, region)
     remember(place, opened, region)

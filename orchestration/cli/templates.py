@@ -27,7 +27,8 @@ dm.sink(counts, dm.DeltaUpsert("word_counts", keys=["word"]))
 TEST = '''\
 """The application on files in memory: what it counts, that failures do not show, that it can be taken back.
 
-`pytest` runs them; `run_app` comes with Drainmark. The first test pays for the start of Spark.
+`pip install 'drainmark[test]'`, and `pytest` runs them; `run_app` comes with Drainmark. The first test pays for the
+start of Spark.
 """
 
 from pathlib import Path

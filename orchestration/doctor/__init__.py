@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestration.doctor.examining import examine
-from orchestration.doctor.repairing import repair
+from drainmark.orchestration.doctor.examination import examine
+from drainmark.orchestration.doctor.registry_repair import repair
 
 __all__ = ["examine", "repair"]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestration.doctor.findings import Finding, fail, ok, warn
+from drainmark.orchestration.doctor.findings import Finding, fail, ok, warn
 
 _FRESH_SECONDS = 90.0  # a daemon beats every 30 s
 INSTANCE_FILE = "dagster.yaml"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from jobs.errors import DrainmarkError
+from drainmark.jobs.errors import DrainmarkError
 
 
 class Verdict(StrEnum):

@@ -10,12 +10,12 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.errors import DrainmarkError
-from orchestration.doctor.findings import Finding, fail, ok, warn
-from resources.settings import SQLITE
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.orchestration.doctor.findings import Finding, fail, ok, warn
+from drainmark.resources.settings import SQLITE
 
 if TYPE_CHECKING:
-    from resources.locations import Folder
+    from drainmark.resources.storage.folder import Folder
 
 _ENOUGH_BYTES = 1024**3
 _NETWORK = frozenset(
@@ -29,7 +29,7 @@ _S3A_CREATE = ("fs.s3a.performance.flags", "fs.s3a.create.performance")
 
 def java() -> tuple[str | None, Finding]:
     """Return the version of the Java that Spark starts with, None where there is none."""
-    from resources.spark import check_java
+    from drainmark.resources.spark.session import check_java
 
     try:
         check_java()
@@ -87,7 +87,7 @@ def tables_disk(tables: Folder, mounts: str | None = None) -> list[Finding]:
     Args:
         mounts: text of /proc/mounts; read by default.
     """
-    from resources.locations import LocalFolder
+    from drainmark.resources.storage.folder import LocalFolder
 
     if not isinstance(tables, LocalFolder):
         return [ok("tables_disk", f"{tables} is on no disk of this machine")]
@@ -150,7 +150,7 @@ def _file_system(file: Path, mounts: str) -> str | None:
 
 def store(tables: Folder) -> list[Finding]:
     """Try on the tables' own store what every commit rests on (D3, faults.md M14)."""
-    from resources.conformance import shortcomings
+    from drainmark.resources.delta.store_check import shortcomings
 
     wrong = shortcomings(tables)
     if not wrong:
@@ -172,7 +172,7 @@ def spark_settings(conf: Mapping[str, str]) -> Finding:
 
 def resident_spark(home: Path) -> list[Finding]:
     """Say which resident Spark servers of this home are up; a start that failed is a failure."""
-    from resources.resident.files import all_servers
+    from drainmark.resources.spark.resident.files import all_servers
 
     findings = []
     for files in all_servers(home / "spark"):

@@ -6,18 +6,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import SplitBrain
-from jobs.operators.replayable_start import ReplayableStart
-from jobs.operators.sources import Cut, SlicedSource
-from orchestration.assembly import Workplace
-from orchestration.declared import load_region
-from orchestration.doctor.findings import Finding, broken, fail, ok, warn
-from orchestration.repairs import is_put_right
+from drainmark.jobs.errors import SplitBrain
+from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
+from drainmark.jobs.operators.sources.slices import Cut
+from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.orchestration.doctor.findings import Finding, broken, fail, ok, warn
+from drainmark.orchestration.verbs.table_repair import is_put_right
+from drainmark.orchestration.workplace.declaration import load_region
+from drainmark.orchestration.workplace.workplace import Workplace
 
 if TYPE_CHECKING:
-    from jobs.protocol.history import RegionHistory
-    from resources.inspection import TableFacts
-    from resources.registry import Registry
+    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.resources.delta.inspection import TableFacts
+    from drainmark.resources.registry.registry import Registry
 
 _MUCH_GARBAGE = 1024**3
 _NEVER = "delta.setTransactionRetentionDuration"
@@ -78,7 +79,7 @@ def _halted(workplace: Workplace, region: str, history: RegionHistory) -> Findin
 
 def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: Registry | None) -> Finding:
     """One writer: a lease that lives while somebody else has claimed shows a second registry, or a stopped process."""
-    from resources.lease import describe
+    from drainmark.resources.registry.lease import describe
 
     owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds) if registry else None
     if owner is None or not owner.is_alive:
@@ -91,7 +92,7 @@ def _owner(workplace: Workplace, region: str, history: RegionHistory, registry: 
 
 
 def _clock(workplace: Workplace, region: str, registry: Registry | None) -> Finding:
-    from jobs.runtime.collecting import clock_fault
+    from drainmark.jobs.runtime.maintenance.garbage_collection import clock_fault
 
     now = time.time()
     fault = clock_fault(workplace.history(region), here=now, registry=registry.clock() if registry is not None else now)
@@ -101,7 +102,7 @@ def _clock(workplace: Workplace, region: str, registry: Registry | None) -> Find
 
 
 def _garbage(workplace: Workplace, region: str) -> Finding:
-    from orchestration.garbage import collect_region
+    from drainmark.orchestration.verbs.garbage import collect_region
 
     found = collect_region(workplace, region, dry_run=True)
     message = f"{region}: {found['files']} files, {found['bytes']} bytes can be collected"
@@ -112,7 +113,7 @@ def _garbage(workplace: Workplace, region: str) -> Finding:
 
 def _sources(workplace: Workplace, region: str, registry: Registry | None) -> Finding:
     """Is what the starts are to read next there, as a scan would find it? Looking changes nothing."""
-    from jobs.runtime.slicing import positions
+    from drainmark.jobs.runtime.input.slices import positions
 
     found = load_region(workplace, region)
     newest = registry.newest(region) if registry is not None else None
@@ -143,7 +144,7 @@ def _outside(workplace: Workplace, region: str, history: RegionHistory) -> Findi
 
 
 def _tables(workplace: Workplace, region: str, history: RegionHistory) -> Iterator[Finding]:
-    from resources.inspection import facts_of
+    from drainmark.resources.delta.inspection import facts_of
 
     store = workplace.store(region)
     managed = [table for table in history.tables if table.is_managed]
@@ -177,8 +178,8 @@ def _table(name: str, facts: TableFacts) -> Iterator[Finding]:
 
 
 def _properties(name: str, configuration: Mapping[str, str]) -> Iterator[Finding]:
-    from resources.delta_commits import CONFIGURATION
-    from resources.log_keeping import FORMER
+    from drainmark.resources.delta.commits import CONFIGURATION
+    from drainmark.resources.delta.log_retention import FORMER
 
     if _NEVER in configuration:
         message = f"{name} has {_NEVER} = {configuration[_NEVER]}: what was published would be forgotten"

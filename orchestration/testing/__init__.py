@@ -13,13 +13,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestration.testing.applications import App
-    from orchestration.testing.crashing import crash_on
-    from orchestration.testing.exactly_once import Proof, assert_exactly_once, assert_grouping_free
-    from orchestration.testing.files import Files
-    from orchestration.testing.laws import assert_aggregation_laws
-    from orchestration.testing.long_runs import Staying, staying
-    from orchestration.testing.running import Result, run_app
+    from drainmark.orchestration.testing.applications import App
+    from drainmark.orchestration.testing.crash.trial import Proof
+    from drainmark.orchestration.testing.crashing import crash_on
+    from drainmark.orchestration.testing.exactly_once import assert_exactly_once, assert_grouping_free
+    from drainmark.orchestration.testing.files import Files
+    from drainmark.orchestration.testing.laws import assert_aggregation_laws
+    from drainmark.orchestration.testing.long_runs import Staying, staying
+    from drainmark.orchestration.testing.running import Result, run_app
 
 __all__ = [
     "App",
@@ -38,7 +39,7 @@ __all__ = [
 _MODULES = {
     "App": "applications",
     "Files": "files",
-    "Proof": "exactly_once",
+    "Proof": "crash.trial",
     "Result": "running",
     "Staying": "long_runs",
     "assert_aggregation_laws": "laws",
@@ -50,9 +51,11 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Load what is asked for: pytest imports this package at each start, whether a test uses it or not."""
-    if name not in _MODULES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+if not TYPE_CHECKING:  # to a type checker, a name that is not there is an error
+
+    def __getattr__(name: str) -> Any:
+        """Load what is asked for: pytest imports this package at each start, whether a test uses it or not."""
+        if name not in _MODULES:
+            msg = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -7,12 +7,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jobs.errors import UsageError
-from jobs.graph.application import Application, application, application_of, build_application, load_application
-from jobs.operators.database_sinks import DatabaseSink
-from jobs.operators.directory_scan import DirectorySource
-from jobs.operators.sources import Source
-from orchestration.assembly import Opened, open_application
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.graph.application import (
+    Application,
+    application,
+    application_of,
+    build_application,
+    load_application,
+)
+from drainmark.jobs.operators.sinks.database_sinks import DatabaseSink
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.orchestration.workplace.workplace import Opened, open_application
 
 App = str | Path | ModuleType | Application | Callable[[], Any]
 """A name in `jobs/apps`, a dotted module, the path of a Python file, an imported module, an application built by hand,

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.graph.operator import SEQUENCE_ID
-from jobs.protocol.manifest import TableRole
-from jobs.state.placed import FROM
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.jobs.state.placed_rows import FROM
 
 if TYPE_CHECKING:
-    from orchestration.assembly import Workplace
+    from drainmark.orchestration.workplace.workplace import Workplace
 
 Rows = Counter[str]
 NOW = "now"
@@ -62,7 +62,7 @@ class Tables:
 
         Rows of the others carry the places of their files, which says what they were as of every id.
         """
-        from resources.reading import RegionReader
+        from drainmark.resources.checkpoints.as_of import RegionReader
 
         reader = RegionReader(workplace.settings, region)
         places = {number: place for place, number in enumerate(sorted(reader.history.states), 1)}

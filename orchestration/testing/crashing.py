@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jobs.errors import UsageError
-from jobs.lazy import F
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

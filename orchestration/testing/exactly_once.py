@@ -6,47 +6,19 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs.errors import UsageError
-from jobs.failpoints import FailPoint
-from orchestration.testing import matrix
-from orchestration.testing.applications import App
-from orchestration.testing.files import Files
-from orchestration.testing.matrix import Action, Cell, Grouping
-from orchestration.testing.running import Result, Tables, prepared
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.testing.applications import App
+from drainmark.orchestration.testing.crash import matrix
+from drainmark.orchestration.testing.crash.matrix import Action, Grouping
+from drainmark.orchestration.testing.crash.trial import Proof
+from drainmark.orchestration.testing.files import Files
+from drainmark.orchestration.testing.running import Result, Tables, prepared
 
 if TYPE_CHECKING:
-    from resources.spark import SparkEngine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """What was tried on a region, all of it survived.
-
-    Attributes:
-        failures: in the order tried; each was reached.
-        unreached: fail points that no run of this application passes.
-        groupings: files a group; all left the tables of groups of one.
-        states: number of consistent states, every sink of each of them compared after each failure.
-        seconds: all of it.
-    """
-
-    region: str
-    failures: Sequence[Cell]
-    unreached: Sequence[FailPoint]
-    groupings: Sequence[Grouping]
-    states: int
-    seconds: float
-
-    def __str__(self) -> str:
-        sizes = ", ".join(map(str, self.groupings))
-        return (
-            f"{self.region}: exactly once after {len(self.failures)} failures, {self.states} states, "
-            f"groups of {sizes}; {self.seconds:.1f} s"
-        )
+    from drainmark.resources.spark.session import SparkEngine
 
 
 def assert_exactly_once(
@@ -88,8 +60,8 @@ def assert_exactly_once(
         UsageError: no files, or an application that another process cannot find is to be killed.
         DrainmarkError: the application fails by itself.
     """
-    from orchestration.testing.killing import Killer
-    from orchestration.testing.trial import Trial
+    from drainmark.orchestration.testing.crash.killing import Killer
+    from drainmark.orchestration.testing.crash.trial import Trial
 
     cells = list(matrix.cells(matrix.points(fail_points), actions, groupings))
     folder = Path(tempfile.mkdtemp(prefix="drainmark-exactly-once-"))

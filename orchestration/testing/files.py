@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jobs.errors import UnknownName, UsageError
-from jobs.graph.application import nearest
-from jobs.operators.directory_scan import DirectoryScan, DirectorySource
+from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.formats.format import format_of
+from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Content = str | bytes | Sequence[Mapping[str, Any]]
 """Text, bytes, or rows by column, encoded as the source's format asks."""
@@ -103,21 +106,21 @@ def encoded(content: Content, scan: DirectoryScan, name: str) -> bytes:
         return content
     if isinstance(content, str):
         return content.encode()
-    if scan.format == "binary":
-        raise UsageError(f"{name!r}: a binary file has no rows", remedy="give its content as bytes")
-    ddl = scan.schema_of(scan.output_of(name) or "")
-    if scan.format == "parquet":
-        return _parquet(content, ddl or "")
+    ddl, form = scan.schema_of(scan.output_of(name) or ""), format_of(scan.format)
     columns = column_names(ddl) if ddl else ("value",)
-    for row in content:
+    if form.lines is not None:
+        _require_columns(content, columns, name)
+    whole = form.encoded(content, columns, scan.options, lambda: _schema(ddl or ""))
+    if whole is None:
+        raise UsageError(f"{name!r}: a {scan.format} file has no rows", remedy="give its content as bytes")
+    return whole
+
+
+def _require_columns(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str) -> None:
+    for row in rows:
         if unknown := set(row) - set(columns):
             msg = f"{name!r}: a row has no column {', '.join(sorted(unknown))}"
             raise UsageError(msg, remedy=f"the source has {', '.join(columns)}")
-    if scan.format == "json":
-        return "".join(json.dumps(row, default=_plain, ensure_ascii=False) + "\n" for row in content).encode()
-    if scan.format == "text":
-        return "".join(f"{row['value']}\n" for row in content).encode()
-    return _csv(content, columns, scan.options)
 
 
 def column_names(ddl: str) -> tuple[str, ...]:
@@ -138,32 +141,10 @@ def column_names(ddl: str) -> tuple[str, ...]:
     return tuple(name[1:].partition("`")[0] if name[0] == "`" else name.split()[0].rstrip(":") for name in names)
 
 
-def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], options: Mapping[str, str]) -> bytes:
-    text = io.StringIO(newline="")
-    separator = options.get("sep", options.get("delimiter", ","))
-    writer = csv.writer(text, delimiter=separator, lineterminator="\n", escapechar="\\", doublequote=False)
-    if options.get("header", "false").lower() == "true":
-        writer.writerow(columns)
-    for row in rows:
-        values = (row.get(column) for column in columns)
-        writer.writerow(["" if value is None else _plain(value) for value in values])
-    return text.getvalue().encode()
-
-
-def _parquet(rows: Sequence[Mapping[str, Any]], ddl: str) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from pyspark.sql.pandas.types import to_arrow_schema
+def _schema(ddl: str) -> pa.Schema:
     from pyspark.sql.types import StructType
 
-    from orchestration.testing.session import shared_engine
+    from drainmark.orchestration.testing.session import shared_engine
 
     _ = shared_engine().session  # Spark parses its own DDL
-    schema = to_arrow_schema(StructType.fromDDL(ddl))
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), buffer)
-    return buffer.getvalue()
-
-
-def _plain(value: Any) -> str:
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return arrow_schema(StructType.fromDDL(ddl))

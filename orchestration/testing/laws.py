@@ -7,20 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import Location, UsageError
-from jobs.graph.operator import POSITION, SEQUENCE_ID, Input
-from jobs.graph.params import Params
-from jobs.lazy import F
-from jobs.operators.aggregate import Aggregate
-from jobs.runtime.frames import GroupFrames
-from jobs.state.aggregations import Aggregation, state_columns
-from orchestration.testing.comparing import multiset
+from drainmark.jobs.errors import Location, UsageError
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.state.aggregations import Aggregation, state_columns
+from drainmark.orchestration.testing.comparing import multiset
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from resources.spark import SparkEngine
+    from drainmark.resources.spark.session import SparkEngine
 
 Split = tuple[int, ...]
 """Sizes of consecutive triggers."""
@@ -52,7 +53,7 @@ def assert_aggregation_laws(
         AssertionError: names the split, its value and the right one.
         UsageError: with fewer than two rows there is nothing to split.
     """
-    from orchestration.testing.session import shared_engine
+    from drainmark.orchestration.testing.session import shared_engine
 
     if len(rows) < 2:
         raise UsageError("one row cannot be split", remedy="give two rows at least, better ten")
@@ -125,7 +126,7 @@ class _Bench:
 
     def in_two_groups(self, splits: Sequence[Split]) -> dict[int, Any]:
         """Return the last value of each split where the state is kept after half of its triggers."""
-        from jobs.state.keyed_rows import last_per_key
+        from drainmark.jobs.state.keyed_rows import last_per_key
 
         halves = F.element_at(F.array(*(F.lit(-(-len(split) // 2)) for split in splits)), F.col(_SPLIT).cast("int") + 1)
         first = self._applied(self.rows.where(F.col(SEQUENCE_ID) <= halves), None)
@@ -134,7 +135,7 @@ class _Bench:
         return {**_values(first), **_values(second)}
 
     def _applied(self, rows: Any, before: Any) -> pa.Table:
-        frames = GroupFrames(
+        frames = OperatorContext(
             session=self.session,
             params=Params(),
             first_id=1,
@@ -149,7 +150,7 @@ class _Bench:
 
 
 def _values(changes: pa.Table) -> dict[int, Any]:
-    from jobs.state.keyed_rows import last_per_key
+    from drainmark.jobs.state.keyed_rows import last_per_key
 
     last = last_per_key(changes, [_SPLIT])
     return dict(zip(last[_SPLIT].to_pylist(), last[_VALUE].to_pylist(), strict=True))

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import DrainmarkError, UnknownName
-from jobs.graph.application import nearest
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
+from drainmark.jobs.errors import DrainmarkError, UnknownName
+from drainmark.jobs.graph.application import nearest
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
 
 if TYPE_CHECKING:
-    from jobs.runtime.run import RegionRun
-    from orchestration.testing.running import Result
+    from drainmark.jobs.runtime.region_run import RegionRun
+    from drainmark.orchestration.testing.running import Result
 
 _PAUSE_SECONDS = 0.02
 _SECONDS = 60.0
@@ -33,7 +33,7 @@ class Staying:
     def __init__(self, result: Result) -> None:
         self._result = result
         self._run: RegionRun = region_run(result.workplace, result.opened, result.region)
-        self._run.states.hosts_starts = True
+        self._run.hosted.takes_starts = True
         self.scans = threading.Event()
         self.scans.set()
         self.failure: BaseException | None = None
@@ -52,8 +52,8 @@ class Staying:
             UnknownName: there is none.
             DrainmarkError: what ended the run.
         """
-        self.wait_for(lambda: self._run.states.starts)
-        starts = self._run.states.starts
+        self.wait_for(lambda: self._run.hosted.starts)
+        starts = self._run.hosted.starts
         name = start or next(iter(starts))
         if name not in starts:
             raise UnknownName(f"no start {name!r} has a thread", remedy=nearest(name, list(starts)))

@@ -13,9 +13,9 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from orchestration.testing.running import Result
+    from drainmark.orchestration.testing.running import Result
 
-_SESSION = "orchestration.testing.session"
+_SESSION = "drainmark.orchestration.testing.session"
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def drainmark_home(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def drainmark_session() -> SparkSession:
     """The Spark session that all tests of the run share."""
-    from orchestration.testing.session import shared_engine
+    from drainmark.orchestration.testing.session import shared_engine
 
     return shared_engine().session
 
@@ -35,7 +35,7 @@ def drainmark_session() -> SparkSession:
 @pytest.fixture
 def run_app(tmp_path: Path, drainmark_home: Path) -> Iterator[Callable[..., Result]]:
     """`dm.testing.run_app` in this test's folder; each call after the first one has a folder of its own."""
-    from orchestration.testing.running import run_app as run
+    from drainmark.orchestration.testing.running import run_app as run
 
     results: list[Result] = []
 

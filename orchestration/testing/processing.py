@@ -5,23 +5,23 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from jobs.protocol.manifest import TableRole
-from orchestration.assembly import Opened, Workplace
-from orchestration.declared import remember
-from orchestration.discovery import Tick, scan_region
-from orchestration.region_runs import region_owner
-from orchestration.region_sources import is_periodic
-from orchestration.yielding import owning
+from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.orchestration.discovery.region_scan import Tick, scan_region
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.region_sources import is_periodic
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jobs.regions.plan import RegionPlan
-    from jobs.runtime.ports import Report
-    from jobs.runtime.reports import GroupReport
-    from jobs.runtime.run import RegionRun
-    from jobs.runtime.scanning import ScanResult
-    from resources.settings import Settings
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.adapters import Report
+    from drainmark.jobs.runtime.group_report import GroupReport
+    from drainmark.jobs.runtime.region_run import RegionRun
+    from drainmark.jobs.runtime.scan.folder import ScanResult
+    from drainmark.resources.settings import Settings
 
 
 def scan(workplace: Workplace, opened: Opened, region: RegionPlan) -> ScanResult:
@@ -68,13 +68,13 @@ def compact(workplace: Workplace, region: str, *, report: Report | None = None) 
             if table.is_managed and table.role is not TableRole.UPSERT:
                 target = store.table(table.name)
                 staging = store.staging(table.name, owner.epoch, uuid.uuid4().hex)
-                target.compact(target.txn_version() or 0, staging, files_at_least=2)
+                target.upkeep.compact(target.txn_version() or 0, staging, files_at_least=2)
         store.checkpoint.compact(files_at_least=2)
 
 
 def settings_of(home: Path, project_root: Path, **more: Any) -> Settings:
     """Return the settings of a home of a test's own; the environment and any `drainmark.toml` are not asked."""
-    from resources.settings import Settings
+    from drainmark.resources.settings import Settings
 
     values = {"registry_url": f"sqlite:///{home / 'registry.db'}", **more}
     return Settings(home=home, project_root=project_root, **values)

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from jobs.errors import UnknownName, UsageError
-from jobs.graph.application import nearest
-from orchestration.assembly import Opened, Workplace
-from orchestration.region_runs import probe_first_use, region_run
-from orchestration.testing.applications import App, application_from, open_on, outside_of, sources_of
-from orchestration.testing.crashing import suspended
-from orchestration.testing.files import Files, Inbox
-from orchestration.testing.processing import drive, scan, settings_of
+from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.graph.application import nearest
+from drainmark.orchestration.runs.region_runs import probe_first_use, region_run
+from drainmark.orchestration.testing.applications import App, application_from, open_on, outside_of, sources_of
+from drainmark.orchestration.testing.crashing import suspended
+from drainmark.orchestration.testing.files import Files, Inbox
+from drainmark.orchestration.testing.processing import drive, scan, settings_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
 
-    from jobs.regions.plan import RegionPlan
-    from jobs.runtime.reports import GroupReport
-    from resources.spark import SparkEngine
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.group_report import GroupReport
+    from drainmark.resources.spark.session import SparkEngine
 
 _ID = "_sequence_id"
 
@@ -83,7 +83,7 @@ class Result:
         Raises:
             RewindRefused: no state of that id or file is in force, or it is beyond the horizon.
         """
-        from orchestration.operations import Target, plan_reset, reset
+        from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
 
         target = Target(to=to) if isinstance(to, int) else Target(to_file=to)
         reset(self.workplace, plan_reset(self.workplace, self.region.name, target))
@@ -116,7 +116,7 @@ class Result:
             UnknownName: no region of this application writes the table.
             RewindRefused: `at` is no effective committed id.
         """
-        from resources.reading import RegionReader
+        from drainmark.resources.checkpoints.as_of import RegionReader
 
         reader = RegionReader(self.workplace.settings, self._writer_of(table))
         return reader.visible(table) if at is None else reader.as_of(table, at)
@@ -137,9 +137,9 @@ class Result:
             UnknownName: no such operator keeps state.
             RewindRefused: `at` is no effective committed id.
         """
-        from jobs.protocol.manifest import TableRole
-        from jobs.state.keyed_rows import last_per_key
-        from resources.reading import RegionReader, in_order
+        from drainmark.jobs.protocol.records.manifest import TableRole
+        from drainmark.jobs.state.keyed_rows import last_per_key
+        from drainmark.resources.checkpoints.as_of import RegionReader, in_order
 
         kept = {
             table.operator: (region.name, table)
@@ -160,14 +160,14 @@ class Result:
     @property
     def history(self) -> list[dict[str, Any]]:
         """Return the committed states in force, oldest first, as `drainmark history --json` gives them."""
-        from orchestration.status import history_entries
+        from drainmark.orchestration.views.status import history_entries
 
         return history_entries(self.workplace, self.region.name)
 
     @property
     def status(self) -> dict[str, Any]:
         """Return what the region does, as `drainmark status --json` gives it."""
-        from orchestration.status import statuses
+        from drainmark.orchestration.views.status import statuses
 
         return statuses(self.workplace, self.region.name)[0]
 
@@ -228,7 +228,7 @@ def prepared(
     engine: SparkEngine | None,
 ) -> Result:
     """Return an application opened on an empty inbox beside its home; nothing has run."""
-    from orchestration.testing.session import shared_engine
+    from drainmark.orchestration.testing.session import shared_engine
 
     home = home or Path(tempfile.mkdtemp(prefix="drainmark-")) / "home"
     application = application_from(app)

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 MASTER = "local[2]"
 """Two cores: enough to have tasks side by side, and small tests gain nothing from more."""

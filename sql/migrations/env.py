@@ -1,6 +1,6 @@
 """Alembic's entry: brings the registry up to date on the connection, and in the transaction, that it is given.
 
-Started by `resources.registry` alone, which holds the write lock: all or nothing, and one process at a time.
+Started by `resources.registry.registry` alone, which holds the write lock: all or nothing, and one process at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from alembic import context
 from sqlalchemy import Connection
 
-from resources.registry_models import declared_tables
+from drainmark.resources.registry.models import declared_tables
 
 
 def copy_first(connection: Connection) -> None:

@@ -16,8 +16,7 @@ from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = tuple(f"{ROOT / package}{os.sep}" for package in ("jobs", "resources", "orchestration", "sql"))
-FACADE = str(ROOT / "drainmark.py")
+OURS = f"{ROOT / 'drainmark'}{os.sep}"
 HEAVY = ("pyspark", "dagster", "deltalake", "boto3", "sqlmodel", "sqlalchemy", "pandas", "pyarrow", "py4j")
 LIBRARIES_OWN = f"{os.sep}site-packages{os.sep}pydantic{os.sep}"
 """Looks for its plugins, in the environment and in files, when the first model is defined."""
@@ -31,7 +30,7 @@ def culprit() -> str | None:
         name = frame.f_code.co_filename
         if name.startswith("<frozen importlib") or LIBRARIES_OWN in name:
             return None
-        if name.startswith(OURS) or name == FACADE:
+        if name.startswith(OURS):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return None

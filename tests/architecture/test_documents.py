@@ -1,10 +1,14 @@
-"""What ARCHITECTURE.md says is tested, is."""
+"""What ARCHITECTURE.md says is tested, is; and every file and folder that a page names is there."""
 
 from __future__ import annotations
 
+import importlib
 import re
+import subprocess
+from pathlib import Path
 
-from architecture.tree import ROOT
+import pytest
+from architecture.tree import PACKAGES, ROOT, relative
 
 _NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
 
@@ -22,3 +26,35 @@ def test_every_invariant_names_a_test_that_exists() -> None:
         named = _NAMED.findall(invariant)
         assert named, f"no test is named in: {invariant.splitlines()[0]}"
         assert set(named) <= defined, invariant.splitlines()[0]
+
+
+_FOLDERS = ("drainmark", "sql", "tests", "docs", *PACKAGES)
+_PATH = re.compile(rf"`((?:{'|'.join(_FOLDERS)})/[\w./-]*)(?:::\w+)?`")
+_MODULE = re.compile(rf"\bdrainmark(?:\.(?:{'|'.join(PACKAGES)}))(?:\.\w+)+")
+_OUTSIDE = re.compile(rf"(?<![\w./-])(?:{'|'.join(PACKAGES)})(?:\.[a-z_]+)+(?!\w)")
+_OTHERS = {"tests/test_app.py", "drainmark/region"}
+"""A file of a reader's project, a tag in Dagster."""
+_ENDINGS = ("py", "md", "toml", "yaml")
+
+
+def _pages() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "*.md", "*.yaml"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize("page", _pages(), ids=relative)
+def test_what_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text("utf-8")
+    absent = [name for name in _PATH.findall(text) if name not in _OTHERS and not (ROOT / name).exists()]
+    assert absent == []
+    for name in _MODULE.findall(text):
+        module, _, member = name.rpartition(".")
+        place = ROOT.joinpath(*name.split("."))
+        is_module = place.is_dir() or place.with_suffix(".py").is_file()
+        assert is_module or hasattr(importlib.import_module(module), member), name
+
+
+@pytest.mark.parametrize("page", [page for page in _pages() if page.name != "CHANGELOG.md"], ids=relative)
+def test_no_page_imports_a_folder_of_the_repository_by_its_own_name(page: Path) -> None:
+    named = [name for name in _OUTSIDE.findall(page.read_text("utf-8")) if name.rpartition(".")[2] not in _ENDINGS]
+    assert named == []

@@ -6,15 +6,15 @@ import re
 from enum import StrEnum
 
 import pytest
-from architecture.tree import files_of_tests, product_files
+from architecture.tree import files_of_tests, product_files, relative
 
-from jobs.failpoints import COMMITS, ChannelPoint, FailPoint, FilePoint, SourcePoint, StorePoint
+from drainmark.jobs.failpoints import COMMITS, ChannelPoint, FailPoint, FilePoint, SourcePoint, StorePoint
 
 POINTS = (*FailPoint, *StorePoint, *FilePoint, *ChannelPoint, *SourcePoint)
 EVERY_POINT = re.compile(r"(\bin |list\(|tuple\(|sorted\(|\*)FailPoint\b(?!\.)")
 """A test that goes through all of them names each one."""
 
-PRODUCT = {path.name: path.read_text() for path in product_files() if path.name != "failpoints.py"}
+PRODUCT = {relative(path): path.read_text() for path in product_files() if path.name != "failpoints.py"}
 
 
 def name_of(point: StrEnum) -> str:
@@ -27,7 +27,7 @@ def test_a_fail_point_is_passed_by_the_product(point: StrEnum) -> None:
     passed = any(name_of(point) in text for text in PRODUCT.values())
     if not passed and point in COMMITS:
         step, _, moment = point.value.partition(".")
-        commit = PRODUCT["delta_commits.py"]
+        commit = PRODUCT["resources/delta/commits.py"]
         passed = f'}}.{moment}"' in commit and any(f'"{step}"' in text for text in PRODUCT.values())
     assert passed, f"nothing reaches {point}"
 

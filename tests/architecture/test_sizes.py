@@ -1,4 +1,4 @@
-"""Modules and functions that fit into a head, and names that say what they hold."""
+"""Classes and functions that fit into a head, and names that say what they hold."""
 
 from __future__ import annotations
 
@@ -8,14 +8,37 @@ from pathlib import Path
 
 from architecture.tree import product_files, relative
 
-MODULE_LINES = 400
+CLASS_LINES = 250
+CLASS_METHODS = 20
 BODY_LINES = 50
+STILL_TOO_LARGE = {
+    "jobs/operators/interval_join.py IntervalJoin",
+    "jobs/operators/sources/kafka_source.py KafkaSource",
+    "jobs/runtime/hosting/handler_host.py HandlerHost",
+    "jobs/runtime/hosting/start_host.py StartHost",
+    "jobs/runtime/stages/board.py Board",
+    "jobs/state/handlers/permits.py PermitGate",
+    "jobs/streams/stream.py Stream",
+    "resources/registry/registry.py Registry",
+}
+"""They wait to be taken apart: this list may only become shorter."""
+
 NAMELESS = {"utils", "util", "helpers", "common", "manager", "base", "misc"}
 
 
-def test_no_module_is_longer_than_the_cap() -> None:
-    lengths = {relative(path): len(path.read_text().splitlines()) for path in product_files()}
-    assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
+def _classes(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield each class with its lines and the number of its methods."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+            yield f"{relative(path)} {node.name}", (node.end_lineno or 0) - node.lineno + 1, methods
+
+
+def test_no_class_is_larger_than_the_caps() -> None:
+    classes = [item for path in product_files() for item in _classes(path)]
+    assert {
+        name for name, lines, methods in classes if lines > CLASS_LINES or methods > CLASS_METHODS
+    } == STILL_TOO_LARGE
 
 
 def _bodies(path: Path) -> Iterator[tuple[str, int]]:

@@ -6,20 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+FACADE = "drainmark"
 PACKAGES = ("jobs", "resources", "orchestration")
-PURE = ("jobs.graph", "jobs.regions", "jobs.protocol")
+PURE = ("drainmark.jobs.graph", "drainmark.jobs.regions", "drainmark.jobs.protocol")
 _TEXTS = (".py", ".toml", ".yaml", ".yml", ".md", ".sql", ".mako", ".lock", ".json", ".ini", ".cfg")
 
 
 def product_files() -> list[Path]:
-    """Return the Python files of the three packages and the facade."""
-    return [ROOT / "drainmark.py", *(path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))]
+    """Return the Python files of the product, by the folders on top and not by the links below `drainmark/`."""
+    facade = sorted((ROOT / FACADE).glob("*.py"))
+    return [*facade, *(path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))]
 
 
 def product_modules() -> list[str]:
     """Return their dotted names."""
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in product_files()]
-    return [name.removesuffix(".__init__") for name in names]
+    below = (name if name.startswith(f"{FACADE}.") else f"{FACADE}.{name}" for name in names)
+    return [name.removesuffix(".__init__") for name in below]
 
 
 def files_of_tests() -> list[Path]:
@@ -29,7 +32,7 @@ def files_of_tests() -> list[Path]:
 
 def text_files() -> Iterator[Path]:
     """Yield what a reader of the repository can open: no caches, no build products, nothing hidden but `.ci`."""
-    yield from (ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / "drainmark.py")
+    yield from (ROOT / "Makefile", ROOT / ".ci" / "run", *sorted((ROOT / FACADE).glob("*.py")))
     tops = (path for path in sorted(ROOT.glob("*.*")) if path.suffix in _TEXTS)
     yield from (path for path in tops if path.name != "bench-results.json")
     for folder in (*PACKAGES, "docs", "sql", "tests"):

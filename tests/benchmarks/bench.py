@@ -1,17 +1,21 @@
 """`python tests/benchmarks/bench.py`: what Drainmark claims about speed, measured on this machine.
 
-Parts, each in a process of its own. By default those that are done within 40 minutes; `--only figure7,stages` takes
-some, `--all` all of them. (long) are those that are left out unless they are named:
+Parts, each in a process of its own. By default those that together take less than 40 minutes on two cores;
+`--only figure7,stages` takes some, `--all` all of them. (long) are those that are left out unless they are named:
 
     one, bulk     the same job as Structured Streaming: one file at a time, and many (`bench_streaming`)
+    one_upsert    (long) one file at a time, the totals in an upsert table
     flink         the same job as Flink SQL (`bench_flink`; needs `make bench-flink-setup`)
     checkpoints   (long) what checkpoints of a large state cost (`bench_checkpoints`)
     counting      what reference counting costs a stream (`bench_counting`; streamz needs `make bench-streamz-setup`)
     figure7       (long) what consistent states cost the applications and stateless chains (`bench_figure7`)
     landing       from a file's landing to its rows in the lake, through Dagster (`bench_landing`)
-    listing       a tick over a million known files (`bench_listing`)
+    listing       a tick over a million known files in a tree of folders (`bench_listing`)
+    listing_million  (long) the same in one folder, and in a bucket
     growth        the cost of a trigger, and of state, as history grows (`bench_growth`)
+    large_state   (long) the cost of state with ten million keys
     recovery      from SIGKILL to new rows (`bench_recovery`)
+    recovery_periods  (long) the same with other numbers of files a trigger
     rewind        `reset --to N` across a thousand ids (`bench_rewind`)
     stages        (long) checkpoints while a stage holds the flow back, beside Flink's (`bench_stages`; as `flink`)
     persisting    (long) what is in flight, written with a state, against draining it (`bench_persisting`)
@@ -44,7 +48,7 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
-_SIZES = {"files": (30, 6), "bulk_files": (2000, 100), "rounds": (3, 1), "commits": (15, 3)}
+_SIZES = {"files": (20, 6), "bulk_files": (2000, 100), "rounds": (3, 1), "commits": (15, 3)}
 """By option: what is taken by default, and with `--quick`."""
 
 
@@ -89,7 +93,8 @@ def headline_table(results: dict[str, Any]) -> Table:
     """Return the headline figures, each beside its aim."""
     table = Table(title="Headlines", title_justify="left")
     for column in ("", "figure", "rounds", "aim", ""):
-        table.add_column(column)
+        table.add_column(column, no_wrap=bool(column))
+    table.columns[-1].no_wrap = True  # "not met" is to be found as such
     for line in HEADLINES:
         value = results.get(line.key)
         if value is None:
@@ -105,12 +110,13 @@ def headline_table(results: dict[str, Any]) -> Table:
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options; `--quick` sets the sizes that are not given."""
     parser = argparse.ArgumentParser(description="Drainmark against its peers, and against its own aims.")
-    short = [name for name, part in PARTS.items() if not part.minutes]
-    long = ", ".join(f"{name} {part.minutes} min" for name, part in PARTS.items() if part.minutes)
-    parser.add_argument("--only", metavar="PART,…", help=f"by default {', '.join(short)}; also {long}")
+    short = [name for name, part in PARTS.items() if not part.is_long]
+    long = [name for name, part in PARTS.items() if part.is_long]
+    taken = f"by default {_with_minutes(short)}; also {_with_minutes(long)}"
+    parser.add_argument("--only", metavar="PART,…", help=taken)
     parser.add_argument("--all", action="store_true", help="every part, the long ones as well")
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: shows that it runs")
-    parser.add_argument("--files", type=int, help="files taken one at a time (30; 0: none)")
+    parser.add_argument("--files", type=int, help="files taken one at a time (20; 0: none)")
     parser.add_argument("--bulk-files", type=int, help="files taken in bulk (2000; 0: none)")
     parser.add_argument("--rounds", type=int, help="turns of each contender (3)")
     parser.add_argument("--commits", type=int, help="commits timed on each publisher (15)")
@@ -129,6 +135,10 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if getattr(options, name) is None:
             setattr(options, name, sizes[options.quick])
     return options
+
+
+def _with_minutes(names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {PARTS[name].minutes:g} min" for name in names)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

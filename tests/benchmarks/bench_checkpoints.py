@@ -5,7 +5,7 @@ or 512 MB in typed columns. A file is a period's worth of input; how hard the fu
 period takes about eight seconds with the smallest window. The window is filled before anything is measured.
 
 - *none*: the same source, functors and window by Spark alone, appended to the same kind of table: no region, no state
-  written, no checks.
+  written, no checks. Pipelined as a region is: the next file is read and computed while the window of one is written.
 - *whole*: a region, one consistent state a file, and each state writes the whole window, as in the paper. Drainmark
   never does so by itself: the benchmark makes it think that a state is always due to be written whole.
 - *incremental*: the same as Drainmark does it. A state writes the rows that are new in the window, some megabytes, and
@@ -15,10 +15,10 @@ period takes about eight seconds with the smallest window. The window is filled 
 heap. `small_group_bytes` is a megabyte: a group of a few megabytes goes to one core by default, which is right where
 rows cost little. `written_<size>mb_<way>` are the megabytes in the files that a state leaves, on average.
 
-Kept is the seconds of a period with *none* over those with checkpoints; a period is measured from one group's report to
-the next while the flow is full, and the mean has a 95 % interval by Student's t over the periods of two rounds of each
-way, in turns: the JVM grows faster with time. A third one, before anything is measured, warms it up.
-Files arrive faster than they are processed.
+Kept is the seconds of a period with *none* over those with checkpoints. A period is measured from one group's report to
+the next, with *none* from one file's rows in the table to the next one's, while the flow is full. The mean has a 95 %
+interval by Student's t over the periods of two rounds of each way, in turns: the JVM grows faster with time. A third
+one, before anything is measured, warms it up. Files arrive faster than they are processed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,15 +47,15 @@ from rich.console import Console
 
 import drainmark as dm
 from drainmark import F
-from jobs.graph.operator import POSITION, SEQUENCE_ID
-from jobs.operators.sliding import SlidingAggregate
-from jobs.protocol.history import RegionHistory, manifest_of
-from jobs.state.keyed import KeyedState
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.operators.windows.sliding import SlidingAggregate
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -194,7 +195,7 @@ def _relative_variance(values: Sequence[float]) -> float:
     return statistics.variance(values) / len(values) / statistics.mean(values) ** 2
 
 
-# --- input ---------------------------------------------------------------------------------------------------------
+# --- input --------------------------------------------------------------------------------------------------------
 
 
 def written(inbox: Path, load: Load) -> Path:
@@ -224,7 +225,7 @@ def _rows(chance: Any, count: int, work: int) -> pa.Table:
     )
 
 
-# --- the application -----------------------------------------------------------------------------------------------
+# --- the application ----------------------------------------------------------------------------------------------
 
 
 def functor(rows: DataFrame, number: int) -> DataFrame:
@@ -265,12 +266,10 @@ def _function(number: int) -> Any:
     return lambda rows: functor(rows, number)
 
 
-# --- with a region -------------------------------------------------------------------------------------------------
+# --- with a region ------------------------------------------------------------------------------------------------
 
 
-def with_region(
-    engine: SparkEngine, inbox: Path, folder: Path, load: Load, way: Way
-) -> tuple[list[float], float]:
+def with_region(engine: SparkEngine, inbox: Path, folder: Path, load: Load, way: Way) -> tuple[list[float], float]:
     """Fill the window, then return the seconds of the periods, and the megabytes that a state of theirs wrote.
 
     Raises:
@@ -291,8 +290,16 @@ def with_region(
     megabytes = written_by(place.history(region.name), load, way, first)
     place.registry.close()
     shutil.rmtree(home)
-    periods = [after - before for before, after in itertools.pairwise(times)]
-    return periods[first - 1 : first - 1 + load.periods], megabytes
+    return periods_of(times, first, load), megabytes
+
+
+def periods_of(ends: Sequence[float], first: int, load: Load) -> list[float]:
+    """Return the seconds of the measured periods, from when each file was done.
+
+    Args:
+        first: index of the first measured file.
+    """
+    return [after - before for before, after in itertools.pairwise(ends[first - 1 : first + load.periods])]
 
 
 def _always(state: KeyedState, new_rows: int, new_files: int) -> bool:
@@ -327,34 +334,59 @@ def written_by(history: RegionHistory, load: Load, way: Way, first: int) -> floa
     return statistics.mean(sizes)
 
 
-# --- without one ---------------------------------------------------------------------------------------------------
+# --- without one --------------------------------------------------------------------------------------------------
 
 
 def without_region(engine: SparkEngine, inbox: Path, table: Path, load: Load) -> list[float]:
-    """Return the seconds of the periods by Spark alone, the rows of the window kept by Spark, too."""
+    """Return the seconds of the periods by Spark alone, the rows of the window kept by Spark, too.
+
+    Raises:
+        WrongResult: not each key has a row a file in the table.
+    """
     application = opened(inbox, load)
     window = next(op for op in application.application.operators if isinstance(op, SlidingAggregate))
     files = sorted(inbox.iterdir())
     filling, measured = files[: load.fills], files[load.fills :]
     held = [_read(engine, filling, 1).transform(window.newest).persist()]
     held[0].count()
-    seconds = []
-    for number, path in enumerate(measured[: LEAD + load.periods], 2):
-        started = time.monotonic()
-        rows = _read(engine, [path], number)
+
+    def compute(path: Path) -> DataFrame:
+        rows = _read(engine, [path], len(held) + 1)
         for each in range(FUNCTORS):
             rows = functor(rows, each)
         new = window.newest(rows).persist()
+        new.count()
         history = new.withColumn("__is_new", F.lit(True))
         for before in held:
             history = history.unionByName(before.withColumn("__is_new", F.lit(False)))
-        window.seen(window.computed(history)).write.format("delta").mode("append").save(str(table))
         held.append(new)
-        seconds.append(time.monotonic() - started)
+        return window.seen(window.computed(history))
+
+    ends = pipelined(measured, compute, lambda rows: rows.write.format("delta").mode("append").save(str(table)))
+    kept = engine.session.read.format("delta").load(str(table)).count()
     for frame in held:
         frame.unpersist()
     shutil.rmtree(table)
-    return seconds[LEAD:]
+    if kept != len(measured) * KEYS:
+        raise WrongResult(f"Spark alone left {kept} rows of {len(measured) * KEYS}")
+    return periods_of(ends, LEAD, load)
+
+
+def pipelined(files: Sequence[Path], compute: Callable[[Path], Any], write: Callable[[Any], None]) -> list[float]:
+    """Compute file after file, each while what came of the one before is written; return when each was written."""
+
+    def written(rows: Any) -> float:
+        write(rows)
+        return time.monotonic()
+
+    with ThreadPoolExecutor(1) as writer:
+        ends: list[Future[float]] = []
+        for path in files:
+            rows = compute(path)
+            if ends:
+                ends[-1].result()  # a region, too, is one group ahead
+            ends.append(writer.submit(written, rows))
+        return [end.result() for end in ends]
 
 
 def _read(engine: SparkEngine, files: Sequence[Path], number: int) -> DataFrame:
@@ -365,6 +397,7 @@ def _read(engine: SparkEngine, files: Sequence[Path], number: int) -> DataFrame:
 
 def calibrated(engine: SparkEngine, folder: Path, seconds: float) -> int:
     """Return how many hashes a functor computes for a period to take so many seconds with a window of 1 MB."""
+
     def period(work: int) -> float:
         load = Load(megabytes=1, work=work, periods=2)
         inbox = written(folder / "inbox", load)

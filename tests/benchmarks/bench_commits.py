@@ -13,19 +13,17 @@ from bench_input import ROWS_A_FILE
 from bench_results import Figures
 from rich.console import Console
 
-from jobs.protocol.ids import txn_version
-from resources.adopted_tables import AdoptedTable
-from resources.delta_tables import ManagedTable
-from resources.spark import SparkEngine
-from resources.staging import Staging, schema_of_file
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging, schema_of_file
+from drainmark.resources.spark.session import SparkEngine
 
 REGION = "bench/commits"
 _WARM = 3
 
 
-def measure(
-    console: Console, *, quick: bool, root: Path, commits: int, master: str, conf: Sequence[str]
-) -> Figures:
+def measure(console: Console, *, quick: bool, root: Path, commits: int, master: str, conf: Sequence[str]) -> Figures:
     """Return what a commit costs by `deltalake`, for our own tables, and by delta-spark, for those of others."""
     engine = SparkEngine(master, dict(item.split("=", 1) for item in conf), root / "spark")
     try:

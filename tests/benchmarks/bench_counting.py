@@ -22,7 +22,7 @@ from bench_input import WrongResult
 from bench_results import Figures, spread
 from rich.console import Console
 
-from jobs.counting import Acknowledged, Stream
+from drainmark.jobs.streams import Acknowledged, Stream
 
 PACKAGES = Path(__file__).parents[2] / ".bench-streamz"
 PEER = Path(__file__).with_name("counting_peer.py")

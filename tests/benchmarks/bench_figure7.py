@@ -42,7 +42,7 @@ from bench_flows import APPLICATIONS, Flow, chains_of_functors
 from bench_lanes import Lane, Without, WithStates
 from rich.console import Console
 
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 if TYPE_CHECKING:
     from bench_lanes import Content
@@ -91,7 +91,7 @@ class Samples:
     without: list[float] = field(default_factory=list)
 
 
-# --- windows ---------------------------------------------------------------------------------------------------------
+# --- windows ------------------------------------------------------------------------------------------------------
 
 
 def stretches(turns: str) -> Iterator[tuple[bool, int]]:
@@ -170,7 +170,7 @@ class Calibration:
         self.files = max(self.lane.warming, round(self.files * factor))
 
 
-# --- figures ---------------------------------------------------------------------------------------------------------
+# --- figures ------------------------------------------------------------------------------------------------------
 
 
 def lost(key: str, samples: Samples) -> dict[str, float]:
@@ -216,7 +216,7 @@ def _is_chain(key: str) -> bool:
     return key.startswith("loss_stateless_")
 
 
-# --- all of it -------------------------------------------------------------------------------------------------------
+# --- all of it ----------------------------------------------------------------------------------------------------
 
 
 def cases(*, quick: bool, chain_seconds: float, periods: Sequence[int] = tuple(PERIODS)) -> Iterator[Case]:

@@ -28,7 +28,7 @@ from bench_parts import PassedOver
 from bench_results import Figures, ratios, spread
 from rich.console import Console
 
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 ENVIRONMENT = Path(__file__).parents[2] / ".bench-venv-flink"
 JOB = Path(__file__).with_name("flink_job.py")

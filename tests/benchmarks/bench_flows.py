@@ -16,13 +16,13 @@ from bench_lanes import LONG_AGO, Content
 
 import drainmark as dm
 from drainmark import F
-from jobs.graph.annotations import Trigger
-from jobs.graph.application import Application, load_application
-from jobs.testing.bank import bank_files
-from jobs.testing.market import generate_market
-from jobs.testing.radio import generate_radio
-from jobs.testing.syslog import generate_syslog
-from orchestration.assembly import Opened, open_application
+from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.application import Application, load_application
+from drainmark.jobs.testing.bank import bank_files
+from drainmark.jobs.testing.market import generate_market
+from drainmark.jobs.testing.radio import generate_radio
+from drainmark.jobs.testing.syslog import generate_syslog
+from drainmark.orchestration.workplace.workplace import Opened, open_application
 
 FILES = 8
 """Different files of a flow; then they come again."""
@@ -95,7 +95,7 @@ def periodic(application: Application, seconds: float) -> Application:
     return replace(application, operators=tuple(map(changed, application.operators)))
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------------------
 
 
 def syslog(path: Path, number: int, size: int) -> int:
@@ -150,7 +150,7 @@ def events(path: Path, number: int, size: int) -> int:
     return size
 
 
-# --- applications ----------------------------------------------------------------------------------------------------
+# --- applications -------------------------------------------------------------------------------------------------
 
 
 def shipped(name: str, **facts: Any) -> Flow:

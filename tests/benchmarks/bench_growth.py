@@ -15,28 +15,29 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench_input import write_files
 from rich.console import Console
 
-from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import StagedFile
-from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.runtime.maintaining import maintain_tables
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.declared import remember
-from orchestration.discovery import scan_region
-from orchestration.metrics import EVERY_SECONDS, MetricsFile
-from orchestration.region_runs import region_owner, region_run
-from orchestration.yielding import owning
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.runtime.maintenance.compaction import maintain_tables
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.views.metrics import EVERY_SECONDS, MetricsFile
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 if TYPE_CHECKING:
-    from jobs.runtime.owner import RegionOwner
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
 
 HERE = Path(__file__).parent
 _BULK_IDS = 16_384  # what a compacted file of the highest tier has
@@ -65,7 +66,9 @@ class Size:
     changed: int
 
 
-DEFAULT = Size(states=100_000, commits=600, triggers=60, groups=300, warm=100, keys=10_000_000, changed=100_000)
+DEFAULT = Size(states=100_000, commits=600, triggers=60, groups=120, warm=60, keys=2_000_000, changed=20_000)
+LARGE = replace(DEFAULT, keys=10_000_000, changed=100_000)
+"""The same share of keys changes; what a byte changed costs depends on that and not on how many keys there are."""
 QUICK = Size(states=2_000, commits=60, triggers=20, groups=30, warm=15, keys=20_000, changed=200)
 
 
@@ -82,17 +85,32 @@ def measure(console: Console, *, quick: bool, root: Path, engine: SparkEngine | 
         see the keys; seconds, megabytes, ratios.
     """
     size = QUICK if quick else DEFAULT
+    with _own(engine, root) as own:
+        return growth(console, size, root / "growth", own) | state(console, size, root / "state", own)
+
+
+def measure_large(console: Console, *, quick: bool, root: Path, engine: SparkEngine | None = None) -> dict[str, float]:
+    """Run the part about state with ten million keys; its keys begin with `large_`.
+
+    Arguments as `measure`.
+    """
+    with _own(engine, root) as own:
+        found = state(console, QUICK if quick else LARGE, root / "state", own)
+    return {f"large_{name}": value for name, value in found.items()}
+
+
+@contextmanager
+def _own(engine: SparkEngine | None, root: Path) -> Iterator[SparkEngine]:
+    """Give the engine that is there, or one that is stopped afterwards."""
     own = engine or SparkEngine("local[2]", {}, root / "spark")
     try:
-        found = growth(console, size, root / "growth", own)
-        found |= state(console, size, root / "state", own)
+        yield own
     finally:
         if engine is None:
             own.stop()
-    return found
 
 
-# --- a long history ------------------------------------------------------------------------------------------------
+# --- a long history -----------------------------------------------------------------------------------------------
 
 
 def growth(console: Console, size: Size, root: Path, engine: SparkEngine) -> dict[str, float]:
@@ -145,7 +163,7 @@ def timed(workplace: Workplace, opened: Opened, count: int) -> tuple[list[float]
 
 def status_seconds(home: Path) -> float:
     """Return the seconds of `drainmark status` as a process of its own, the median of three."""
-    command = [sys.executable, "-m", "orchestration.cli.main", "status", "--home", str(home), "--json"]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "status", "--home", str(home), "--json"]
     seconds = []
     for _ in range(3):
         began = time.monotonic()
@@ -190,7 +208,7 @@ def _live_mb(engine: SparkEngine) -> float:
     return int(resident.split()[1]) / 1024 + (runtime.totalMemory() - runtime.freeMemory()) / _MB
 
 
-# --- synthesis -----------------------------------------------------------------------------------------------------
+# --- synthesis ----------------------------------------------------------------------------------------------------
 
 
 def synthesise(workplace: Workplace, owner: RegionOwner, size: Size) -> None:
@@ -226,9 +244,7 @@ def _rows(owner: RegionOwner, number: int) -> Iterator[CheckpointRow]:
         "region": owner.region, "epoch": owner.epoch, "recorded_at": moment, "run_id": "bench",
         "drainmark_version": owner.identity.drainmark_version, "graph_fingerprint": "g", "params_hash": "p",
     }  # fmt: skip
-    yield CheckpointRow(
-        kind=RowKind.PUBLISHED, sequence_id=number - 1, attempt=uuid.uuid4().hex, detail=note, **common
-    )
+    yield CheckpointRow(kind=RowKind.PUBLISHED, sequence_id=number - 1, attempt=uuid.uuid4().hex, detail=note, **common)
     yield CheckpointRow(
         kind=RowKind.STATE, sequence_id=number, attempt=uuid.uuid4().hex, group_first=number, group_last=number,
         rows_in=1, bytes_in=1, drain_seconds=0.1, trigger_uri=f"file:///synthetic/{number:09d}.csv",
@@ -247,18 +263,16 @@ def _files(workplace: Workplace, owner: RegionOwner, name: str, ids: Sequence[in
     import pyarrow as pa
 
     table = workplace.store(owner.region).table(name)
-    if not table.live_files():
+    if not table.files.live():
         return ()
-    rows = next(iter(table.read_each(table.live_files()[:1]))).slice(0, 1)
+    rows = next(iter(table.files.read_each(table.files.live()[:1]))).slice(0, 1)
     many = pa.concat_tables([rows] * len(ids)).combine_chunks()
-    many = many.set_column(
-        many.schema.get_field_index("_sequence_id"), "_sequence_id", pa.array(list(ids), pa.int64())
-    )
+    many = many.set_column(many.schema.get_field_index("_sequence_id"), "_sequence_id", pa.array(list(ids), pa.int64()))
     staging = workplace.store(owner.region).staging(name, owner.epoch, uuid.uuid4().hex)
     return staging.write(many, "synthetic")
 
 
-# --- a large state -------------------------------------------------------------------------------------------------
+# --- a large state ------------------------------------------------------------------------------------------------
 
 
 def state(console: Console, size: Size, root: Path, engine: SparkEngine) -> dict[str, float]:
@@ -316,4 +330,3 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         console = Console(width=110)
         console.print_json(data=measure(console, quick="--quick" in sys.argv, root=Path(place)))
-

@@ -30,8 +30,9 @@ from rich.console import Console
 ROOT = Path(__file__).parents[2]
 ROWS_A_FILE = 100
 WAIT_SECONDS = 180.0
+TAIL_CHARACTERS = 6000
 
-APPLICATION = '''
+APPLICATION = """
 import drainmark as dm
 from drainmark import F
 
@@ -50,7 +51,7 @@ def doubled(rows):
 totals = dm.aggregate(doubled, keys=["k"], values={{"total": dm.sum("v")}}, name="totals")
 dm.sink(doubled, dm.DeltaAppend("{name}_rows"))
 dm.sink(totals, dm.DeltaUpsert("{name}_totals", keys=["k"]))
-'''
+"""
 
 APPLICATIONS = {
     "lingering": ("", ""),
@@ -83,7 +84,8 @@ class Landing:
         landed = time.monotonic()
         while self._visible() < self.dropped * ROWS_A_FILE:
             if time.monotonic() - landed > WAIT_SECONDS:
-                raise TimeoutError(f"{self.name}: file {self.dropped} did not become visible in {WAIT_SECONDS:g} s")
+                late = f"{self.name}: file {self.dropped} did not become visible in {WAIT_SECONDS:g} s"
+                raise TimeoutError(f"{late}; Dagster's log ends with:\n{log_tail(self.root)}")
             time.sleep(0.01)
         return time.monotonic() - landed
 
@@ -101,6 +103,12 @@ class Landing:
         return self._rows
 
 
+def log_tail(root: Path) -> str:
+    """Return the end of what Dagster, its code server and the runs printed."""
+    log = root / "dagster.log"
+    return log.read_text(errors="replace")[-TAIL_CHARACTERS:] if log.exists() else "(there is none)"
+
+
 @contextmanager
 def deployment(root: Path, settings: str = "") -> Iterator[Path]:
     """Run `drainmark dev` on a project of all the applications; give the project's folder."""
@@ -113,7 +121,7 @@ def deployment(root: Path, settings: str = "") -> Iterator[Path]:
     (root / "drainmark.toml").write_text(f"applications = [{listed}]\n{settings}\n{spark}")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("DRAINMARK_", "DAGSTER_"))}
     environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, "-m", "orchestration.cli.main", "dev", "--port", str(_free_port())]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "dev", "--port", str(_free_port())]
     with (root / "dagster.log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=root, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -132,7 +140,7 @@ def deployment(root: Path, settings: str = "") -> Iterator[Path]:
 
 def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
     """Wait until the resident Spark is warm and the sensors have ticked."""
-    from resources.resident.files import all_servers
+    from drainmark.resources.spark.resident.files import all_servers
 
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
@@ -144,11 +152,11 @@ def _await_ready(root: Path, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             break
         time.sleep(0.2)
-    raise TimeoutError((root / "dagster.log").read_text()[-3000:])
+    raise TimeoutError(f"Dagster or its Spark did not get ready; the log ends with:\n{log_tail(root)}")
 
 
 def _free_port() -> int:
-    from resources.resident.server import free_port
+    from drainmark.resources.spark.resident.server import free_port
 
     return free_port()
 
@@ -168,7 +176,7 @@ def measure(console: Any, *, quick: bool, root: Path) -> dict[str, float]:
     `landing_first_file_s` is a run that starts for its file, on a warm server; `..._settle_0_...` is without the half
     second for which `DirectoryScan` by default lets a file settle.
     """
-    files, runs = (12, 4) if quick else (40, 10)
+    files, unsettled_files, runs = (12, 12, 4) if quick else (30, 20, 6)
     with deployment(root) as place:
         found = {"landing_first_file_s": Landing(place, "lingering").drop()}
         lingering = Landing(place, "lingering", dropped=1)
@@ -180,7 +188,7 @@ def measure(console: Any, *, quick: bool, root: Path) -> dict[str, float]:
         console.print("lingering: " + " ".join(f"{s:.2f}" for s in seconds))
         unsettled = Landing(place, "unsettled")
         unsettled.drop()
-        seconds = landings(unsettled, files, seed=2, pause=(0.5, 3.0))
+        seconds = landings(unsettled, unsettled_files, seed=2, pause=(0.5, 3.0))
         found["landing_settle_0_to_visible_p50_s"] = statistics.median(seconds)
         found["landing_settle_0_to_visible_p95_s"] = _percentile(seconds, 95)
         console.print("settle=0:  " + " ".join(f"{s:.2f}" for s in seconds))

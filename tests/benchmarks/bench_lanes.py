@@ -29,26 +29,28 @@ from typing import TYPE_CHECKING, Any
 
 from bench_input import WrongResult
 
-from jobs.operators.directory_scan import DirectorySource
-from jobs.runtime.blueprint import Blueprint, analyse
-from jobs.runtime.group import GroupWork
-from jobs.runtime.materialising import Materialiser
-from jobs.runtime.micro_batches import BatchReport, MicroBatches
-from jobs.runtime.reading import Group
-from jobs.runtime.staged import StagedGroup, StagedTable
-from jobs.runtime.storable import require_text
-from orchestration.assembly import Opened, Workplace
-from orchestration.discovery import Tick, scan_region
-from orchestration.region_runs import region_outside, region_run
-from orchestration.region_sources import is_periodic
-from resources.settings import Settings
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.runtime.analysis.column_types import require_text
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, analyse
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.micro_batches import BatchReport, MicroBatches
+from drainmark.jobs.runtime.output_staging import OutputStaging
+from drainmark.jobs.runtime.spark_failures import blaming
+from drainmark.orchestration.discovery.region_scan import Tick, scan_region
+from drainmark.orchestration.runs.region_runs import region_outside, region_run
+from drainmark.orchestration.workplace.region_sources import is_periodic
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.graph.operator import Operator
-    from jobs.protocol.triggers import Trigger
-    from resources.spark import SparkEngine
+    from drainmark.jobs.graph.operator import Operator
+    from drainmark.jobs.protocol.records.triggers import Trigger
+    from drainmark.resources.spark.session import SparkEngine
 
 LONG_AGO = 1_000_000_000
 NO_BOUND = 1 << 36
@@ -233,7 +235,7 @@ class Without(Lane):
         Lane.close(self)
 
 
-# --- without states --------------------------------------------------------------------------------------------------
+# --- without states -----------------------------------------------------------------------------------------------
 
 
 def kept_by(blueprint: Blueprint) -> set[str]:
@@ -241,21 +243,30 @@ def kept_by(blueprint: Blueprint) -> set[str]:
     return {*blueprint.states(), *(table.history for table in blueprint.tables if table.history)}
 
 
-class InMemory(GroupWork):
-    """A group whose changes of operator state come back by Arrow, however large it is, and are not staged."""
+class InMemoryStaging(OutputStaging):
+    """Changes of operator state come back by Arrow, however large a group is, and are not staged."""
 
-    def _write(self, operator: Operator, name: str, frame: DataFrame, materialiser: Materialiser) -> StagedTable:
+    def _write(self, operator: Operator, name: str, frame: DataFrame) -> StagedTable:
         if name not in kept_by(self.blueprint):
-            return GroupWork._write(self, operator, name, frame, materialiser)
+            return OutputStaging._write(self, operator, name, frame)
 
         def write() -> StagedTable:
             rows = require_text(operator, frame.toArrow())
-            seen = materialiser.local(rows, frame) if self._is_read(operator, name) else frame
+            seen = self.materialiser.local(rows, frame) if self._is_read(operator, name) else frame
             return StagedTable(files=(), rows=rows, frame=seen)
 
         with self.outside.engine.tagged(self.tag):
-            staged: StagedTable = self._blaming(operator, write)
-            return staged
+            return blaming(self.blueprint.region, operator, write)
+
+
+class InMemory(GroupWork):
+    """A group of which no state is staged."""
+
+    def _output_staging(self, materialiser: Materialiser, pool: ThreadPoolExecutor) -> OutputStaging:
+        return InMemoryStaging(
+            blueprint=self.blueprint, outside=self.outside, group=self.group, states=self.states, tag=self.tag,
+            materialiser=materialiser, pool=pool,
+        )  # fmt: skip
 
 
 class Stateless(MicroBatches):

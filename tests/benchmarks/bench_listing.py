@@ -4,6 +4,9 @@ A tick is here what the sensor does but for Dagster's own: `scan_region`, is any
 is known was written to the registry in bulk. The store is a small server of our own that speaks ListObjectsV2 over a
 sorted list of keys: test servers take seconds a page at a million keys, and what is measured is our side. Its answers
 cost what a page of XML costs, but no network: a real store adds some 30 ms a request.
+
+Part `listing` has a million files in a tree of folders, and a hundred thousand in one folder and in a bucket, as what a
+tick costs there is to be seen with few, too; part `listing_million` has a million in each of these, ten minutes.
 """
 
 from __future__ import annotations
@@ -28,49 +31,66 @@ import psutil
 from rich.console import Console
 from sqlalchemy import text
 
-from jobs.operators.directory_scan import DirectorySource
-from jobs.protocol.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
-from jobs.regions.plan import compile_application
-from jobs.runtime.scan_memory import ScanLimits, ScanNote, in_batches
-from jobs.runtime.scanning import identity_key, identity_of
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from resources import registry_models as models
-from resources.lease import describe
-from resources.registry import Registry
-from resources.registry_scans import RegistryScans
-from resources.settings import Settings
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote, in_batches
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.registry import models
+from drainmark.resources.registry.lease import describe
+from drainmark.resources.registry.registry import Registry
+from drainmark.resources.registry.scan_queries import RegistryScans
+from drainmark.resources.settings import Settings
 
 REGION = "word_count/lines"
 TICKS = 50
+FILES, FEWER, QUICK = 1_000_000, 100_000, 10_000
 
 
 def measure(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
-    """Measure; a million files by default, 10 000 with `quick`.
+    """Measure the tree of folders, and fewer files in one folder and in a bucket; with `quick` few everywhere.
 
     Returns:
         idle_tick_*_s: seconds of the median tick that finds nothing new. `folders`: 1000 directories, `flat`: all files
-            in one, `keys`: of a bucket, in 1000 folders; `round`: the longest of those that take a slice of a round;
-            `1m_files`: the slowest of the three shapes.
+            in one, `keys`: of a bucket, in 1000 folders; `flat_100k` and `keys_100k`: so many of these;
+            `round`: the longest of those that take a slice of a round; `1m_files`: the tree of folders.
         round_*_s: work of comparing everything once, spread over ticks (`ScanLimits.share`).
         first_scan_*_s: seconds until all is recorded.
         new_file_*_s: seconds of the tick that finds one new file.
         idle_tick_memory_mb: growth of the process over `TICKS` ticks.
         registry_pending_growth: `pending` and `take_ids` with all these known, over the same with ten known.
     """
-    files = 10_000 if quick else 1_000_000
-    found: dict[str, float] = {}
-    for shape, directories in (("folders", files // 1000), ("flat", 1)):
-        with tempfile.TemporaryDirectory(prefix=f"{shape}-", dir=root) as folder:
-            found |= _folder(console, Path(folder), shape, files, directories)
-    with tempfile.TemporaryDirectory(prefix="keys-", dir=root) as folder:
-        found |= _bucket(console, Path(folder), files)
-    found["idle_tick_1m_files_s"] = max(found[f"idle_tick_{shape}_s"] for shape in ("folders", "flat", "keys"))
+    files, fewer = (QUICK, QUICK) if quick else (FILES, FEWER)
+    with tempfile.TemporaryDirectory(prefix="folders-", dir=root) as folder:
+        found = _folder(console, Path(folder), "folders", files, files // 1000)
+    found |= _flat_and_bucket(console, root, fewer, suffix="_100k")
+    found["idle_tick_1m_files_s"] = found["idle_tick_folders_s"]
     console.print({name: round(value, 4) for name, value in found.items()})
     return found
 
 
-# --- folders ---------------------------------------------------------------------------------------------------------
+def measure_million(console: Console, *, quick: bool, root: Path) -> dict[str, float]:
+    """Measure one folder and a bucket of a million each, 10 000 with `quick`.
+
+    Returns:
+        as `measure`; `idle_tick_1m_others_s`: the slower of the two.
+    """
+    found = _flat_and_bucket(console, root, QUICK if quick else FILES)
+    found["idle_tick_1m_others_s"] = max(found[f"idle_tick_{shape}_s"] for shape in ("flat", "keys"))
+    console.print({name: round(value, 4) for name, value in found.items()})
+    return found
+
+
+def _flat_and_bucket(console: Console, root: Path, files: int, suffix: str = "") -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="flat-", dir=root) as folder:
+        found = _folder(console, Path(folder), f"flat{suffix}", files, 1)
+    with tempfile.TemporaryDirectory(prefix="keys-", dir=root) as folder:
+        return found | _bucket(console, Path(folder), f"keys{suffix}", files)
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
 
 
 def _folder(console: Console, root: Path, shape: str, files: int, directories: int) -> dict[str, float]:
@@ -117,17 +137,17 @@ def _identity(path: str) -> Mapping[str, object]:
     return identity_of(os.stat(path))
 
 
-# --- buckets ---------------------------------------------------------------------------------------------------------
+# --- buckets ------------------------------------------------------------------------------------------------------
 
 
-def _bucket(console: Console, root: Path, files: int) -> dict[str, float]:
+def _bucket(console: Console, root: Path, shape: str, files: int) -> dict[str, float]:
     keys = [f"in/{number // 1000:04d}/{number:07d}.txt" for number in range(files)]
     with _listing_server(root, keys) as endpoint:
         place, opened = _opened(root, "s3://bucket/in", s3_endpoint_url=endpoint)
         _insert(place.registry, ((f"s3://bucket/{key}", {"etag": "e", "size": 1}) for key in keys))
         first = _seconds(lambda: _scanned(place, opened, 0))
-        console.print(f"keys: first scan of known keys {first:.1f} s")
-        found = {"first_scan_keys_s": first, **_ticks(place, opened, "keys"), **_round(place, opened, "keys")}
+        console.print(f"{shape}: first scan of {files} known keys {first:.1f} s")
+        found = {f"first_scan_{shape}_s": first, **_ticks(place, opened, shape), **_round(place, opened, shape)}
         place.registry.close()
     return found
 
@@ -196,7 +216,7 @@ def _serve(file: Path) -> None:
     server.serve_forever()
 
 
-# --- ticks -----------------------------------------------------------------------------------------------------------
+# --- ticks --------------------------------------------------------------------------------------------------------
 
 
 def _opened(root: Path, location: str, **settings: object) -> tuple[Workplace, Opened]:

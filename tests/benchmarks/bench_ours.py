@@ -12,13 +12,13 @@ import pyarrow as pa
 from bench_input import as_totals
 from bench_peer import Measured
 
-from jobs.runtime.run import GroupReport
-from jobs.state.keyed import last_per_key
-from orchestration.assembly import Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.runtime.region_run import GroupReport
+from drainmark.jobs.state.keyed_state import last_per_key
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 HERE = Path(__file__).parent
 _FRESH_IDS = itertools.count(10_000, 10_000)
@@ -85,10 +85,10 @@ def _steps(reports: list[GroupReport], span: float) -> dict[str, float]:
 def _results(workplace: Workplace, region: str, name: str) -> tuple[int, dict[str, tuple[int, float]]]:
     """Read the tables as published: every file of the newest version, never what is only staged."""
     store = workplace.store(region)
-    kept = sum(file.rows for file in store.table("lake/large_rows").live_files())
+    kept = sum(file.rows for file in store.table("lake/large_rows").files.live())
     upsert = name == "bench_upsert_app"
     table = store.table("lake/totals_by_key" if upsert else f"state/{name}/totals")
-    tables = list(table.read_each(table.live_files()))
+    tables = list(table.files.read_each(table.files.live()))
     if not tables:
         return kept, {}
     rows = pa.concat_tables(tables, promote_options="permissive")

@@ -34,36 +34,43 @@ class Part:
         module: has the function.
         function: what to call, `measure` unless one module has several parts.
         options: the options of the command line that it takes, beside `quick`.
-        minutes: that it takes on two cores, roughly, where it is left out unless it is named.
+        minutes: that it takes on two cores where nothing else runs.
+        is_long: it is left out unless it is named.
     """
 
     name: str
     module: str
     function: str = "measure"
     options: tuple[str, ...] = ()
-    minutes: int = 0
+    minutes: float = 0.0
+    is_long: bool = False
 
 
 _SPARK = ("master", "conf")
+_STREAMING_ONE = ("files", "rounds", "all_peers", *_SPARK)
 
 PARTS = {
     part.name: part
     for part in (
-        Part("one", "bench_streaming", "measure_one", ("files", "rounds", "all_peers", *_SPARK)),
-        Part("bulk", "bench_streaming", "measure_bulk", ("bulk_files", "rounds", "all_peers", *_SPARK)),
-        Part("flink", "bench_flink", options=("bulk_files", "rounds", *_SPARK)),
-        Part("commits", "bench_commits", options=("commits", *_SPARK)),
-        Part("checkpoints", "bench_checkpoints", minutes=20),
-        Part("counting", "bench_counting"),
-        Part("figure7", "bench_figure7", minutes=30),
-        Part("landing", "bench_landing"),
-        Part("listing", "bench_listing"),
-        Part("growth", "bench_growth"),
-        Part("recovery", "bench_recovery", options=("rounds",)),
-        Part("rewind", "bench_rewind", options=("rounds",)),
-        Part("stages", "bench_stages", options=("rounds",), minutes=30),
-        Part("persisting", "bench_persisting", options=("rounds",), minutes=10),
-        Part("stage_recovery", "bench_stage_recovery", options=("rounds",), minutes=10),
+        Part("one", "bench_streaming", "measure_one", _STREAMING_ONE, 3.5),
+        Part("bulk", "bench_streaming", "measure_bulk", ("bulk_files", "rounds", "all_peers", *_SPARK), 7),
+        Part("flink", "bench_flink", options=("bulk_files", "rounds", *_SPARK), minutes=2.6),
+        Part("commits", "bench_commits", options=("commits", *_SPARK), minutes=0.7),
+        Part("counting", "bench_counting", minutes=1.1),
+        Part("landing", "bench_landing", minutes=4.5),
+        Part("listing", "bench_listing", minutes=3.3),
+        Part("growth", "bench_growth", minutes=6),
+        Part("recovery", "bench_recovery", options=("rounds",), minutes=5),
+        Part("rewind", "bench_rewind", options=("rounds",), minutes=4),
+        Part("one_upsert", "bench_streaming", "measure_one_upsert", _STREAMING_ONE, 4, is_long=True),
+        Part("listing_million", "bench_listing", "measure_million", minutes=11, is_long=True),
+        Part("large_state", "bench_growth", "measure_large", minutes=4, is_long=True),
+        Part("recovery_periods", "bench_recovery", "measure_periods", ("rounds",), 4, is_long=True),
+        Part("checkpoints", "bench_checkpoints", minutes=20, is_long=True),
+        Part("figure7", "bench_figure7", minutes=30, is_long=True),
+        Part("stages", "bench_stages", options=("rounds",), minutes=30, is_long=True),
+        Part("persisting", "bench_persisting", options=("rounds",), minutes=10, is_long=True),
+        Part("stage_recovery", "bench_stage_recovery", options=("rounds",), minutes=10, is_long=True),
     )
 }
 

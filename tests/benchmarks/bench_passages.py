@@ -100,7 +100,7 @@ def require_rows(who: str, numbers: Any, values: Any, rows: int) -> None:
         raise WrongResult(f"{who}: the values add up to {values.sum()}, expected {(numbers / 2 + 1).sum()}")
 
 
-# --- figures ---------------------------------------------------------------------------------------------------------
+# --- figures ------------------------------------------------------------------------------------------------------
 
 Runs = Mapping[tuple[str, int], Sequence[Steady]]
 """By mode and sleep in µs, what the run of each round was like."""

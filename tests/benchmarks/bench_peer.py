@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench_input import LIMIT, SCHEMA, as_totals
 
-from jobs.lazy import F
+from drainmark.jobs.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,8 +83,11 @@ def one_query_merging(job: Job) -> list[StreamingQuery]:
     added = ("target.n + source.n", "target.total + source.total")
 
     def write(batch: DataFrame, number: int) -> None:
-        _side_by_side(batch, lambda: _append(batch.where(F.col("amount") > LIMIT), job.home / "large", number),
-                      lambda: _merge(_by_key(batch), job.home, *added))
+        _side_by_side(
+            batch,
+            lambda: _append(batch.where(F.col("amount") > LIMIT), job.home / "large", number),
+            lambda: _merge(_by_key(batch), job.home, *added),
+        )
 
     return [_each_batch(job, write)]
 
@@ -93,8 +96,11 @@ def one_query_appending(job: Job) -> list[StreamingQuery]:
     """One query without state: each batch and its totals are appended; whoever reads must add the totals up."""
 
     def write(batch: DataFrame, number: int) -> None:
-        _side_by_side(batch, lambda: _append(batch.where(F.col("amount") > LIMIT), job.home / "large", number),
-                      lambda: _append(_by_key(batch), job.home / "totals", number))
+        _side_by_side(
+            batch,
+            lambda: _append(batch.where(F.col("amount") > LIMIT), job.home / "large", number),
+            lambda: _append(_by_key(batch), job.home / "totals", number),
+        )
 
     return [_each_batch(job, write)]
 
@@ -123,7 +129,7 @@ def measure(start: Start, job: Job) -> Measured:
     return Measured(whole_seconds=whole, span_seconds=span, triggers=triggers, kept=kept, totals=_totals(job))
 
 
-# --- how -------------------------------------------------------------------------------------------------------------
+# --- how ----------------------------------------------------------------------------------------------------------
 
 
 def _read(job: Job) -> DataFrame:

@@ -34,15 +34,15 @@ from bench_stages_job import drained, left_in
 from rich.console import Console
 
 import drainmark as dm
-from jobs.runtime.owner import RegionOwner
-from jobs.runtime.stages.pipeline import StagedPipeline
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.testing.processing import settings_of
-from resources.spark import SparkEngine
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.stages.pipeline import StagePipeline
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.testing.processing import settings_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.spark.session import SparkEngine
 
 if TYPE_CHECKING:
-    from jobs.runtime.staged import StagedGroup
+    from drainmark.jobs.runtime.commit.staged_group import StagedGroup
 
 BATCH_MB = 2
 MEGABYTES = {False: (2, 8, 32, 64), True: (8, 32)}
@@ -79,15 +79,15 @@ class Filling:
     durable: float | None = None
     ids: int = 0
 
-    def is_full(self, pipeline: StagedPipeline) -> bool:
-        life = pipeline.life
-        if life is None or len(life.groups) < self.batches:
+    def is_full(self, pipeline: StagePipeline) -> bool:
+        board = pipeline.board
+        if board is None or len(board.groups) < self.batches:
             return False
-        return life.exchange.begun >= life.groups[-1].last_id
+        return board.exchange.begun >= board.groups[-1].last_id
 
-    def begin(self, pipeline: StagedPipeline) -> None:
-        if pipeline.life is not None:
-            self.found = pipeline.life.exchange.inflight_batches, pipeline.life.exchange.inflight_bytes
+    def begin(self, pipeline: StagePipeline) -> None:
+        if pipeline.board is not None:
+            self.found = pipeline.board.exchange.inflight_batches, pipeline.board.exchange.inflight_bytes
         self.asked = time.monotonic()
         self.flows.set()
 
@@ -105,9 +105,9 @@ class Filling:
 @contextmanager
 def holding(filling: Filling) -> Iterator[None]:
     """Let staged runs of this process ask for no state before the channel is full; after that they do as ever."""
-    commit_if_due, commit = StagedPipeline.commit_if_due, RegionOwner.commit
+    commit_if_due, commit = StagePipeline.commit_if_due, RegionOwner.commit
 
-    def asked(pipeline: StagedPipeline, *, is_final: bool) -> bool:
+    def asked(pipeline: StagePipeline, *, is_final: bool) -> bool:
         if filling.asked is None:
             if not filling.is_full(pipeline):
                 return False
@@ -120,11 +120,11 @@ def holding(filling: Filling) -> Iterator[None]:
             filling.durable, filling.ids = time.monotonic(), len(staged.group.members)
         return row
 
-    with patch.object(StagedPipeline, "commit_if_due", asked), patch.object(RegionOwner, "commit", committed):
+    with patch.object(StagePipeline, "commit_if_due", asked), patch.object(RegionOwner, "commit", committed):
         yield
 
 
-# --- the application -------------------------------------------------------------------------------------------------
+# --- the application ----------------------------------------------------------------------------------------------
 
 
 def write_batches(inbox: Path, batches: int) -> None:
@@ -160,7 +160,7 @@ def application(inbox: Path, filling: Filling, way: Mapping[str, Any]) -> Opened
     return open_application(dm.build_application(declared))
 
 
-# --- measuring -------------------------------------------------------------------------------------------------------
+# --- measuring ----------------------------------------------------------------------------------------------------
 
 
 def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figures:

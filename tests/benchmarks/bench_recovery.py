@@ -9,12 +9,15 @@ merely publishes a group that was committed already does not count, though reade
 - `peer`: Structured Streaming, two queries; its driver is the JVM, so that starts anew whatever the cluster does.
 - `resident`: `drainmark run` on a Connect server that outlives it, as under `drainmark dev`: here no JVM dies.
 
+That a JVM dies on both sides is looked up: those that a program started are noted before the kill, and one that lives
+on after it is a wrong result, as is a `bare` or `peer` that had none.
+
 In the last round each restarted run goes on to its end, and every row is counted: none lost, none twice.
 `recovery_ratio` is bare over peer: in both everything dies. `recovery_ratio_warm` is resident over peer: what a Spark
 that survives is worth, not how fast either recovers from the same loss.
 
-How the time depends on the period, which is how much input is lost and done again (N33, F23): `resident` once more with
-other numbers of files a trigger, as `recovery_seconds_resident_<files>_files`.
+Part `recovery_periods`: how the time depends on the period, which is how much input is lost and done again (N33, F23):
+`resident` once more with other numbers of files a trigger, as `recovery_seconds_resident_<files>_files`.
 """
 
 from __future__ import annotations
@@ -28,18 +31,21 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
+import psutil
 import pyarrow.parquet as pq
 from bench_input import Expected, WrongResult, write_files
 from bench_results import Figures, spread
 from rich.console import Console
 
-from orchestration.assembly import Workplace
-from orchestration.testing.connect_server import ConnectServer
-from resources.settings import Settings
+from drainmark.orchestration.testing.crash.connect_server import ConnectServer
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 HERE = Path(__file__).parent
 REGION = "bench_app/rows"
@@ -49,16 +55,24 @@ OTHER_PERIODS = (1, 50)
 _COMMITS_BEFORE = 3
 _POLL_SECONDS = 0.005
 _PATIENCE_SECONDS = 300.0
+_DYING_SECONDS = 10.0
 
 
 @dataclass(slots=True)
 class Contender(ABC):
-    """One way to run the job, in a home that is new each round."""
+    """One way to run the job, in a home that is new each round.
+
+    Attributes:
+        jvms: those that the program had started when it was killed.
+        has_jvm: the program starts one of its own.
+    """
 
     inbox: Path
     home: Path
     process: subprocess.Popen[bytes] | None = None
     files: int = FILES_A_TRIGGER
+    jvms: list[psutil.Process] = field(default_factory=list)
+    has_jvm: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -89,12 +103,32 @@ class Contender(ABC):
                 env=dict(self.environment()), cwd=self.home,
             )  # fmt: skip
 
-    def kill(self) -> None:
-        """Kill the program and all that it started."""
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+    def kill(self) -> float:
+        """Kill the program and all that it started, and note its JVMs; return when."""
+        is_running = self.process is not None and self.process.poll() is None
+        self.jvms = jvms_below(self.process.pid) if self.process is not None and is_running else []
+        killed = time.monotonic()
         if self.process is not None:
+            if is_running:
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+        return killed
+
+    def require_dead(self) -> None:
+        """Demand that the kill reached every JVM, and that there was one; it may take a moment to go.
+
+        Raises:
+            WrongResult: one lives on, which is ended here; or the program had none.
+        """
+        if self.has_jvm and not self.jvms:
+            raise WrongResult(f"{type(self).__name__} had no JVM when it was killed")
+        deadline = time.monotonic() + _DYING_SECONDS
+        while (alive := [jvm for jvm in self.jvms if is_alive(jvm)]) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        for jvm in alive:
+            jvm.kill()
+        if alive:
+            raise WrongResult(f"{type(self).__name__}: JVM {[jvm.pid for jvm in alive]} outlived SIGKILL to its group")
 
     def commits(self) -> Iterator[tuple[int, list[dict[str, object]]]]:
         """Yield (version, adds) of the commits that are there, of those that add rows."""
@@ -123,15 +157,20 @@ class Contender(ABC):
         raise RuntimeError(msg)
 
     def recover(self) -> float:
-        """Run, kill, restart; return the seconds from the kill to new rows."""
+        """Run, kill, restart; return the seconds from the kill to new rows.
+
+        Raises:
+            WrongResult: a JVM that was to die did not.
+        """
         self.start()
         self.await_commit(new=False)
-        killed = time.monotonic()
-        self.kill()
+        killed = self.kill()
         self.start()
         self.note()
         self.await_commit(new=True)
-        return time.monotonic() - killed
+        seconds = time.monotonic() - killed
+        self.require_dead()
+        return seconds
 
     def finish(self, expected: Expected) -> None:
         """Wait for the restarted run's end and count the rows.
@@ -160,7 +199,7 @@ class Bare(Contender):
         return self.home / "home" / "lake" / "large_rows"
 
     def command(self) -> list[str]:
-        verb = [sys.executable, "-m", "orchestration.cli.main", "run", str(HERE / "bench_app.py")]
+        verb = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", str(HERE / "bench_app.py")]
         return [*verb, "--input", str(self.inbox), "--home", str(self.home / "home"),
                 "--max-group", str(self.files)]  # fmt: skip
 
@@ -178,6 +217,7 @@ class Resident(Bare):
     """The same on a Connect server that lives on."""
 
     master: str = ""
+    has_jvm: ClassVar[bool] = False
 
     def environment(self) -> Mapping[str, str]:
         return {**os.environ, "DRAINMARK_SPARK_MASTER": self.master}
@@ -204,36 +244,84 @@ class Peer(Contender):
         return version > self.version
 
 
+Made = Callable[[Path], Contender]
+"""Makes a contender in a home."""
+
+
+def jvms_below(pid: int) -> list[psutil.Process]:
+    """Return the JVMs that a process has started, itself or through others."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found += [child] if child.name() == "java" else []
+    return found
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Say whether it runs; one that is dead and not yet waited for does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def measure(console: Console, *, quick: bool, root: Path, rounds: int) -> Figures:
     """Kill and restart each contender in turns.
 
     Raises:
         WrongResult: a restarted run lost rows or wrote some twice.
     """
+
+    def made(inbox: Path, master: str) -> Mapping[str, Made]:
+        return {
+            "resident": partial(Resident, inbox, master=master),
+            "bare": partial(Bare, inbox),
+            "peer": partial(Peer, inbox),
+        }
+
+    seconds = _in_turns(console, made, root, files=80 if quick else 300, rounds=rounds)
+    peer = statistics.median(seconds["peer"])
+    figures = _seconds(seconds)
+    for name, key in (("bare", "recovery_ratio"), ("resident", "recovery_ratio_warm")):
+        figures.update(spread(key, [each / peer for each in seconds[name]]))
+    return figures
+
+
+def measure_periods(console: Console, *, quick: bool, root: Path, rounds: int) -> Figures:
+    """The same for `resident` with other numbers of files a trigger; errors as `measure`."""
+    periods = OTHER_PERIODS[:1] if quick else OTHER_PERIODS
+
+    def made(inbox: Path, master: str) -> Mapping[str, Made]:
+        resident = partial(Resident, inbox, master=master)
+        return {f"resident_{files}_files": partial(resident, files=files) for files in periods}
+
+    return _seconds(_in_turns(console, made, root, files=80 if quick else 300, rounds=rounds))
+
+
+def _in_turns(
+    console: Console, made: Callable[[Path, str], Mapping[str, Made]], root: Path, *, files: int, rounds: int
+) -> Mapping[str, list[float]]:
+    """Return the seconds of each round by contender; in the last one the rows are counted."""
     inbox = root / "input"
-    expected, _ = write_files(inbox, 80 if quick else 300, seed=15)
+    expected, _ = write_files(inbox, files, seed=15)
     server = ConnectServer(root / "server")
     server.start()
-    resident = partial(Resident, inbox, master=server.master)
-    made: dict[str, Callable[[Path], Contender]] = {
-        "resident": resident, "bare": partial(Bare, inbox), "peer": partial(Peer, inbox),
-    }  # fmt: skip
-    if not quick:
-        made |= {f"resident_{files}_files": partial(resident, files=files) for files in OTHER_PERIODS}
-    seconds: dict[str, list[float]] = {name: [] for name in made}
+    contenders = made(inbox, server.master)
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
     try:
-        _once(resident(root / "warm"))
+        _once(Resident(inbox, root / "warm", master=server.master))
         for number in range(rounds):
             for name in list(seconds)[:: -1 if number % 2 else 1]:
-                contender = made[name](root / f"{name}-{number}")
+                contender = contenders[name](root / f"{name}-{number}")
                 seconds[name].append(_once(contender, expected if number == rounds - 1 else None))
                 console.print(f"[dim]kill to new rows, {name}: {seconds[name][-1]:.2f} s[/dim]")
     finally:
         server.stop()
-    peer = statistics.median(seconds["peer"])
+    return seconds
+
+
+def _seconds(seconds: Mapping[str, list[float]]) -> Figures:
     figures: Figures = {}
-    for name, key in (("bare", "recovery_ratio"), ("resident", "recovery_ratio_warm")):
-        figures.update(spread(key, [each / peer for each in seconds[name]]))
     for name, each in seconds.items():
         figures.update(spread(f"recovery_seconds_{name}", each, digits=2))
     return figures

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_svg
-from bench_results import HEADLINES, MACHINE, RESULTS, Headline, load, said
+from bench_results import HEADLINES, MACHINE, RESULTS, Headline, aim_of, load, said
 from bench_svg import Bar, Line
 
 PAGE = RESULTS.parent / "bench-report" / "index.html"
@@ -136,13 +136,10 @@ def _sections(results: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]
         yield title, "Files a second, more is better; below, where our own time goes, a file.", charts
     yield ("Bulk, beside Flink SQL", "The same files and the same job, in turns; files a second, more is better.",
            _charts(_FLINK, results, "files/s", "Drainmark and Flink: files a second"))  # fmt: skip
-    curve = list(_curve(results))
     text = "Speed kept while checkpoints are taken, over the size of the window's state. Dashed: the aim."
-    drawn = bench_svg.lines("Speed kept", curve, x="MB", y="share of the speed without checkpoints", aim=0.99)
-    yield "What a checkpoint costs", text, [drawn] if curve else []
-    for what, unit, text, losses in _losses(results):
-        drawn = bench_svg.lines(what, losses, x=unit, y="share of the speed without states", aim=0.99)
-        yield what, text, [drawn]
+    yield "What a checkpoint costs", text, list(_curves(results))
+    for what, unit, text, losses, aim in _losses(results):
+        yield what, text, [bench_svg.lines(what, losses, x=unit, y="share of the speed without states", aim=aim)]
     yield ("Recovery", "Seconds from SIGKILL to the first commit of new rows, less is better.",
            _charts(_RECOVERY, results, "s", "Recovery: seconds from the kill to new rows"))  # fmt: skip
     yield ("States under back-pressure", "Seconds from a state's trigger until it is durable, less is better.",
@@ -176,8 +173,18 @@ def _steps(results: Mapping[str, Any], prefix: str) -> dict[str, float]:
     return {key.removeprefix(prefix).replace("_", " "): max(value, 0.0) for key, value in found.items()}
 
 
-def _curve(results: Mapping[str, Any]) -> Iterator[Line]:
-    for mode in ("whole_nonblocking", "whole_blocking", "incremental_nonblocking", "incremental_blocking"):
+def _curves(results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a chart for each way of writing a state, since each has its aim."""
+    for way, what in (("whole", "the window written whole"), ("incremental", "its changes written")):
+        if curve := list(_curve(results, way)):
+            aim = aim_of(f"kept_512mb_{way}_nonblocking")
+            yield bench_svg.lines(
+                f"Speed kept, {what}", curve, x="MB", y="share of the speed without checkpoints", aim=aim
+            )
+
+
+def _curve(results: Mapping[str, Any], way: str) -> Iterator[Line]:
+    for mode in (f"{way}_nonblocking", f"{way}_blocking"):
         sizes = sorted(int(m[1]) for key in results if (m := re.fullmatch(rf"kept_(\d+)mb_{mode}", key)))
         keys = [f"kept_{size}mb_{mode}" for size in sizes]
         band = [(results.get(f"{key}_low", results[key]), results.get(f"{key}_high", results[key])) for key in keys]
@@ -193,16 +200,21 @@ def _durations(results: Mapping[str, Any]) -> Iterator[str]:
         yield from _charts(names, results, "s", f"Seconds to a state, a stage sleeps {sleep / 1000:g} ms a row")
 
 
-def _losses(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[Line]]]:
-    """Yield (title, unit of x, text, lines) of figure 7, where it was measured."""
+def _losses(results: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[Line], float]]:
+    """Yield (title, unit of x, text, lines, aim) of figure 7, where it was measured."""
     chains = _kept(results, r"loss_(stateless_\d+)x(\d+)")
     applications = _kept(results, r"loss_(\w+)_(\d+)s")
     text = "Throughput with a state every so many seconds over that of the same job without. Dashed: the aim."
     if applications:
-        yield "What states cost an application", "s", text, applications
+        yield "What states cost an application", "s", text, applications, _least_kept("loss_apps_worst")
     text = "The same for rows dealt to one chain of functors, or four, by the length of a chain."
     if chains:
-        yield "What states cost chains of functors", "functors", text, chains
+        yield "What states cost chains of functors", "functors", text, chains, _least_kept("loss_stateless_worst")
+
+
+def _least_kept(key: str) -> float:
+    """Return the share that is to be kept, of a headline that says what may be lost."""
+    return 1 - (aim_of(key) or 0.0)
 
 
 def _kept(results: Mapping[str, Any], pattern: str) -> list[Line]:

@@ -26,18 +26,18 @@ from bench_input import WrongResult
 from bench_results import Figures, spread
 from rich.console import Console
 
-from jobs.protocol.history import Outcome
-from jobs.protocol.manifest import RegionTable, TableRole
-from jobs.protocol.triggers import NewTrigger
-from jobs.runtime.maintaining import EVERY_GROUPS, maintain_tables
-from jobs.runtime.owner import RegionOwner
-from jobs.runtime.reading import Assigned, Group
-from jobs.runtime.scanning import identity_key, identity_of
-from jobs.runtime.staged import StagedGroup, StagedTable
-from orchestration import operations
-from orchestration.assembly import Workplace
-from orchestration.region_runs import region_owner
-from resources.settings import Settings
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.triggers import NewTrigger
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.maintenance.compaction import EVERY_GROUPS, maintain_tables
+from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 IDS_ABOVE = 1000
 IDS_BELOW = 110
@@ -128,15 +128,15 @@ class Fed:
     def rewind(self, to: int) -> Mapping[str, float]:
         """Take the region back as `reset --to` does; return the seconds of the plan and of the work."""
         began = time.monotonic()
-        plan = operations.plan_reset(self.workplace, self.region, operations.Target(to=to))
+        plan = interventions.plan_reset(self.workplace, self.region, interventions.Target(to=to))
         planned = time.monotonic()
-        operations.reset(self.workplace, plan)
+        interventions.reset(self.workplace, plan)
         return {"plan": planned - began, "work": time.monotonic() - planned}
 
     def bytes_visible(self) -> int:
         """Return the bytes of the files of the first table."""
         table = self.workplace.store(self.region).table(self.tables[0].name)
-        return sum(file.size for file in table.live_files())
+        return sum(file.size for file in table.files.live())
 
     def check(self, to: int) -> None:
         """Compare what is left with what was there at `to`.

@@ -37,11 +37,11 @@ from rich.console import Console
 
 import drainmark as dm
 from drainmark import F
-from jobs.handler_errors import ResetWanted
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.testing.processing import settings_of
-from resources.spark import SparkEngine
+from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.testing.processing import settings_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.spark.session import SparkEngine
 
 KINDS = ("local", "region")
 GROUPS = {"": 1, "_in_place": 2}

@@ -47,7 +47,7 @@ from bench_results import Figures
 from bench_stages_job import MODES, Load, passage, write_numbers
 from rich.console import Console
 
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 FLINK_JOB = Path(__file__).with_name("flink_stages_job.py")
 FLINK_MODES = ("aligned", "unaligned", WITHOUT)
@@ -167,7 +167,7 @@ def _line(who: str, mode: str, sleep: int, found: Steady) -> str:
     )
 
 
-# --- Flink -----------------------------------------------------------------------------------------------------------
+# --- Flink --------------------------------------------------------------------------------------------------------
 
 
 def _flink(home: Path, size: Size, number: int) -> dict[Case, Steady]:

@@ -25,21 +25,21 @@ from bench_passages import Passage, require_rows
 
 import drainmark as dm
 from drainmark import F
-from jobs.runtime.owner import RegionOwner
-from jobs.runtime.stages.pipeline import StagedPipeline
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
-from orchestration.testing.processing import settings_of
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.stages.pipeline import StagePipeline
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.processing import settings_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.protocol.triggers import Trigger
-    from jobs.regions.plan import RegionPlan
-    from jobs.runtime.ports import Report
-    from jobs.runtime.staged import StagedGroup
-    from resources.spark import SparkEngine
+    from drainmark.jobs.protocol.records.triggers import Trigger
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.adapters import Report
+    from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+    from drainmark.resources.spark.session import SparkEngine
 
 SCHEMA = "id bigint"
 _OUTPUT = "id bigint, x double"
@@ -95,7 +95,7 @@ def write_numbers(inbox: Path, load: Load) -> None:
         pq.write_table(pa.table({"id": np.arange(first, first + load.rows)}), inbox / f"{number:06d}.parquet")
 
 
-# --- the application -------------------------------------------------------------------------------------------------
+# --- the application ----------------------------------------------------------------------------------------------
 
 
 def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
@@ -110,10 +110,9 @@ def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
         """Sleeps row by row, so many sleepers side by side, the rows that Flink's map sleeps for."""
 
         def process(self, rows: pa.Table, context: Any) -> pa.Table:
-            numbers = rows["id"].to_pylist() if every else []
-            shares = [numbers[share :: load.sleepers] for share in range(load.sleepers)]
+            shares = dealt(rows["id"].to_pylist(), every, load.sleepers) if every else []
             with ThreadPoolExecutor(load.sleepers) as sleepers:
-                list(sleepers.map(_sleep_through, shares, [every] * load.sleepers))
+                list(sleepers.map(_sleep_through, shares))
             return rows.select(["id", "x"])
 
     class Measuring(dm.StateHandler):
@@ -141,10 +140,19 @@ def application(inbox: Path, load: Load, sleep_us: int, mode: Mode) -> Opened:
     return open_application(dm.build_application(declared))
 
 
-def _sleep_through(numbers: Sequence[int], every: int) -> None:
-    for number in numbers:
-        if number % every == 0:
-            time.sleep(_NAP_US / 1e6)
+def dealt(numbers: Sequence[int], every: int, sleepers: int) -> list[list[int]]:
+    """Return for each sleeper the rows that it sleeps for: as many for each, but for one, however rows are ordered.
+
+    Rows that do not sleep cost nothing, so only those that do are dealt: dealing all in turns would give every tenth
+    one to the same sleeper where sleepers are 2 or 5 of 10.
+    """
+    sleeping = [number for number in numbers if number % every == 0]
+    return [sleeping[share::sleepers] for share in range(sleepers)]
+
+
+def _sleep_through(numbers: Sequence[int]) -> None:
+    for _ in numbers:
+        time.sleep(_NAP_US / 1e6)
 
 
 def _halved(rows: DataFrame) -> DataFrame:
@@ -155,7 +163,7 @@ def _one_more(rows: DataFrame) -> DataFrame:
     return rows.withColumn("x", F.col("x") + 1)
 
 
-# --- timing ----------------------------------------------------------------------------------------------------------
+# --- timing -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -179,13 +187,13 @@ class Watch:
 def watched() -> Iterator[Watch]:
     """Watch what staged runs of this process do: two calls of the product are timed, and nothing else of it changes."""
     watch = Watch()
-    give, commit = StagedPipeline.give, RegionOwner.commit
+    give, commit = StagePipeline.give, RegionOwner.commit
 
-    def given(pipeline: StagedPipeline, pending: Sequence[Trigger]) -> None:
+    def given(pipeline: StagePipeline, pending: Sequence[Trigger]) -> None:
         now = time.time()
         give(pipeline, pending)
-        if pipeline.life is not None:
-            watch.begun.update((member.sequence_id, now) for member in pipeline.life.groups[-1].members)
+        if pipeline.board is not None:
+            watch.begun.update((member.sequence_id, now) for member in pipeline.board.groups[-1].members)
 
     def committed(owner: RegionOwner, staged: StagedGroup) -> Any:
         row = commit(owner, staged)
@@ -193,11 +201,11 @@ def watched() -> Iterator[Watch]:
         watch.durable.update((member.sequence_id, now) for member in staged.group.members)
         return row
 
-    with patch.object(StagedPipeline, "give", given), patch.object(RegionOwner, "commit", committed):
+    with patch.object(StagePipeline, "give", given), patch.object(RegionOwner, "commit", committed):
         yield watch
 
 
-# --- a run -----------------------------------------------------------------------------------------------------------
+# --- a run --------------------------------------------------------------------------------------------------------
 
 
 def drained(
@@ -254,4 +262,4 @@ def passage(engine: SparkEngine, inbox: Path, home: Path, load: Load, *, sleep_u
 def left_in(place: Workplace, region: str, name: str) -> pa.Table:
     """Return the rows of a table as published: every file of its newest version."""
     table = place.store(region).table(f"lake/{name}")
-    return pa.concat_tables(list(table.read_each(table.live_files())), promote_options="permissive")
+    return pa.concat_tables(list(table.files.read_each(table.files.live())), promote_options="permissive")

@@ -1,4 +1,4 @@
-"""Parts `one` and `bulk`: Drainmark against Structured Streaming, the same job on the same session.
+"""Parts `one`, `one_upsert` and `bulk`: Drainmark against Structured Streaming, the same job on the same session.
 
 The job: CSV files of 2000 rows -> rows above 50 to an append sink, and count and sum by key as state; and the same with
 the totals going to an upsert sink as well. Measured is (a) one file at a time: seconds a file from the first trigger's
@@ -41,7 +41,8 @@ from bench_results import Figures, ratios, spread
 from rich.console import Console
 from rich.table import Table
 
-from resources.spark import SparkEngine, delta_settings
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.spark.session_settings import delta_settings
 
 OURS = "Drainmark"
 BULK_FILES_A_TRIGGER = 1000
@@ -225,11 +226,11 @@ def at_its_best(bench: Benchmark, load: Load) -> Load:
     return replace(load, best=best)
 
 
-def loads(folder: Path, count: int, *, is_bulk: bool) -> Iterator[Load]:
-    """Write the input, and yield both loads over it; none for no files."""
+def loads(folder: Path, count: int, *, is_bulk: bool, upserts: Sequence[bool]) -> Iterator[Load]:
+    """Write the input, and yield a load over it for each value of `upserts`; none for no files."""
     if count:
         expected, _ = write_files(folder, count, seed=11 + is_bulk)
-        for upsert in (False, True):
+        for upsert in upserts:
             yield Load(folder=folder, files=count, expected=expected, is_bulk=is_bulk, upsert=upsert)
 
 
@@ -237,14 +238,21 @@ def started(master: str, conf: Sequence[str], root: Path, console: Console) -> S
     """Return the engine that all contenders share, its settings printed."""
     engine = SparkEngine(master, dict(item.split("=", 1) for item in conf), root / "spark")
     console.print(f"master {master}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
-    for key, value in sorted({**engine.session_settings(), **delta_settings()}.items()):
+    for key, value in sorted({**engine.settings.of_session(), **delta_settings()}.items()):
         if "jars" not in key:
             console.print(f"  {key} = {value}", highlight=False)
     return engine
 
 
 def measure_one(
-    console: Console, *, quick: bool, root: Path, files: int, rounds: int, all_peers: bool, master: str,
+    console: Console,
+    *,
+    quick: bool,
+    root: Path,
+    files: int,
+    rounds: int,
+    all_peers: bool,
+    master: str,
     conf: Sequence[str],
 ) -> Figures:
     """Take files one at a time.
@@ -258,14 +266,43 @@ def measure_one(
     Raises:
         WrongResult: a contender miscounted.
     """  # fmt: skip
-    engine = started(master, conf, root, console)
-    bench = Benchmark(root, engine, console, all_peers=all_peers)
-    return _measure(bench, rounds, loads(root / "warm", min(_WARM_FILES, files), is_bulk=False),
-                    loads(root / "measured", files, is_bulk=False))  # fmt: skip
+    bench = Benchmark(root, started(master, conf, root, console), console, all_peers=all_peers)
+    return _one_at_a_time(bench, files, rounds, upsert=False)
+
+
+def measure_one_upsert(
+    console: Console,
+    *,
+    quick: bool,
+    root: Path,
+    files: int,
+    rounds: int,
+    all_peers: bool,
+    master: str,
+    conf: Sequence[str],
+) -> Figures:
+    """Take files one at a time, with the totals in an upsert table.
+
+    Arguments and errors as `measure_one`.
+    """  # fmt: skip
+    bench = Benchmark(root, started(master, conf, root, console), console, all_peers=all_peers)
+    return _one_at_a_time(bench, files, rounds, upsert=True)
+
+
+def _one_at_a_time(bench: Benchmark, files: int, rounds: int, *, upsert: bool) -> Figures:
+    warm = loads(bench.root / "warm", min(_WARM_FILES, files), is_bulk=False, upserts=(upsert,))
+    return _measure(bench, rounds, warm, loads(bench.root / "measured", files, is_bulk=False, upserts=(upsert,)))
 
 
 def measure_bulk(
-    console: Console, *, quick: bool, root: Path, bulk_files: int, rounds: int, all_peers: bool, master: str,
+    console: Console,
+    *,
+    quick: bool,
+    root: Path,
+    bulk_files: int,
+    rounds: int,
+    all_peers: bool,
+    master: str,
     conf: Sequence[str],
 ) -> Figures:
     """Take files in bulk, all as many a trigger, then each at its best.
@@ -274,8 +311,9 @@ def measure_bulk(
     """  # fmt: skip
     engine = started(master, conf, root, console)
     bench = Benchmark(root, engine, console, all_peers=all_peers)
-    return _measure(bench, rounds, loads(root / "warm", min(_WARM_BULK, bulk_files), is_bulk=True),
-                    loads(root / "measured", bulk_files, is_bulk=True))  # fmt: skip
+    both = (False, True)
+    return _measure(bench, rounds, loads(root / "warm", min(_WARM_BULK, bulk_files), is_bulk=True, upserts=both),
+                    loads(root / "measured", bulk_files, is_bulk=True, upserts=both))  # fmt: skip
 
 
 def _measure(bench: Benchmark, rounds: int, warm: Iterator[Load], measured: Iterator[Load]) -> Figures:

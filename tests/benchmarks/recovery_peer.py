@@ -11,7 +11,7 @@ from pathlib import Path
 
 import bench_peer
 
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 
 def main(inbox: Path, home: Path, files: int) -> None:

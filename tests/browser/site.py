@@ -19,9 +19,9 @@ import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 
-from jobs.testing.syslog import HOSTS, generate_syslog
-from orchestration.assembly import Workplace
-from resources.settings import Settings
+from drainmark.jobs.testing.syslog import HOSTS, generate_syslog
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 REGION = "log_watch/lines"
@@ -109,7 +109,7 @@ def running_site(root: Path, port: int) -> Iterator[Site]:
     (root / "inbox").mkdir(parents=True)
     (root / "drainmark.toml").write_text(SETTINGS)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DRAINMARK_", "DAGSTER_"))}
-    command = [sys.executable, "-m", "orchestration.cli.main", "dev", "--port", str(port)]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "dev", "--port", str(port)]
     home, url = root / ".drainmark", f"http://127.0.0.1:{port}"
     with (root / "dev.log").open("wb") as log:
         process = subprocess.Popen(

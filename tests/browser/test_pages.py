@@ -14,8 +14,8 @@ import pytest
 from browser.chrome import Chrome, opened_chrome
 from browser.site import JOB, REGION, Site, running_site
 
-from jobs.testing.syslog import HOSTS
-from orchestration import operations
+from drainmark.jobs.testing.syslog import HOSTS
+from drainmark.orchestration.verbs import interventions
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -110,7 +110,7 @@ def test_the_sensor_says_why_it_does_not_start_a_run(chrome: Chrome, site: Site)
     site.wait_skip_reason("nothing is pending")
     chrome.open(SENSOR, f"Scans the input of region {REGION}", "Running", "0 runs requested")
     chrome.picture("sensor")
-    operations.halt(site.workplace, REGION, "mail1 sends nonsense")
+    interventions.halt(site.workplace, REGION, "mail1 sends nonsense")
     site.wait_skip_reason("HALTED")
     chrome.open(SENSOR, "0 runs requested")
     chrome.open_tick()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyspark
 
-from resources.resident.server import free_port
+from drainmark.resources.spark.resident.server import free_port
 
 HOST = "127.0.0.1"
 _SPARK = Path(pyspark.__file__).parent
@@ -66,7 +66,7 @@ class Project:
 
     def drainmark(self, *arguments: str) -> Ran:
         done = subprocess.run(
-            [sys.executable, "-m", "orchestration.cli.main", *arguments, "--json"],
+            [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments, "--json"],
             cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         last = done.stderr.strip().splitlines()[-1:]

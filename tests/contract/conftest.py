@@ -9,8 +9,8 @@ import pytest
 from places import BUCKET, place_at, store_at
 from publishers import make_template
 
-from resources.locations import Folder
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.folder import Folder
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -43,7 +43,7 @@ def wide_place(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 @pytest.fixture
 def s3_place(s3_server: str, s3_credentials: None, tmp_path: Path) -> Folder:
     """A prefix of a bucket of the moto server, empty."""
-    store_at(s3_server).client.create_bucket(Bucket=BUCKET)
+    store_at(s3_server).connection.client.create_bucket(Bucket=BUCKET)
     return place_at(f"s3://{BUCKET}/{uuid.uuid4().hex}", s3_server, tmp_path / "copies")
 
 

@@ -9,9 +9,9 @@ import canary
 import pyarrow as pa
 import pytest
 
-from resources.locations import Folder, LocalFolder
-from resources.object_store import ObjectStore
-from resources.s3_folder import S3Folder
+from drainmark.resources.storage.folder import Folder, LocalFolder
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_folder import S3Folder
 
 BUCKET = "contract"
 CREDENTIALS = {

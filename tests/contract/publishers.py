@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.adopted_tables import AdoptedTable
-from resources.delta_tables import ManagedTable
-from resources.locations import Folder
-from resources.staging import Staging
+from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
 KEYS = ["customer", "day"]

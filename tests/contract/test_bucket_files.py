@@ -10,11 +10,11 @@ import pytest
 from places import store_at
 from test_file_sinks import TWO, Folder
 
-from jobs.errors import Fenced, ForeignTable, SplitBrain
-from jobs.protocol.ids import txn_version
-from resources.file_tables import FileTable
-from resources.object_store import ObjectStore
-from resources.settings import Settings
+from drainmark.jobs.errors import Fenced, ForeignTable, SplitBrain
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.file_tables import FileTable
+from drainmark.resources.storage.object_store import ObjectStore
 
 REQUESTS = ("put", "get", "delete", "names", "pages")
 
@@ -27,7 +27,7 @@ class Bucket(Folder):
         super().__init__(root, path=f"s3://{self.bucket}/out", **options)
         self.settings = Settings(home=root / "home", project_root=root, s3_endpoint_url=endpoint)
         self.store = store_at(endpoint)
-        self.store.client.create_bucket(Bucket=self.bucket)
+        self.store.connection.client.create_bucket(Bucket=self.bucket)
 
     def names(self) -> list[str]:
         return [name for name in self.store.names(self.bucket, "out/") if name != "_drainmark"]

@@ -14,17 +14,17 @@ from channel_parts import KINDS, ids_of
 from places import BUCKET, store_at
 from unit.protocol.checkpoint_rows import claim
 
-from jobs import failpoints
-from jobs.channels.channel import Channel
-from jobs.channels.items import Batch
-from jobs.channels.rows import ArrowRows, FileRows, Rows, Spool
-from jobs.errors import Fenced
-from jobs.failpoints import ChannelPoint, InjectedFailure
-from jobs.protocol.flow import Half, InFlight, channels_folder, part_attempt
-from resources.locations import Folder, LocalFolder
-from resources.region_store import DirectoryStore
-from resources.s3_folder import S3Folder
-from resources.spark import SparkEngine
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
+from drainmark.jobs.protocol.in_flight import Half, InFlight, channels_folder, part_attempt
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.channel import Channel
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, FileRows, Rows, Spool
+from drainmark.resources.checkpoints.region_store import DirectoryStore
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.folder import Folder, LocalFolder
+from drainmark.resources.storage.s3_folder import S3Folder
 
 REGION = "app/start"
 NAME = channels_folder(REGION)
@@ -42,7 +42,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
         return LocalFolder(tmp_path)
     server, _ = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_credentials")
     store = store_at(server)
-    store.client.create_bucket(Bucket=BUCKET)
+    store.connection.client.create_bucket(Bucket=BUCKET)
     return S3Folder(store, BUCKET, uuid.uuid4().hex)
 
 
@@ -57,7 +57,7 @@ def kind(request: pytest.FixtureRequest) -> type[Channel]:
 
 
 def spool_at(store: DirectoryStore, epoch: int = 1) -> Spool:
-    return Spool(store.staging(NAME, epoch, uuid.uuid4().hex), store.table(NAME))
+    return Spool(store.staging(NAME, epoch, uuid.uuid4().hex), store.table(NAME).files)
 
 
 def opened(kind: type[Channel], store: DirectoryStore, in_flight: tuple[InFlight, ...] = (), epoch: int = 1) -> Channel:
@@ -213,5 +213,5 @@ def test_what_a_stage_staged_is_no_orphan_whoever_claims(store: DirectoryStore) 
         store.staging("state/app/count", 1, attempt).write(rows, "rows")
     table = store.table("state/app/count")
     table.create('{"type":"struct","fields":[{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}')
-    assert store.collect_orphans(["state/app/count"], 2) == 1
+    assert store.leftovers.collect_orphans(["state/app/count"], 2) == 1
     assert list(table.folder.names("_staged")) == [f"1-{part_attempt('image')}"]

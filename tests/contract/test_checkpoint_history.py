@@ -10,13 +10,14 @@ from uuid import uuid4
 import pytest
 from places import ON_A_DISK
 
-from jobs.errors import Fenced, FormatTooNew
-from jobs.protocol.history import RegionHistory
-from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
-from resources import checkpoint_archive, delta_commits
-from resources.checkpoint_archive import Part
-from resources.checkpoint_table import CheckpointTable
-from resources.locations import Folder
+from drainmark.jobs.errors import Fenced, FormatTooNew
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
+from drainmark.resources.checkpoints import checkpoint_archive
+from drainmark.resources.checkpoints.checkpoint_archive import Part
+from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
+from drainmark.resources.delta import commits
+from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
 
@@ -50,7 +51,7 @@ def table(place: Folder) -> CheckpointTable:
 
 
 def parts(table: CheckpointTable) -> list[Part]:
-    return sorted(map(Part.of, delta_commits.live_paths(delta_commits.open_table(table.folder))))
+    return sorted(map(Part.of, commits.live_paths(commits.open_table(table.folder))))
 
 
 def reopened(table: CheckpointTable) -> CheckpointTable:
@@ -175,9 +176,9 @@ def test_a_digest_never_speaks_for_rows_that_are_not_in_its_file(
 def test_a_table_compacted_before_there_were_tiers_gets_a_digest(table: CheckpointTable) -> None:
     for number in range(1, 6):
         commit(table, number)
-    staged = table._sorted_rows(parts(table))
-    from resources.delta_commits import live_files, open_table, replace, txn_version
-    from resources.staging import Staging
+    staged = table._files.sorted_rows(parts(table))
+    from drainmark.resources.delta.commits import live_files, open_table, replace, txn_version
+    from drainmark.resources.delta.staging import Staging
 
     opened = open_table(table.folder)
     files = Staging(table.folder, 1, uuid4().hex).write(staged, "compacted")

@@ -12,13 +12,13 @@ import pytest
 from deltalake import QueryBuilder
 from places import ON_A_DISK, remove
 
-from jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
-from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
-from resources import delta_commits
-from resources.checkpoint_table import CheckpointTable
-from resources.delta_commits import open_table
-from resources.delta_tables import ManagedTable
-from resources.locations import Folder
+from drainmark.jobs.errors import CommitOutcomeUnknown, Fenced, ForeignTable, FormatTooNew, SplitBrain
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
+from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
 
@@ -59,7 +59,7 @@ def table(root: Folder) -> CheckpointTable:
     return CheckpointTable(root, REGION)
 
 
-# --- rows ----------------------------------------------------------------------------------------------------------
+# --- rows ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_table_is_empty_and_creation_may_be_repeated(place: Folder) -> None:
@@ -138,7 +138,7 @@ def test_a_table_that_vanished_is_an_error(place: Folder) -> None:
         CheckpointTable(place / "none", REGION).rows()
 
 
-# --- the fence -----------------------------------------------------------------------------------------------------
+# --- the fence ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H1")
@@ -198,7 +198,7 @@ def test_rows_that_cannot_be_one_commit_are_refused(table: CheckpointTable) -> N
             table.append(rows, sequence_id=1)
 
 
-# --- lost replies --------------------------------------------------------------------------------------------------
+# --- lost replies -------------------------------------------------------------------------------------------------
 
 
 class LostReplyError(RuntimeError):
@@ -263,7 +263,7 @@ def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(ro
 
     def refused(point: str) -> None:
         if point == "note.before_commit":
-            delta_commits.transact(delta_commits.open_table(root), "nobody", 1)
+            commits.transact(commits.open_table(root), "nobody", 1)
 
     table = CheckpointTable(root, REGION, faults=refused)
     table.claim(claim(1))
@@ -273,7 +273,7 @@ def test_the_same_attempt_may_commit_twice_and_each_commit_is_found_by_itself(ro
     assert shown(table) == [("claim", 1, 1), ("state", 1, 1)]
 
 
-# --- maintenance ---------------------------------------------------------------------------------------------------
+# --- maintenance --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H7", "H30")
@@ -291,7 +291,7 @@ def test_compaction_and_maintenance_change_no_row_and_no_version(table: Checkpoi
 
     assert table.rows() == reader.rows() == CheckpointTable(root, REGION).rows() == before
     assert table.txn() == (3, 5)
-    assert len(ManagedTable(root, REGION).live_files()) == 1
+    assert len(ManagedTable(root, REGION).files.live()) == 1
     table.append([state(3, 6)], sequence_id=6)
     assert [entry.sequence_id for entry in reader.rows()] == [1, 1, 2, 3, 4, 5, 6]
     with pytest.raises(Fenced):

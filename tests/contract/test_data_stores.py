@@ -13,20 +13,20 @@ from pathlib import Path
 import pytest
 from places import BUCKET, store_at
 
-from jobs import failpoints
-from jobs.errors import Fenced, ObjectMissing
-from jobs.failpoints import InjectedFailure, StorePoint
-from jobs.handler_errors import CheckpointUnreadable, ValueTooLarge
-from jobs.protocol.history import RegionHistory
-from jobs.protocol.manifest import RegionTable, TableRole
-from jobs.protocol.states import Ids, States
-from jobs.runtime.forgetting import entry_of, forget, forgotten
-from jobs.state.checkpoints import CheckpointReader, CheckpointWriter, Header
-from jobs.state.data_stores import VALUE_LIMIT, DataStore, DataStoreEntry
-from jobs.state.stored_checkpoints import StoredCheckpoints
-from resources.data_stores import DirectoryDataStore, S3DataStore, data_store_of
-from resources.delta_store import DeltaDataStore
-from resources.settings import Settings
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import Fenced, ObjectMissing
+from drainmark.jobs.errors.handlers import CheckpointUnreadable, ValueTooLarge
+from drainmark.jobs.failpoints import InjectedFailure, StorePoint
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.id_runs import Ids, States
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of, forget, forgotten
+from drainmark.jobs.state.handlers.checkpoint import CheckpointReader, CheckpointWriter, Header
+from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
+from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
+from drainmark.resources.checkpoints.delta_handler_store import DeltaDataStore
+from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore, S3DataStore, data_store_of
+from drainmark.resources.settings import Settings
 
 LIMIT = 4096
 CHUNK = 16
@@ -41,7 +41,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     if request.param == "directory":
         return lambda: DirectoryDataStore(tmp_path / "states", LIMIT)
     server, _ = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_credentials")
-    store_at(server).client.create_bucket(Bucket=BUCKET)
+    store_at(server).connection.client.create_bucket(Bucket=BUCKET)
     prefix = uuid.uuid4().hex
     return lambda: S3DataStore(store_at(server), BUCKET, prefix, LIMIT)
 
@@ -52,7 +52,7 @@ def disarmed() -> Iterator[None]:
     failpoints.arm("")
 
 
-# --- entries and pairs -----------------------------------------------------------------------------------------------
+# --- entries and pairs --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("V156", "V157", "V159")
@@ -118,6 +118,7 @@ def test_an_entry_made_anew_is_empty_and_old_handles_see_nothing(opened: Opener)
 @pytest.mark.seed("V158", "V161")
 def test_several_write_at_once(opened: Opener) -> None:
     """Operators of one application share a store; each has its entry."""
+
     def write(name: str) -> None:
         entry = opened().create(name)
         for number in range(4):
@@ -153,7 +154,7 @@ def test_delta_rewrites_what_counts(tmp_path: Path) -> None:
     assert len(list((tmp_path / "states").rglob("*.parquet"))) < 20
 
 
-# --- checkpoints in them ---------------------------------------------------------------------------------------------
+# --- checkpoints in them ------------------------------------------------------------------------------------------
 
 
 def written(number: int, values: Sequence[object], previous: Header | None = None) -> CheckpointWriter:
@@ -348,6 +349,7 @@ class Torn(DataStoreEntry):
 @pytest.mark.parametrize("landed", [(), (3,), (4,), (5,), (3, 4), (3, 5), (4, 5), (3, 4, 5)], ids=str)
 def test_whichever_headers_landed(tmp_path: Path, landed: tuple[int, ...], is_same_process: bool) -> None:
     """What follows one that is missing is gone; what is before it can be read, until it is withdrawn."""
+
     def open_it() -> DataStore:
         return DirectoryDataStore(tmp_path, LIMIT)
 
@@ -421,10 +423,10 @@ def test_what_is_saved_twice_is_there_once(opened: Opener) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from jobs import failpoints
-from jobs.state.checkpoints import CheckpointWriter
-from jobs.state.stored_checkpoints import StoredCheckpoints
-from resources.data_stores import DirectoryDataStore
+from drainmark.jobs import failpoints
+from drainmark.jobs.state.handlers.checkpoint import CheckpointWriter
+from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
+from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore
 
 entry = DirectoryDataStore(Path(sys.argv[1]), 4096).create("app/op")
 writer = CheckpointWriter(sequence_id=3, chunk_bytes=16)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 import sqlalchemy as sa
 
-from jobs.errors import (
+from drainmark.jobs.errors import (
     AccountingError,
     ForeignTable,
     SchemaMismatch,
@@ -27,13 +27,13 @@ from jobs.errors import (
     TableRefused,
     UsageError,
 )
-from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import RegionTable, TableRole
-from resources.database_tables import DatabaseTable
-from resources.databases import url_of
-from resources.delta_tables import ManagedTable
-from resources.settings import Settings
-from resources.staging import Staging
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.database_tables import DatabaseTable
+from drainmark.resources.sinks.databases import url_of
 
 REGION = "shop/orders"
 KEYS = ("customer", "day")
@@ -118,7 +118,7 @@ def lite(tmp_path: Path) -> Database:
     return Database(tmp_path, "sqlite:///{home}/shop.db")
 
 
-# --- rows -----------------------------------------------------------------------------------------------------------
+# --- rows ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("V148", "X3")
@@ -236,7 +236,7 @@ def test_every_type_comes_back_as_it_was(database: Database) -> None:
         "price": Decimal("1234567890123456.7891"),
     }  # fmt: skip
     empty = {**dict.fromkeys(kinds), "_sequence_id": 1}
-    from resources.database_columns import arrow_schema
+    from drainmark.resources.sinks.database_columns import arrow_schema
 
     given = pa.Table.from_pylist([full, empty], arrow_schema(schema_json(kinds)))
     sink.copy(txn_version(1, 1), [1], [given])
@@ -252,7 +252,7 @@ def test_a_type_without_a_match_is_refused_with_a_remedy(lite: Database) -> None
     assert "to_json" in (caught.value.remedy or "")
 
 
-# --- the table ------------------------------------------------------------------------------------------------------
+# --- the table ----------------------------------------------------------------------------------------------------
 
 
 def test_a_table_of_others_keeps_their_rows_and_columns(database: Database) -> None:
@@ -311,7 +311,7 @@ def test_a_lost_row_of_versions_is_no_licence_to_begin_anew(lite: Database) -> N
         sink.copy(txn_version(1, 1), [1], [rows((1, "ann", 1, 1))])
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- what is refused ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keys", [(), ("customer",)])
@@ -417,7 +417,7 @@ def test_a_constraint_that_came_since_refuses_the_publish_whole(database: Databa
     assert len(database.orders()) == 2
 
 
-# --- faults ---------------------------------------------------------------------------------------------------------
+# --- faults -------------------------------------------------------------------------------------------------------
 
 
 class _Fault(RuntimeError):
@@ -434,7 +434,7 @@ def faults_at(step: str, error: Exception) -> Callable[[str], None]:
 
 @pytest.mark.seed("H10")
 def test_a_lost_reply_is_found_out(database: Database) -> None:
-    from jobs.failpoints import InjectedFailure
+    from drainmark.jobs.failpoints import InjectedFailure
 
     database.made(described("orders"))
     lost = database.sink(described("orders"), faults=faults_at("publish.after_commit", InjectedFailure()))
@@ -501,7 +501,7 @@ def test_a_publisher_that_wakes_after_the_rewind_finds_it_done(database: Databas
 
 def test_a_locked_database_is_waited_for(lite: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     lite.made(described("orders"))
-    monkeypatch.setattr("resources.databases.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("drainmark.resources.sinks.databases.BUSY_SECONDS", 0.1)
     sink = lite.sink(described("orders"))
     other = sqlite3.connect(lite.settings.home / "shop.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -513,7 +513,7 @@ def test_a_locked_database_is_waited_for(lite: Database, monkeypatch: pytest.Mon
     assert len(lite.orders()) == 1
 
 
-# --- settings -------------------------------------------------------------------------------------------------------
+# --- settings -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("Z5")
@@ -534,7 +534,7 @@ def test_no_message_has_the_password(tmp_path: Path) -> None:
 
 
 def test_a_database_is_set_by_a_variable_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from resources.settings import load_settings
+    from drainmark.resources.settings import load_settings
 
     monkeypatch.setenv("DRAINMARK_DATABASES__SHOP", "sqlite:///shop.db")
     monkeypatch.chdir(tmp_path)

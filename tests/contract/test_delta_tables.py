@@ -18,14 +18,14 @@ import pytest
 from deltalake import write_deltalake
 from places import CREDENTIALS, ON_A_DISK, text_of
 
-from jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch
-from jobs.protocol.ids import txn_version
-from jobs.state.keyed_rows import key_codes, last_per_key
-from resources import delta_commits
-from resources.delta_commits import open_table
-from resources.delta_tables import ManagedTable, read_at
-from resources.locations import Folder
-from resources.staging import Staging, schema_of_file, verify
+from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, ForeignTable, SchemaMismatch
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta.managed_table import ManagedTable, read_at
+from drainmark.resources.delta.staging import Staging, schema_of_file, verify
+from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
 KEYS = ["customer", "day"]
@@ -77,7 +77,7 @@ def history(place: Folder) -> ManagedTable:
     return new_table(place / "state" / "orders")
 
 
-# --- creation ------------------------------------------------------------------------------------------------------
+# --- creation -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H17")
@@ -155,7 +155,7 @@ def test_staged_files_do_not_make_a_folder_foreign(place: Folder) -> None:
     assert content(table) == []
 
 
-# --- publish -------------------------------------------------------------------------------------------------------
+# --- publish ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H18")
@@ -174,7 +174,7 @@ def test_statistics_are_exact_and_of_the_sequence_id_only(table: ManagedTable) -
         "maxValues": {"_sequence_id": 997},
         "nullCount": {"_sequence_id": 0},
     }
-    assert table.live_files() == published
+    assert table.files.live() == published
 
 
 @pytest.mark.seed("H18")
@@ -185,7 +185,7 @@ def test_what_a_merge_writes_has_the_same_statistics(table: ManagedTable) -> Non
     assert "min.customer" not in action
 
 
-# --- merge ---------------------------------------------------------------------------------------------------------
+# --- merge --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H17")
@@ -195,21 +195,21 @@ def test_rows_with_other_columns_are_not_merged(table: ManagedTable) -> None:
             table.merge(txn_version(1, 1), source, KEYS)
 
 
-# --- rewind --------------------------------------------------------------------------------------------------------
+# --- rewind -------------------------------------------------------------------------------------------------------
 
 
 def test_a_rewind_drops_whole_files_and_rewrites_the_one_that_straddles(table: ManagedTable) -> None:
     table.publish(txn_version(1, 2), staged(table, ("a", 1, 1, 1), ("b", 1, 2, 2), stem="g1"))
     table.publish(txn_version(1, 5), staged(table, ("c", 1, 3, 3), ("d", 1, 4, 4), ("e", 1, 5, 5), stem="g2"))
     table.publish(txn_version(1, 6), staged(table, ("f", 1, 6, 6), stem="g3"))
-    kept = table.live_files()[0]
+    kept = table.files.live()[0]
 
     done = table.rewind_rows(txn_version(2, 7), 3, Staging(table.folder, 2, "r"))
 
     assert not done.done_before
     assert content(table) == [("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3)]
-    assert table.live_files()[0] == kept
-    assert [(file.first_id, file.last_id, file.rows) for file in table.live_files()] == [(1, 2, 2), (3, 3, 1)]
+    assert table.files.live()[0] == kept
+    assert [(file.first_id, file.last_id, file.rows) for file in table.files.live()] == [(1, 2, 2), (3, 3, 1)]
     assert table.rewind_rows(txn_version(2, 7), 3, Staging(table.folder, 2, "r")).done_before
 
 
@@ -224,9 +224,9 @@ def test_rows_above_an_id_are_counted_and_only_the_file_that_straddles_is_read(
     monkeypatch.setattr(
         type(table.folder), "read", lambda self, paths, *more: read.append(list(paths)) or reading(self, paths, *more)
     )
-    assert [table.rows_above(to) for to in (0, 2, 6)] == [9, 6, 0]
+    assert [table.files.rows_above(to) for to in (0, 2, 6)] == [9, 6, 0]
     assert read == []
-    assert table.rows_above(3) == 5
+    assert table.files.rows_above(3) == 5
     assert [len(paths) for paths in read] == [1]
 
 
@@ -271,7 +271,7 @@ def test_a_straddling_file_keeps_every_type(place: Folder) -> None:
     table.rewind_rows(2, 1, Staging(table.folder, 1, "r"))
 
     assert table.read() == source.slice(0, 1)
-    (file,) = table.live_files()
+    (file,) = table.files.live()
     verify(table.folder, [file], schema_json=table.schema_json())
 
 
@@ -319,7 +319,7 @@ def test_last_per_key_takes_the_highest_of_the_order_columns() -> None:
     assert last_per_key(source.slice(0, 0), KEYS).num_rows == 0
 
 
-# --- reading -------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H5")
@@ -340,7 +340,7 @@ def test_a_table_of_rows_can_be_read_as_it_was(table: ManagedTable) -> None:
     table.publish(txn_version(1, 3), staged(table, ("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3)))
     assert read_at(table, 2, ["total"]).column("total").to_pylist() == [1, 2]
     assert table.read(where=pc.field("customer") == "c").num_rows == 1
-    assert [Path(path).exists() for path in table.spark_paths(table.live_files())] == [True]
+    assert [Path(path).exists() for path in table.files.spark_paths(table.files.live())] == [True]
 
 
 @pytest.mark.seed("H34")
@@ -348,7 +348,7 @@ def test_a_process_that_wrote_and_read_ends_with_code_0(table: ManagedTable, s3_
     table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
     script = f"""
 from places import place_at
-from resources.delta_tables import ManagedTable
+from drainmark.resources.delta.managed_table import ManagedTable
 table = ManagedTable(place_at({table.folder.uri!r}, {s3_server!r}), {REGION!r})
 assert table.publish({txn_version(1, 2)}, ()).delta_version == 2
 assert table.read().num_rows == 1
@@ -357,7 +357,7 @@ assert table.read().num_rows == 1
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60, env=environment).returncode == 0
 
 
-# --- maintenance ---------------------------------------------------------------------------------------------------
+# --- maintenance --------------------------------------------------------------------------------------------------
 
 
 def publish_many(table: ManagedTable, ids: Sequence[int]) -> None:
@@ -373,10 +373,10 @@ def test_compaction_keeps_rows_version_and_fence(table: ManagedTable) -> None:
     group = staged(table, ("zombie", 1, 5, 5), stem="zombie")
     before = content(table)
 
-    assert table.compact(txn_version(1, 5), Staging(table.folder, 1, "c"), files_at_least=4)
+    assert table.upkeep.compact(txn_version(1, 5), Staging(table.folder, 1, "c"), files_at_least=4)
 
     assert content(table) == before
-    assert [(file.first_id, file.last_id, file.rows) for file in table.live_files()] == [(1, 5, 5)]
+    assert [(file.first_id, file.last_id, file.rows) for file in table.files.live()] == [(1, 5, 5)]
     assert table.txn_version() == txn_version(1, 5)
     assert table.publish(txn_version(1, 5), group).done_before
     table.publish(txn_version(2, 6), staged(table, ("next", 1, 6, 6), stem="g6"))
@@ -388,8 +388,8 @@ def test_compaction_does_nothing_at_another_version_or_with_few_files(table: Man
     publish_many(table, range(1, 4))
     version = table.delta_version()
     staging = Staging(table.folder, 1, "c")
-    assert not table.compact(txn_version(1, 2), staging, files_at_least=2)
-    assert not table.compact(txn_version(1, 3), staging, files_at_least=4)
+    assert not table.upkeep.compact(txn_version(1, 2), staging, files_at_least=2)
+    assert not table.upkeep.compact(txn_version(1, 3), staging, files_at_least=4)
     assert table.delta_version() == version
 
 
@@ -400,15 +400,15 @@ def test_a_drop_that_did_not_land_is_not_taken_for_done(place: Folder) -> None:
     def meet(point: str) -> None:
         if point == "compact.before_commit" and not met:
             met.append(point)  # a commit that changes nothing refuses the drop's first one
-            delta_commits.transact(delta_commits.open_table(other.folder), REGION, txn_version(1, 3))
+            commits.transact(commits.open_table(other.folder), REGION, txn_version(1, 3))
 
     table = new_table(place / "t", faults=meet)
     other = ManagedTable(table.folder, REGION)
     publish_many(other, range(1, 4))
-    assert not table.drop(txn_version(1, 2), 2), "another version"
-    assert table.drop(txn_version(1, 3), 2)
-    assert [file.first_id for file in table.live_files()] == [3]
-    assert not table.drop(txn_version(1, 3), 2), "nothing is left to drop"
+    assert not table.upkeep.drop(txn_version(1, 2), 2), "another version"
+    assert table.upkeep.drop(txn_version(1, 3), 2)
+    assert [file.first_id for file in table.files.live()] == [3]
+    assert not table.upkeep.drop(txn_version(1, 3), 2), "nothing is left to drop"
 
 
 @pytest.mark.seed("H7")
@@ -420,7 +420,7 @@ def test_a_compaction_that_meets_a_publish_is_given_up(place: Folder) -> None:
     def meanwhile() -> None:
         owner.rewind_rows(txn_version(2, 4), 1, Staging(owner.folder, 2, "r"))
 
-    assert not zombie.compact(txn_version(1, 3), Staging(zombie.folder, 1, "c"), files_at_least=2)
+    assert not zombie.upkeep.compact(txn_version(1, 3), Staging(zombie.folder, 1, "c"), files_at_least=2)
     assert content(owner) == [("c1", 1, 1, 1)]
     assert owner.txn_version() == txn_version(2, 4)
 
@@ -429,8 +429,8 @@ def test_a_compaction_that_meets_a_publish_is_given_up(place: Folder) -> None:
 @ON_A_DISK
 def test_no_compacted_file_lies_across_the_horizon(table: ManagedTable) -> None:
     publish_many(table, range(1, 7))
-    assert table.compact(txn_version(1, 6), Staging(table.folder, 1, "c"), files_at_least=2, horizon_id=3)
-    assert [(file.first_id, file.last_id) for file in table.live_files()] == [(1, 3), (4, 6)]
+    assert table.upkeep.compact(txn_version(1, 6), Staging(table.folder, 1, "c"), files_at_least=2, horizon_id=3)
+    assert [(file.first_id, file.last_id) for file in table.files.live()] == [(1, 3), (4, 6)]
 
 
 @pytest.mark.seed("H30")
@@ -438,17 +438,17 @@ def test_no_compacted_file_lies_across_the_horizon(table: ManagedTable) -> None:
 def test_a_heavy_old_file_is_not_rewritten_for_a_few_new_rows(table: ManagedTable) -> None:
     heavy = [(f"h{n}", 1, n, 1) for n in range(20)]
     table.publish(txn_version(1, 1), staged(table, *heavy, stem="heavy"))
-    old = table.live_files()[0]
+    old = table.files.live()[0]
     publish_many(table, range(2, 6))
-    assert table.compact(txn_version(1, 5), Staging(table.folder, 1, "c"), files_at_least=4)
-    assert old in table.live_files()
-    assert len(table.live_files()) == 2
+    assert table.upkeep.compact(txn_version(1, 5), Staging(table.folder, 1, "c"), files_at_least=4)
+    assert old in table.files.live()
+    assert len(table.files.live()) == 2
 
 
 @pytest.mark.seed("H10", "H30")
 def test_the_version_survives_maintenance_of_the_log(table: ManagedTable) -> None:
     publish_many(table, [1, 2])
-    table.maintain()
+    table.upkeep.maintain()
     assert "_last_checkpoint" in table.folder.names("_delta_log")
     assert table.txn_version() == txn_version(1, 2)
     assert table.publish(txn_version(1, 2), ()).done_before
@@ -456,7 +456,7 @@ def test_the_version_survives_maintenance_of_the_log(table: ManagedTable) -> Non
     assert table.row_count() == 3
 
 
-# --- lost replies and lost races -----------------------------------------------------------------------------------
+# --- lost replies and lost races ----------------------------------------------------------------------------------
 
 
 class LostReplyError(RuntimeError):
@@ -481,7 +481,9 @@ VERBS: dict[str, Verb] = {
     "merge nothing": lambda table, _: table.merge(txn_version(1, 4), rows(), KEYS),
     "rewind rows": lambda table, _: table.rewind_rows(txn_version(2, 4), 1, Staging(table.folder, 2, "r")),
     "rewind upsert": lambda table, history: table.rewind_upsert(txn_version(2, 4), 1, history, KEYS, SCHEMA.names),
-    "compact": lambda table, _: table.compact(txn_version(1, 3), Staging(table.folder, 1, "c"), files_at_least=2),
+    "compact": lambda table, _: table.upkeep.compact(
+        txn_version(1, 3), Staging(table.folder, 1, "c"), files_at_least=2
+    ),
 }
 START: tuple[Row, ...] = (("a", 1, 1, 1), ("b", 1, 2, 2), ("c", 1, 3, 3))
 
@@ -527,7 +529,7 @@ def other_commits(root: Folder, times: int) -> Callable[[str], None]:
     def interfere(point: str) -> None:
         if point.endswith(".before_commit") and left[0]:
             left[0] -= 1
-            delta_commits.transact(delta_commits.open_table(root), "nobody", 1)
+            commits.transact(commits.open_table(root), "nobody", 1)
 
     return interfere
 
@@ -554,7 +556,7 @@ def test_a_commit_that_never_lands_is_given_up_as_unknown(wide_place: Folder) ->
     assert table.txn_version() == txn_version(1, 3)
 
 
-# --- staging -------------------------------------------------------------------------------------------------------
+# --- staging ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H8")

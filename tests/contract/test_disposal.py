@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from jobs import failpoints
-from jobs.errors import ObjectChanged, ObjectMissing
-from jobs.failpoints import FilePoint, InjectedFailure
-from jobs.operators.directory_scan import DirectoryScan
-from jobs.protocol.triggers import VERSION
-from jobs.runtime.objects import identity_of_object
-from jobs.runtime.scanning import identity_of
-from resources.disposal import dispose
-from resources.inputs import Inputs
-from resources.object_store import ObjectStore
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing
+from drainmark.jobs.failpoints import FilePoint, InjectedFailure
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.triggers import VERSION
+from drainmark.jobs.runtime.scan.bucket_objects import identity_of_object
+from drainmark.jobs.runtime.scan.folder import identity_of
+from drainmark.resources.inputs.disposal import dispose
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.storage.object_store import ObjectStore
 
 pytestmark = [pytest.mark.usefixtures("s3_credentials"), pytest.mark.seed("V153")]
 
@@ -43,7 +43,7 @@ def bucket() -> str:
 @pytest.fixture
 def store(s3_server: str, bucket: str) -> ObjectStore:
     made = ObjectStore(s3_server)
-    made.client.create_bucket(Bucket=bucket)
+    made.connection.client.create_bucket(Bucket=bucket)
     return made
 
 
@@ -109,7 +109,7 @@ def test_a_store_is_asked_for_that_object_and_no_other(store: ObjectStore, bucke
     """What no server of the tests looks at, others do: between our look and theirs nothing comes."""
     files = put(store, bucket, "in/a.txt")
     asked: list[str] = []
-    events = store.client.meta.events
+    events = store.connection.client.meta.events
     for call, condition in (("CopyObject", "CopySourceIfMatch"), ("DeleteObject", "IfMatch")):
         events.register(
             f"provide-client-params.s3.{call}", lambda params, name=condition, **_: asked.append(params.get(name))
@@ -120,7 +120,7 @@ def test_a_store_is_asked_for_that_object_and_no_other(store: ObjectStore, bucke
 
 def test_of_a_bucket_with_versions_only_the_newest_counts(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
     """The version that was read is there for ever; what goes by its name is another object."""
-    store.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    store.connection.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     files = put(store, bucket, "in/a.txt", "in/b.txt")
     assert VERSION in files[0][1]
     store.put(bucket, "in/a.txt", b"nobody has read this")
@@ -158,7 +158,7 @@ def test_an_object_is_deleted_if_it_is_what_was_named(store: ObjectStore, bucket
         store.delete_same(bucket, "a", "gone")
 
 
-# --- files of this machine -------------------------------------------------------------------------------------------
+# --- files of this machine ----------------------------------------------------------------------------------------
 
 
 def written(path: Path, text: str, number: int = 1) -> tuple[str, Mapping[str, Any], int]:
@@ -216,9 +216,7 @@ def test_what_lies_in_the_folder_is_not_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("another_disk")
-def test_a_file_of_another_disk_is_copied_if_it_stays_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_disk_is_copied_if_it_stays_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert disposed(tmp_path, written(tmp_path / "in" / "a", "a")) == 1
     assert names(tmp_path) == ["done/a"]
     file = written(tmp_path / "in" / "b", "b")
@@ -236,10 +234,10 @@ def test_a_file_of_another_disk_is_copied_if_it_stays_the_same(
 MOVING = """
 import errno, os, sys
 from pathlib import Path
-from jobs import failpoints
-from jobs.runtime.scanning import identity_of
-from resources.disposal import dispose
-from resources.object_store import ObjectStore
+from drainmark.jobs import failpoints
+from drainmark.jobs.runtime.scan.folder import identity_of
+from drainmark.resources.inputs.disposal import dispose
+from drainmark.resources.storage.object_store import ObjectStore
 
 folder = Path(sys.argv[1])
 rename = Path.rename

@@ -18,15 +18,15 @@ import pyarrow as pa
 import pytest
 from places import CREDENTIALS, place_at, remove
 
-from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import RegionTable, TableRole
-from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.runtime.collecting import clear
-from resources.checkpoint_table import CheckpointTable
-from resources.delta_tables import ManagedTable
-from resources.locations import Folder
-from resources.region_store import DirectoryStore
-from resources.staging import Staging, facts
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.runtime.maintenance.garbage_collection import clear
+from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable
+from drainmark.resources.checkpoints.region_store import DirectoryStore
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging, facts
+from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
 COLUMNS = ("key", "value", "_sequence_id")
@@ -64,7 +64,7 @@ def staged(table: ManagedTable, sequence_id: int, *values: tuple[str | None, int
     return Staging(table.folder, 1, "group").write(rows(*values), f"g{sequence_id}")
 
 
-# --- what the zombie does, in its own process ----------------------------------------------------------------------
+# --- what the zombie does, in its own process ---------------------------------------------------------------------
 
 
 def zombie(verb: str, home: Folder) -> str:
@@ -92,7 +92,7 @@ def zombie(verb: str, home: Folder) -> str:
     elif verb == "rewind upsert":
         table.rewind_upsert(txn_version(1, 4), 1, history, ["key"], COLUMNS)
     elif verb == "compact":
-        return str(table.compact(txn_version(1, 3), Staging(table.folder, 1, "zombie"), files_at_least=2))
+        return str(table.upkeep.compact(txn_version(1, 3), Staging(table.folder, 1, "zombie"), files_at_least=2))
     return "done"
 
 
@@ -104,7 +104,7 @@ def staged_already(table: ManagedTable) -> Any:
 
 def main() -> None:
     """Serve one order a line, `<verb>|<home>`, with one line of outcome."""
-    from jobs.errors import Fenced
+    from drainmark.jobs.errors import Fenced
 
     for order in sys.stdin:
         verb, _, home = order.strip().partition("|")
@@ -200,7 +200,7 @@ def test_a_stopped_publish_wakes_to_find_it_done(home: Folder, old: Zombie) -> N
     files = staged(table, 3, ("c", 3, 3))
     old.stop_in("publish", home)
     table.publish(txn_version(1, 3), files)
-    assert table.compact(txn_version(1, 3), Staging(table.folder, 2, "owner"), files_at_least=2)
+    assert table.upkeep.compact(txn_version(1, 3), Staging(table.folder, 2, "owner"), files_at_least=2)
     table.publish(txn_version(2, 4), staged(table, 4, ("d", 4, 4)))
     before = table.delta_version()
 
@@ -268,13 +268,13 @@ def test_a_stopped_compaction_wakes_after_its_files_were_collected(
     before, version = content(table), table.delta_version()
     if collects == "gc":  # one of a table without garbage moves nothing
         clear(store, [APPENDED], epoch=1, horizon=0, now=time.time())
-    assert store.collect_orphans(["table"], 1) == 0
+    assert store.leftovers.collect_orphans(["table"], 1) == 0
     assert table.delta_version() == version
     old.stop_in("compact", home)
     if collects == "gc":
         clear(store, [APPENDED], epoch=2, horizon=0, now=time.time())
     else:
-        assert store.collect_orphans(["table"], 2) == 1
+        assert store.leftovers.collect_orphans(["table"], 2) == 1
     assert all("zombie" not in name for name in table.folder.names("_staged"))
 
     assert old.wake() == "False"
@@ -293,7 +293,7 @@ def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Folder, old: Zo
     old.stop_in("publish", home)
     table.publish(txn_version(1, 3), files)
     table.rewind_rows(txn_version(2, 4), 2, Staging(table.folder, 2, "owner"))
-    table.maintain()
+    table.upkeep.maintain()
     for name in [name for name in table.folder.names("_delta_log") if name.endswith(".json")]:
         remove(table.folder, f"_delta_log/{name}")
 
@@ -306,7 +306,7 @@ def test_a_stopped_publish_wakes_after_the_log_was_cleaned(home: Folder, old: Zo
 CREATE = f"""
 import sys
 from places import place_at
-from resources.delta_tables import ManagedTable
+from drainmark.resources.delta.managed_table import ManagedTable
 table = ManagedTable(place_at(*sys.argv[1:]), {REGION!r})
 sys.stdout.write("ready\\n")
 sys.stdout.flush()

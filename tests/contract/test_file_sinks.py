@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.errors import Fenced, ForeignTable, SchemaMismatch, SplitBrain, StoreUnavailable
-from jobs.failpoints import InjectedFailure
-from jobs.protocol.file_names import id_of, name_of, name_problem
-from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import RegionTable, TableRole
-from resources.database_columns import arrow_schema
-from resources.file_tables import FileTable
-from resources.settings import Settings
+from drainmark.jobs.errors import Fenced, ForeignTable, SchemaMismatch, SplitBrain, StoreUnavailable
+from drainmark.jobs.failpoints import InjectedFailure
+from drainmark.jobs.protocol.records.file_names import id_of, name_of, name_problem
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.database_columns import arrow_schema
+from drainmark.resources.sinks.file_tables import FileTable
 
 REGION = "shop/orders"
 
@@ -152,7 +152,7 @@ def test_columns_that_a_format_cannot_hold_are_refused(tmp_path: Path, file_form
     assert not folder.path.exists()
 
 
-# --- whose folder ---------------------------------------------------------------------------------------------------
+# --- whose folder -------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_of_another_sink_region_or_home_is_refused(folder: Folder) -> None:
@@ -182,7 +182,7 @@ def test_a_folder_that_lost_its_note_is_no_licence_to_begin_anew(folder: Folder)
         sink.copy(txn_version(1, 1), [1], [folder.rows((1, "a", 1))])
 
 
-# --- faults ---------------------------------------------------------------------------------------------------------
+# --- faults -------------------------------------------------------------------------------------------------------
 
 
 def at(step: str, action: Callable[[], Any]) -> Callable[[str], None]:
@@ -313,7 +313,7 @@ def test_a_rewind_that_comes_late_deletes_nothing_of_later_owners(folder: Folder
     assert folder.names() == ["p-0001.csv", "p-0004.csv"]
 
 
-# --- names ----------------------------------------------------------------------------------------------------------
+# --- names --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("template", ["part-{sequence_id:019d}", "{sequence_id}", "a.{sequence_id:03d}.b"])

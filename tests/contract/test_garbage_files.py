@@ -12,10 +12,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import RemoveAction
 
-from resources.delta_commits import live_paths
-from resources.garbage import garbage_of
-from resources.locations import Folder, LocalFolder
-from resources.log_keeping import KEPT_SECONDS, removed_since
+from drainmark.resources.delta.commits import live_paths
+from drainmark.resources.delta.garbage import garbage_of
+from drainmark.resources.delta.log_retention import KEPT_SECONDS, removed_since
+from drainmark.resources.storage.folder import Folder, LocalFolder
 
 HOUR = 3600.0
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from by_hand import Counting
 
-from orchestration.assembly import Workplace
-from resources import delta_commits
-from resources.settings import Settings
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.delta import commits
+from drainmark.resources.settings import Settings
 
 FILES = 6
 
@@ -31,7 +31,7 @@ def versions(fed: Counting) -> dict[str, int]:
     """Return how many commits each table of the region has, the checkpoint table's among them."""
     store = fed.workplace.store(fed.region)
     found = {table.name: store.open(table).delta_version() for table in fed.tables}
-    return {**found, "checkpoints": delta_commits.open_table(store.checkpoint.folder).version()}
+    return {**found, "checkpoints": commits.open_table(store.checkpoint.folder).version()}
 
 
 @pytest.mark.seed("V7", "V69", "V117")

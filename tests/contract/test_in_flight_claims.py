@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from channel_parts import commit_in_flight
 
-from jobs.errors import InFlightLost
-from jobs.protocol.flow import Link
-from jobs.protocol.history import Outcome
-from jobs.protocol.rows import CheckpointRow
-from jobs.protocol.triggers import NewTrigger
-from jobs.runtime.claiming import Code
-from jobs.runtime.owner import RegionOwner
-from orchestration.assembly import Workplace
-from orchestration.region_runs import region_owner
-from resources.settings import Settings
+from drainmark.jobs.errors import InFlightLost
+from drainmark.jobs.protocol.claimed_code import Code
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.protocol.in_flight import Link
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.triggers import NewTrigger
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 REGION = "app/start"
 CHANNEL = "start->behind"

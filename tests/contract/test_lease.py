@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from jobs.errors import Owned
-from resources.lease import Lease, describe, process_started
-from resources.registry import Registry
+from drainmark.jobs.errors import Owned
+from drainmark.resources.registry.lease import Lease, describe, process_started
+from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
 LEASE_SECONDS = 1.5
@@ -25,8 +25,8 @@ HEARTBEAT_SECONDS = 0.2
 
 HOLD = f"""
 import sys
-from resources.lease import Lease
-from resources.registry import Registry
+from drainmark.resources.registry.lease import Lease
+from drainmark.resources.registry.registry import Registry
 lease = Lease.acquire(
     Registry(sys.argv[1]), "{REGION}", "child", lease_seconds={LEASE_SECONDS}, heartbeat_seconds={HEARTBEAT_SECONDS}
 )
@@ -37,9 +37,9 @@ print("lost" if lease.is_lost else "kept", flush=True)
 
 RACE = f"""
 import sys
-from jobs.errors import Owned
-from resources.lease import Lease
-from resources.registry import Registry
+from drainmark.jobs.errors import Owned
+from drainmark.resources.registry.lease import Lease
+from drainmark.resources.registry.registry import Registry
 registry = Registry(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -99,7 +99,7 @@ def heartbeat(registry: Registry) -> float:
     return owner.heartbeat_at.timestamp()
 
 
-# --- one process ---------------------------------------------------------------------------------------------------
+# --- one process --------------------------------------------------------------------------------------------------
 
 
 def test_a_lease_says_who_holds_it_until_it_is_released(registry: Registry) -> None:
@@ -173,7 +173,7 @@ def test_processes_are_known_by_their_start_time() -> None:
     assert process_started(process.pid) is None
 
 
-# --- several processes ---------------------------------------------------------------------------------------------
+# --- several processes --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H25")

@@ -9,20 +9,18 @@ import pyarrow as pa
 import pytest
 from places import ON_A_DISK
 
-from jobs.protocol.ids import txn_version
-from resources import delta_commits, log_keeping
-from resources.delta_commits import open_table
-from resources.delta_tables import ManagedTable
-from resources.garbage import garbage_of
-from resources.locations import Folder
-from resources.log_keeping import FORMER, KEPT_SECONDS, REMOVED, removed_since
-from resources.staging import Staging
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.resources.delta import commits, log_retention
+from drainmark.resources.delta.commits import open_table
+from drainmark.resources.delta.garbage import garbage_of
+from drainmark.resources.delta.log_retention import FORMER, KEPT_SECONDS, REMOVED, removed_since
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.storage.folder import Folder
 
 REGION = "shop/orders"
 RETENTION = "delta.deletedFileRetentionDuration"
-SCHEMA = (
-    '{"type":"struct","fields":[{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}'
-)
+SCHEMA = '{"type":"struct","fields":[{"name":"_sequence_id","type":"long","nullable":true,"metadata":{}}]}'
 
 
 @pytest.fixture
@@ -40,7 +38,7 @@ def publish(table: ManagedTable, numbers: range) -> None:
 
 
 def compact(table: ManagedTable) -> None:
-    assert table.compact(table.txn_version() or 0, Staging(table.folder, 1, uuid4().hex), files_at_least=2)
+    assert table.upkeep.compact(table.txn_version() or 0, Staging(table.folder, 1, uuid4().hex), files_at_least=2)
 
 
 def tombstones(table: ManagedTable) -> int:
@@ -55,10 +53,10 @@ def tombstones(table: ManagedTable) -> int:
 def test_the_log_reaches_back_so_many_versions_and_the_table_is_whole(
     table: ManagedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 4)
+    monkeypatch.setattr(log_retention, "LOG_VERSIONS", 4)
     for first in range(1, 19, 6):
         publish(table, range(first, first + 6))
-        table.maintain()
+        table.upkeep.maintain()
     names = list(table.folder.names("_delta_log"))
     assert sum(name.endswith(".json") for name in names) == 5
     assert sum(".checkpoint." in name for name in names) == 1
@@ -72,57 +70,55 @@ def test_the_log_reaches_back_so_many_versions_and_the_table_is_whole(
 def test_what_left_a_table_is_kept_for_a_day_although_its_log_has_forgotten(
     table: ManagedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 1)
+    monkeypatch.setattr(log_retention, "LOG_VERSIONS", 1)
     publish(table, range(1, 5))
-    table.maintain()
+    table.upkeep.maintain()
     open_table(table.folder).alter.set_table_properties({RETENTION: "interval 0 seconds"})
-    left = {file.path for file in table.live_files()}
+    left = {file.path for file in table.files.live()}
     compact(table)
-    table.maintain()
+    table.upkeep.maintain()
     publish(table, range(5, 9))
-    table.maintain()
+    table.upkeep.maintain()
     assert tombstones(table) == 0
     now = time.time()
     assert removed_since(table.folder, now - KEPT_SECONDS) == left
     assert garbage_of(table.folder, "lake/rows", named=set(), below_epoch=9, now=now).files == ()
     later = now + 2 * KEPT_SECONDS
     assert set(garbage_of(table.folder, "lake/rows", named=set(), below_epoch=9, now=later).files) == left
-    monkeypatch.setattr(log_keeping.time, "time", lambda: later)
-    table.maintain()
+    monkeypatch.setattr(log_retention.time, "time", lambda: later)
+    table.upkeep.maintain()
     assert list(table.folder.names(REMOVED)) == []
 
 
 @pytest.mark.seed("H8")
 def test_a_maintenance_that_is_cut_off_forgets_nothing(table: ManagedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(table, range(1, 5))
-    left = {file.path for file in table.live_files()}
+    left = {file.path for file in table.files.live()}
     compact(table)
     with monkeypatch.context() as cut:
-        cut.setattr(log_keeping, "LOG_ENTRY", None)  # dies between the log checkpoint and the clean-up
-        cut.setattr(log_keeping, "LOG_VERSIONS", 1)
+        cut.setattr(log_retention, "LOG_ENTRY", None)  # dies between the log checkpoint and the clean-up
+        cut.setattr(log_retention, "LOG_VERSIONS", 1)
         with pytest.raises(AttributeError):
-            table.maintain()
-    table.maintain()
+            table.upkeep.maintain()
+    table.upkeep.maintain()
     assert removed_since(table.folder, time.time() - KEPT_SECONDS) == left
 
 
 def test_a_table_of_an_earlier_version_gets_todays_retention_once_under_its_own_version(
     place: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(delta_commits.CONFIGURATION, RETENTION, FORMER[RETENTION])
+    monkeypatch.setitem(commits.CONFIGURATION, RETENTION, FORMER[RETENTION])
     passed: list[str] = []
     table = ManagedTable(place / "lake" / "old", REGION, faults=passed.append)
     table.create(SCHEMA)
     publish(table, range(1, 3))
     monkeypatch.undo()
     passed.clear()
-    table.maintain()
-    assert open_table(table.folder).metadata().configuration[RETENTION] == delta_commits.CONFIGURATION[RETENTION]
+    table.upkeep.maintain()
+    assert open_table(table.folder).metadata().configuration[RETENTION] == commits.CONFIGURATION[RETENTION]
     assert passed == ["compact.before_commit", "compact.after_commit"]
     assert table.txn_version() == txn_version(1, 2)
     version = table.delta_version()
-    table.maintain()
+    table.upkeep.maintain()
     assert table.delta_version() == version
     assert table.row_count() == 2
-
-

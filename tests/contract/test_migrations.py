@@ -16,11 +16,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import MetaData, inspect, text
 
-from jobs.errors import FormatTooNew
-from resources import registry as registry_module
-from resources.registry import MIGRATIONS, REVISIONS, VERSION_TABLE, Registry
-from resources.registry_engines import engine_of
-from resources.registry_models import NewTrigger, declared_tables
+from drainmark.jobs.errors import FormatTooNew
+from drainmark.resources.registry import registry as registry_module
+from drainmark.resources.registry.engines import engine_of
+from drainmark.resources.registry.models import NewTrigger, declared_tables
+from drainmark.resources.registry.registry import MIGRATIONS, REVISIONS, VERSION_TABLE, Registry
 
 LAST, COMING = REVISIONS[-1], f"{len(REVISIONS) + 1:04d}"
 NEXT = f'''"""one more column"""
@@ -196,7 +196,7 @@ def test_a_fresh_registry_is_not_copied(file: Path) -> None:
 
 OPEN = """
 import sys
-from resources.registry import Registry
+from drainmark.resources.registry.registry import Registry
 sys.stdin.readline()
 print(Registry(sys.argv[1]).pending_count("app/start"))
 """

@@ -14,10 +14,10 @@ import canary
 import pytest
 from fault_proxy import Fault, FaultProxy, fault_proxy
 
-from jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, Retry, StoreRefused, StoreUnavailable
-from resources.object_errors import redacted
-from resources.object_store import ObjectStore, object_store
-from resources.settings import Settings
+from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from drainmark.resources.settings import Settings
+from drainmark.resources.storage.object_errors import redacted
+from drainmark.resources.storage.object_store import ObjectStore, object_store
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
 
@@ -34,7 +34,7 @@ def bucket() -> str:
 @pytest.fixture
 def store(s3_server: str, bucket: str) -> ObjectStore:
     made = ObjectStore(s3_server)
-    made.client.create_bucket(Bucket=bucket)
+    made.connection.client.create_bucket(Bucket=bucket)
     return made
 
 
@@ -47,7 +47,7 @@ def full(s3_server: str) -> str:
         patch.setenv("AWS_SECRET_ACCESS_KEY", canary.SECRET)
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         store = ObjectStore(s3_server)
-        store.client.create_bucket(Bucket=name)
+        store.connection.client.create_bucket(Bucket=name)
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda key: store.put(name, key, b""), [*NAMES, "in/0500.d/below", "out"]))
     return name
@@ -72,7 +72,7 @@ def keys(store: ObjectStore, bucket: str, prefix: str = "", **arguments: bool | 
     return [[facts.key for facts in page] for page in store.pages(bucket, prefix, **arguments)]  # type: ignore[arg-type]
 
 
-# --- what it does ----------------------------------------------------------------------------------------------------
+# --- what it does -------------------------------------------------------------------------------------------------
 
 
 def test_an_object_goes_in_and_comes_out(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
@@ -96,6 +96,16 @@ def test_odd_keys_are_keys(store: ObjectStore, bucket: str, tmp_path: Path, key:
     assert keys(store, bucket) == [[key]]
     store.fetch(bucket, key, tmp_path / "copy", etag=etag, size=1)
     assert (tmp_path / "copy").read_bytes() == b"1"
+
+
+@pytest.mark.seed("RT4")
+def test_a_link_in_the_place_of_a_copy_leads_nowhere(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
+    etag = store.put(bucket, "in/a.txt", b"one\ntwo\n")
+    (tmp_path / "other").write_text("of somebody else")
+    (tmp_path / "copy").symlink_to(tmp_path / "other")
+    with pytest.raises(StoreUnavailable):
+        store.fetch(bucket, "in/a.txt", tmp_path / "copy", etag=etag, size=8)
+    assert (tmp_path / "other").read_text() == "of somebody else"
 
 
 def test_a_get_names_the_object_that_was_listed(store: ObjectStore, bucket: str, tmp_path: Path) -> None:
@@ -128,7 +138,7 @@ def test_pages_go_on_behind_the_last_key(full: str, s3_server: str) -> None:
     assert keys(store, full, "in/", start_after="in/1197") == [["in/1198", "in/1199"]]
 
 
-# --- what goes wrong -------------------------------------------------------------------------------------------------
+# --- what goes wrong ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", PASSING)
@@ -220,9 +230,9 @@ def test_credentials_that_expire_are_renewed(
     renewed = ObjectStore(s3_server, profile="short")
     store.put(bucket, "a", b"1")
     assert renewed.get(bucket, "a") == b"1"
-    first = renewed.credentials()
+    first = renewed.connection.credentials()
     assert renewed.get(bucket, "a") == b"1"
-    assert renewed.credentials() != first
+    assert renewed.connection.credentials() != first
     assert int((tmp_path / "count").read_text()) >= 2
 
 
@@ -237,7 +247,7 @@ print(json.dumps({{"Version": 1, "AccessKeyId": f"AKIACANARY{{number:010d}}", "S
 """
 
 
-# --- secrets ---------------------------------------------------------------------------------------------------------
+# --- secrets ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -269,7 +279,7 @@ def test_what_the_server_sends_back_is_not_repeated(bucket: str, proxy: FaultPro
 
 
 def test_the_client_shows_no_secret(store: ObjectStore) -> None:
-    store.client.list_buckets()
+    store.connection.client.list_buckets()
     assert not [secret for secret in canary.ALL if secret in repr(store)]
 
 
@@ -277,7 +287,7 @@ def test_the_settings_make_one_client(tmp_path: Path, s3_server: str) -> None:
     """One client for each endpoint, profile and region: inputs and tables share its connections."""
     settings = Settings(home=tmp_path, project_root=tmp_path, s3_endpoint_url=s3_server, s3_region="eu-north-1")
     assert object_store(settings) is object_store(settings.model_copy())
-    assert object_store(settings).client.meta.region_name == "eu-north-1"
+    assert object_store(settings).connection.client.meta.region_name == "eu-north-1"
     assert object_store(settings) is not object_store(settings.model_copy(update={"s3_region": None}))
 
 

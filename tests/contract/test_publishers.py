@@ -22,12 +22,12 @@ from publishers import (
     staged,
 )
 
-from jobs.errors import AccountingError, CommitOutcomeUnknown, SchemaMismatch, SplitBrain
-from jobs.protocol.ids import txn_version
-from jobs.protocol.manifest import StagedFile
-from jobs.state.keyed_rows import last_per_key
-from resources.delta_tables import ManagedTable
-from resources.staging import Staging
+from drainmark.jobs.errors import AccountingError, CommitOutcomeUnknown, SchemaMismatch, SplitBrain
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
 
 WITH_SPACE = "with space/orders"
 MANAGED = pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def no_setting_stays(request: pytest.FixtureRequest) -> Iterator[None]:
         assert session.conf.get("spark.databricks.delta.commit.idempotencyCheck.enabled") == "false"
 
 
-# --- publish -------------------------------------------------------------------------------------------------------
+# --- publish ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H3", "H40")
@@ -115,7 +115,7 @@ def test_a_table_that_vanished_is_an_error_not_a_new_table(table: Table) -> None
         table.publish(txn_version(1, 1), files)
 
 
-# --- merge ---------------------------------------------------------------------------------------------------------
+# --- merge --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H5")
@@ -162,7 +162,7 @@ def test_rows_with_unknown_or_retyped_columns_are_not_merged(table: Table) -> No
     assert table.txn_version() is None
 
 
-# --- rewind --------------------------------------------------------------------------------------------------------
+# --- rewind -------------------------------------------------------------------------------------------------------
 
 
 @MANAGED
@@ -215,7 +215,7 @@ def test_an_upsert_table_goes_back_into_the_middle_of_a_group(
     assert table.rewind_upsert(txn_version(2, 6), 3, history, KEYS, SCHEMA.names).done_before
 
 
-# --- lost replies and lost races -----------------------------------------------------------------------------------
+# --- lost replies and lost races ----------------------------------------------------------------------------------
 
 
 class LostReplyError(RuntimeError):
@@ -319,8 +319,8 @@ def test_a_commit_that_never_lands_is_given_up_as_unknown(
     def fail(*_: Any, **__: Any) -> None:
         raise LostReplyError("before it was sent")
 
-    monkeypatch.setattr("resources.delta_commits.transact", fail)
-    monkeypatch.setattr("resources.spark_commits.SparkCommit.append", fail)
+    monkeypatch.setattr("drainmark.resources.delta.commits.transact", fail)
+    monkeypatch.setattr("drainmark.resources.delta.adopted.spark_commits.SparkCommit.append", fail)
     with pytest.raises(CommitOutcomeUnknown) as unknown:
         table.publish(txn_version(1, 4), files)
     assert isinstance(unknown.value.__cause__, LostReplyError)

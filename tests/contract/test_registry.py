@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from jobs.errors import Fenced, RegistryLost, StoreUnavailable, UsageError
-from resources import registry_engines
-from resources.registry import Registry
-from resources.registry_models import NewTrigger, RebuiltTrigger, TriggerStatus
+from drainmark.jobs.errors import Fenced, RegistryLost, StoreUnavailable, UsageError
+from drainmark.resources.registry import engines
+from drainmark.resources.registry.models import NewTrigger, RebuiltTrigger, TriggerStatus
+from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
 
@@ -55,7 +55,7 @@ def commit(registry: Registry, count: int) -> None:
     registry.mark_committed(REGION, 1, [(trigger.id, first + place) for place, trigger in enumerate(triggers)])
 
 
-# --- triggers ------------------------------------------------------------------------------------------------------
+# --- triggers -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("X13")
@@ -182,7 +182,7 @@ def test_a_rewind_leaves_refused_inputs_refused(owned: Registry) -> None:
     assert uris(owned) == [1, 3]
 
 
-# --- ids, epochs, fence --------------------------------------------------------------------------------------------
+# --- ids, epochs, fence -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("E16", "H40", "V79")
@@ -236,7 +236,7 @@ def test_a_region_that_vanished_fences_its_owner(registry: Registry) -> None:
         registry.set_state("unheard/of", 1, "PROCESSING")
 
 
-# --- progress ------------------------------------------------------------------------------------------------------
+# --- progress -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H27", "R3")
@@ -284,7 +284,7 @@ def test_cursors_are_kept_by_source(registry: Registry) -> None:
     assert registry.load_cursor(REGION, "lines") == '{"at": 1}'
 
 
-# --- rebuild -------------------------------------------------------------------------------------------------------
+# --- rebuild ------------------------------------------------------------------------------------------------------
 
 
 def rebuilt(number: int, status: TriggerStatus, sequence_id: int | None = None) -> RebuiltTrigger:
@@ -347,12 +347,12 @@ def test_a_rebuild_that_fails_leaves_everything(owned: Registry) -> None:
     assert owned.region_info(REGION).epoch == 1
 
 
-# --- several processes ---------------------------------------------------------------------------------------------
+# --- several processes --------------------------------------------------------------------------------------------
 
 ADD = """
 import sys
-from resources.registry import Registry
-from resources.registry_models import NewTrigger
+from drainmark.resources.registry.registry import Registry
+from drainmark.resources.registry.models import NewTrigger
 registry = Registry(sys.argv[1])
 found = [NewTrigger(uri=f"file:///in/{n}", identity={}, identity_key="1", size_bytes=1) for n in range(600)]
 sys.stdin.readline()
@@ -361,7 +361,7 @@ print(sum(registry.add_triggers("app/start", found[at : at + 20]) for at in rang
 
 TAKE = """
 import sys
-from resources.registry import Registry
+from drainmark.resources.registry.registry import Registry
 registry = Registry(sys.argv[1])
 sys.stdin.readline()
 print(*(registry.take_ids("app/start", 1, 2) for _ in range(40)))
@@ -398,7 +398,7 @@ def test_two_processes_never_get_the_same_ids(registry: Registry, url: str) -> N
 
 TAKE_FILES = """
 import sys
-from resources.registry import Registry
+from drainmark.resources.registry.registry import Registry
 registry = Registry(sys.argv[1])
 sys.stdin.readline()
 while taken := registry.take_pending("app/start", 1, 7, sequence_id=3):
@@ -424,7 +424,7 @@ def test_inputs_are_taken_in_order_within_bounds(owned: Registry) -> None:
 
 STUCK = """
 import sys
-from resources.registry import Registry
+from drainmark.resources.registry.registry import Registry
 registry = Registry(sys.argv[1])
 with registry.writing():
     print("writing", flush=True)
@@ -437,7 +437,7 @@ def test_a_locked_registry_is_readable_and_names_the_process_that_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/registry.db"
-    monkeypatch.setattr(registry_engines, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(engines, "BUSY_SECONDS", 0.2)
     registry = Registry(url)
     command = [sys.executable, "-c", STUCK, url]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
@@ -453,7 +453,7 @@ def test_a_locked_registry_is_readable_and_names_the_process_that_holds_it(
     registry.close()
 
 
-# --- opening -------------------------------------------------------------------------------------------------------
+# --- opening ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("V162")
@@ -483,7 +483,8 @@ def test_a_damaged_file_names_the_repair(tmp_path: Path) -> None:
 
 def test_importing_the_registry_loads_no_framework_and_no_models() -> None:
     program = (
-        "import sys, resources.registry, resources.lease, resources.settings;"
+        "import sys, drainmark.resources.settings;"
+        "import drainmark.resources.registry.registry, drainmark.resources.registry.lease;"
         "heavy = {'dagster', 'pyspark', 'boto3', 'alembic', 'sqlmodel', 'deltalake', 'psutil'} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )

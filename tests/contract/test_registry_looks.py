@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from jobs.errors import StoreUnavailable
-from resources.lease import Lease
-from resources.owners import describe
-from resources.registry import Registry
-from resources.registry_looks import REVISIONS, SqliteLooks
-from resources.registry_models import NewTrigger
+from drainmark.jobs.errors import StoreUnavailable
+from drainmark.resources.registry.lease import Lease
+from drainmark.resources.registry.models import NewTrigger
+from drainmark.resources.registry.owners import describe
+from drainmark.resources.registry.queries import REVISIONS, SqliteLooks
+from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
 
@@ -120,9 +120,10 @@ def test_a_file_that_breaks_later_says_so(registry: Registry, file: Path) -> Non
 def test_status_needs_no_sqlalchemy_where_the_registry_is_a_file(registry: Registry, file: Path) -> None:
     registry.close()
     program = (
-        "import sys; from orchestration.cli.main import invoke;"
+        "import sys; from drainmark.orchestration.cli.main import invoke;"
         "code = invoke(['status', '--home', sys.argv[1], '--json']);"
-        "unwanted = {'sqlalchemy', 'jobs.regions.plan', 'jobs.operators.catalogue'} & set(sys.modules);"
+        "unwanted = {'sqlalchemy', 'drainmark.jobs.regions.plan', 'drainmark.jobs.operators.catalogue'};"
+        "unwanted &= set(sys.modules);"
         "sys.exit(str(unwanted) if unwanted else code)"
     )
     saved = SqliteLooks(file)  # as a run leaves it, so that nobody has to look for the application

@@ -12,10 +12,10 @@ import pytest
 from postgres import PostgresServer, why_not
 from sqlalchemy import make_url, text
 
-from jobs.errors import Owned, Retry, StoreUnavailable
-from resources.lease import Lease, describe
-from resources.registry import Registry
-from resources.registry_models import NewTrigger, RebuiltTrigger, TriggerStatus
+from drainmark.jobs.errors import Owned, Retry, StoreUnavailable
+from drainmark.resources.registry.lease import Lease, describe
+from drainmark.resources.registry.models import NewTrigger, RebuiltTrigger, TriggerStatus
+from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
 
@@ -151,7 +151,7 @@ def test_of_several_hosts_the_one_that_answers_is_used(server: PostgresServer) -
     registry.close()
 
 
-# --- the answer is lost: the transaction landed, the caller is told otherwise -----------------------------------------
+# --- the answer is lost: the transaction landed, the caller is told otherwise -------------------------------------
 
 
 class LostReply:
@@ -242,7 +242,7 @@ def test_an_epoch_whose_answer_was_lost_is_left_for_a_higher_one(
     assert registry.region_info(REGION).epoch == 3
 
 
-# --- clocks ----------------------------------------------------------------------------------------------------------
+# --- clocks -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("C4")

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, TextClause, text
 
-from jobs.runtime.scan_memory import ScanNote
-from resources import registry_looks as looks
-from resources import registry_models as models
-from resources import registry_scans as scans
-from resources.registry import Registry
-from resources.registry_models import NewTrigger
+from drainmark.jobs.runtime.scan.index import ScanNote
+from drainmark.resources.registry import models
+from drainmark.resources.registry import queries as looks
+from drainmark.resources.registry import scan_queries as scans
+from drainmark.resources.registry.models import NewTrigger
+from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
 VALUES: dict[str, Any] = {

@@ -24,16 +24,16 @@ from botocore.exceptions import ClientError
 from fault_proxy import Fault, FaultProxy, fault_proxy
 from places import BUCKET, remove, store_at, text_of
 
-from jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
-from jobs.protocol.ids import txn_version
-from jobs.protocol.rows import CheckpointRow, RowKind
-from resources import s3_folder
-from resources.checkpoint_table import CheckpointTable, regions_of
-from resources.delta_tables import ManagedTable
-from resources.object_store import ObjectStore
-from resources.region_store import DirectoryStore
-from resources.s3_folder import S3Folder
-from resources.staging import Staging
+from drainmark.jobs.errors import AccountingError, Fenced, ObjectMissing, Retry, StoreRefused, StoreUnavailable
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, regions_of
+from drainmark.resources.checkpoints.region_store import DirectoryStore
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.storage import s3_folder
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_folder import S3Folder
 
 REGION = "shop/orders"
 SCHEMA = pa.schema([("key", pa.string()), ("_sequence_id", pa.int64())])
@@ -73,7 +73,9 @@ def proxy(s3_server: str, s3_place: S3Folder) -> Iterator[FaultProxy]:
 def shaky(proxy: FaultProxy, s3_place: S3Folder, monkeypatch: pytest.MonkeyPatch) -> S3Folder:
     """The bucket as seen through the proxy, by clients that lose patience soon."""
     monkeypatch.setattr(s3_folder, "_RETRIES", 1)
-    return S3Folder(ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix, s3_place.copies)
+    return S3Folder(
+        ObjectStore(proxy.url, attempts=2, read_seconds=5.0), BUCKET, s3_place.prefix, s3_place.copies.folder
+    )
 
 
 @pytest.fixture
@@ -99,13 +101,13 @@ def faulty(proxy: FaultProxy, fault: Fault, method: str, part: str, times: int) 
     return met
 
 
-# --- put-if-absent -------------------------------------------------------------------------------------------------
+# --- put-if-absent ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("D3")
 def test_the_server_of_these_tests_refuses_a_second_put(s3_place: S3Folder) -> None:
     """Else all that is shown with it about commits would show nothing."""
-    client, key = s3_place.store.client, f"{s3_place.prefix}/x"
+    client, key = s3_place.store.connection.client, f"{s3_place.prefix}/x"
     client.put_object(Bucket=BUCKET, Key=key, Body=b"1", IfNoneMatch="*")
     with pytest.raises(ClientError) as refused:
         client.put_object(Bucket=BUCKET, Key=key, Body=b"2", IfNoneMatch="*")
@@ -147,7 +149,7 @@ def test_of_owners_that_claim_at_once_exactly_one_wins(s3_place: S3Folder) -> No
         assert [row.epoch for row in CheckpointTable(folder, REGION).rows()] == list(range(1, epoch + 1))
 
 
-# --- a store that misbehaves ---------------------------------------------------------------------------------------
+# --- a store that misbehaves --------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H10", "D14")
@@ -250,7 +252,7 @@ def test_a_bucket_that_is_not_there_is_refused_and_not_waited_for(s3_place: S3Fo
         assert refused.value.remedy
 
 
-# --- files ---------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("H8")
@@ -263,7 +265,7 @@ def test_a_staged_file_that_is_gone_is_not_published(table: ManagedTable) -> Non
 
 
 def test_a_visible_file_that_is_gone_is_named(table: ManagedTable) -> None:
-    (file,) = table.live_files()
+    (file,) = table.files.live()
     remove(table.folder, file.path)
     with pytest.raises(ObjectMissing, match=file.path):
         table.read()
@@ -284,15 +286,15 @@ def test_what_spark_left_is_uploaded_read_back_and_let_go(table: ManagedTable, s
 
     assert (file.path, file.rows, file.first_id, file.last_id) == ("_staged/1-spark/rows/part-0.parquet", 2, 3, 4)
     assert list(table.folder.names("_staged/1-spark/rows")) == ["part-0.parquet"]
-    (copy,) = table.spark_paths([file])
+    (copy,) = table.files.spark_paths([file])
     assert pq.read_table(copy).num_rows == 2
     table.publish(txn_version(1, 4), [file])
     assert ids_of(table) == [1, 2, 3, 4]
-    table.folder.keep([])
+    table.folder.copies.keep([])
     assert not Path(copy).exists()
-    assert table.spark_paths([file]) == [copy]
+    assert table.files.spark_paths([file]) == [copy]
     assert pq.read_table(copy).num_rows == 2
-    assert not list(Path(str(s3_place.copies)).rglob("*.part"))
+    assert not list(Path(str(s3_place.copies.folder)).rglob("*.part"))
 
 
 @pytest.mark.seed("H8")
@@ -312,22 +314,24 @@ def test_orphans_of_dead_epochs_leave_the_bucket_and_this_machine(s3_place: S3Fo
     assert named.path.startswith("_staged/1-named/")
     store.checkpoint.create()
     store.checkpoint.claim(claim(1, attempt="named"))
-    assert store.collect_orphans(["lake/orders"], 2) == 1
+    assert store.leftovers.collect_orphans(["lake/orders"], 2) == 1
 
     assert list(table.folder.names("_staged")) == ["1-named", "1-published", "2-alive"]
     assert [other.exists() for other in others] == [True, True, False], "who has no claim may be at work beside us"
-    assert set(store.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:2])
+    assert set(store.leftovers.dead_spools(below_epoch=2, before=time.time() + 60)) == set(others[:2])
 
 
 def test_regions_are_found_in_a_bucket(s3_place: S3Folder, tmp_path: Path) -> None:
     assert regions_of(s3_place) == ()
     for region in ("shop/orders", "shop/returns", "zoo/animals"):
         DirectoryStore(tmp_path, region, s3_place).checkpoint.create()
-    store_at(s3_place.store.endpoint_url or "").put(BUCKET, f"{s3_place.prefix}/checkpoints/shop/notes/x", b"")
+    store_at(s3_place.store.connection.endpoint_url or "").put(
+        BUCKET, f"{s3_place.prefix}/checkpoints/shop/notes/x", b""
+    )
     assert regions_of(s3_place) == ("shop/orders", "shop/returns", "zoo/animals")
 
 
-# --- credentials ---------------------------------------------------------------------------------------------------
+# --- credentials --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("D17")

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from publishers import KEYS, REGION, SCHEMA, DeltaSpark, content, make, rows, staged
 
-from jobs.errors import SplitBrain
-from jobs.protocol.ids import app_id, txn_version
-from jobs.state.keyed_rows import last_per_key
-from resources.adopted_tables import AdoptedTable
-from resources.spark_commits import SparkCommit, no_rows, session_settings
+from drainmark.jobs.errors import SplitBrain
+from drainmark.jobs.protocol.records.ids import app_id, txn_version
+from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
+from drainmark.resources.delta.adopted.spark_commits import SparkCommit, no_rows, session_settings
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ def commit_of(table: AdoptedTable, engine: Any, version: int) -> SparkCommit:
     return SparkCommit(session=engine.session, folder=table.folder, region=REGION, version=version)
 
 
-# --- commits that are not what they seem ---------------------------------------------------------------------------
+# --- commits that are not what they seem --------------------------------------------------------------------------
 
 
 def test_a_commit_that_is_acknowledged_and_not_in_the_log_is_no_success(
@@ -52,7 +52,7 @@ def test_a_skip_that_nothing_explains_is_no_success(table: AdoptedTable, engine:
             transaction = {"txnAppId": app_id(REGION), "txnVersion": str(txn_version(9, 9))}
             rows_.write.format("delta").mode("append").options(**transaction).save(table.folder.uri)
 
-    table._faults = meanwhile
+    table._writer._faults = meanwhile
     with pytest.raises(SplitBrain, match="no owner"):
         table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1)))
 
@@ -100,15 +100,13 @@ def test_settings_are_put_back_after_a_failure_and_a_users_own_kept(engine: Any)
         engine.session.conf.unset(other)
 
 
-def test_an_append_of_many_rows_goes_by_spark(
-    table: AdoptedTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("resources.adopted_tables._BY_ARROW_BYTES", 0)
+def test_an_append_of_many_rows_goes_by_spark(table: AdoptedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drainmark.resources.delta.adopted.spark_writer._BY_ARROW_BYTES", 0)
     table.publish(txn_version(1, 1), staged(table, ("a", 1, 1, 1), (None, None, 2, 1)))
     assert content(table) == sorted([("a", 1, 1, 1), (None, None, 2, 1)], key=repr)
 
 
-# --- rows and columns of others ------------------------------------------------------------------------------------
+# --- rows and columns of others -----------------------------------------------------------------------------------
 
 
 def test_rows_of_others_stay_whatever_the_region_does(table: AdoptedTable, engine: Any, tmp_path: Path) -> None:

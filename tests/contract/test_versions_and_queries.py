@@ -19,13 +19,14 @@ import sqlalchemy as sa
 from deltalake import DeltaTable, write_deltalake
 
 import drainmark as dm
-from jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
-from jobs.operators import table_source
-from jobs.operators.sources import Cut, Position, RowSlices, Slice
-from orchestration.assembly import Workplace
-from resources.databases import url_of
-from resources.reach import RegionReach
-from resources.settings import Settings
+from drainmark.jobs.errors import InputChanged, InputMissing, StoreUnavailable, UsageError
+from drainmark.jobs.operators.sources import table_source
+from drainmark.jobs.operators.sources.contract import RowSlices
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.databases import url_of
 
 ONE = Cut(source="s")
 TICK = Cut(source="s", is_periodic=True)
@@ -56,7 +57,7 @@ def values(source: RowSlices, reach: RegionReach, piece: Slice, column: str) -> 
     return [value for batch in source.read(piece, reach) for value in batch.column(column).to_pylist()]
 
 
-# --- versions --------------------------------------------------------------------------------------------------------
+# --- versions -----------------------------------------------------------------------------------------------------
 
 
 def table_of(reach: RegionReach, *parts: list[int], **options: Any) -> Path:
@@ -205,7 +206,7 @@ def test_another_table_under_the_same_name_is_found(reach: RegionReach) -> None:
         slices(source, reach, first.end)
 
 
-# --- queries ---------------------------------------------------------------------------------------------------------
+# --- queries ------------------------------------------------------------------------------------------------------
 
 
 def people(reach: RegionReach, *ids: int) -> None:

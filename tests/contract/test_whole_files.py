@@ -11,22 +11,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.errors import InputMissing
-from jobs.failpoints import FilePoint
-from jobs.operators.sources import Slice
-from jobs.runtime.folder_slices import LIST, files_of
-from resources.garbage import garbage_of
-from resources.locations import PART, LocalFolder
-from resources.log_keeping import REMOVED, removed_since
-from resources.reach import RegionReach
+from drainmark.jobs.errors import InputMissing
+from drainmark.jobs.failpoints import FilePoint
+from drainmark.jobs.operators.sources.folder_slices import LIST, files_of
+from drainmark.jobs.operators.sources.slices import Slice
+from drainmark.resources.delta.garbage import garbage_of
+from drainmark.resources.delta.log_retention import REMOVED, removed_since
+from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.storage.folder import PART, LocalFolder
 
 ROOT = Path(__file__).parents[2]
 KEEPING = """
 import resource, sys
 from pathlib import Path
-from jobs import failpoints
-from resources.locations import LocalFolder
-from resources.reach import RegionReach
+from drainmark.jobs import failpoints
+from drainmark.resources.storage.folder import LocalFolder
+from drainmark.resources.inputs.source_access import RegionReach
 
 reach = RegionReach("app/start", None, LocalFolder(Path(sys.argv[1])), None)
 if sys.argv[2] == "full":

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import Retry, WriterBusy
-from resources import writer_lock
-from resources.writer_lock import Writer, writing
+from drainmark.jobs.errors import Retry, WriterBusy
+from drainmark.resources.delta.adopted import writer_lock
+from drainmark.resources.delta.adopted.writer_lock import Writer, writing
 
 HOLD = """
 import sys
 from pathlib import Path
-from resources.writer_lock import Writer, writing
+from drainmark.resources.delta.adopted.writer_lock import Writer, writing
 with writing(Path(sys.argv[1]), Writer(jvm=sys.argv[2], master=sys.argv[3])):
     print("held", flush=True)
     sys.stdin.read()

@@ -108,7 +108,7 @@ class Project:
         """Run `drainmark … --json` in the project; return what it prints."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("DRAINMARK_", "SPARK_"))}
         ended = subprocess.run(
-            [sys.executable, "-m", "orchestration.cli.main", *arguments, "--json"],
+            [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments, "--json"],
             cwd=self.root, env={**clean, "PYTHONPATH": os.getcwd(), **environment},
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip

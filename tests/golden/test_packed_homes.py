@@ -23,12 +23,13 @@ import pytest
 from golden.pack_home import HOMES, LONG_AGO, SINKS, order_lines, project_of
 from harness import run_once
 
-from jobs.protocol.triggers import TriggerStatus
-from orchestration import doctor, operations
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.cli.main import invoke
-from resources.settings import load_settings
-from resources.spark import SparkEngine
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.orchestration import doctor
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.settings import load_settings
+from drainmark.resources.spark.session import SparkEngine
 
 ARCHIVES = sorted(HOMES.glob("*.tar.xz"))
 ORDERS = "packed/orders"
@@ -193,8 +194,8 @@ def test_a_run_publishes_what_was_not_and_goes_on(home: Unpacked) -> None:
 
 @pytest.mark.seed("G16", "H4")
 def test_it_is_rewound_and_processed_again(home: Unpacked) -> None:
-    plan = operations.plan_reset(home.place, ORDERS, operations.Target(to=2))
-    operations.reset(home.place, plan, accept_loss=True)  # its inputs are gone with the disk it was on
+    plan = interventions.plan_reset(home.place, ORDERS, interventions.Target(to=2))
+    interventions.reset(home.place, plan, accept_loss=True)  # its inputs are gone with the disk it was on
     same(visible(home), golden([1, 2]))
     for number in range(3, 8):
         home.add(number)

@@ -10,11 +10,11 @@ from typing import Any
 from harness import rows, run_once, settle
 
 import drainmark as dm
-from jobs.graph.params import bind_params
-from jobs.protocol.rows import RowKind
-from jobs.regions.plan import compile_application
-from jobs.runtime.scanning import path_of
-from orchestration.assembly import Opened, Workplace
+from drainmark.jobs.graph.params import bind_params
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.runtime.scan.folder import path_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 APP = "copying"
 REGION = f"{APP}/read"

@@ -10,8 +10,8 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.assembly import Workplace
-from orchestration.factory import build_definitions
+from drainmark.orchestration.dagster_jobs.factory import build_definitions
+from drainmark.orchestration.workplace.workplace import Workplace
 
 ROOT = Path(__file__).parents[2]
 REGION = "little/rows"

@@ -18,14 +18,14 @@ from fault_proxy import FaultProxy, fault_proxy
 from harness import rows, run_once, sinks
 from integration.test_s3_input import Bucket, counted, spooled, statuses, word_count
 
-from jobs.protocol.triggers import TriggerStatus
-from orchestration.assembly import Workplace, open_application
-from orchestration.discovery import scan_region
-from resources.inputs import Inputs
-from resources.object_store import ObjectStore
-from resources.s3a import can_read, s3a_settings
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3a import can_read, s3a_settings
 
 PACKAGE = "org.apache.hadoop:hadoop-aws:3.5.0"
 
@@ -94,9 +94,7 @@ def fetched(proxy: FaultProxy, bucket: Bucket) -> list[str]:
     return sorted(set(map(unquote, keys)))
 
 
-def test_objects_are_read_where_they_are(
-    place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy
-) -> None:
+def test_objects_are_read_where_they_are(place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy) -> None:
     """Only the keys that Hadoop would change are fetched; compressed, empty and partitioned ones are not."""
     packed = gzip.compress(b"six")
     plain = {"a.txt": b"one two two", "empty.txt": b"", "day=2026-01-02/b.txt": b"two", "c.txt.gz": packed}
@@ -176,9 +174,7 @@ def test_an_object_that_is_replaced_is_scanned_anew(
     assert home.history("word_count/lines").attempts == 0
 
 
-def test_an_older_version_is_fetched(
-    place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy
-) -> None:
+def test_an_older_version_is_fetched(place: Callable[[str], Workplace], bucket: Bucket, proxy: FaultProxy) -> None:
     """S3A reads the newest one only."""
     bucket.keep_versions()
     bucket.put("a.txt", "one")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import drainmark as dm
 from drainmark import F
-from jobs.graph.application import Application
+from drainmark.jobs.graph.application import Application
 
 PATIENCE = 60.0
 REGION = "staged/lines"

@@ -11,17 +11,17 @@ from harness import run_once, settle
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import AdoptionRefused, ForeignTable, Halted, TableRefused
-from jobs.failpoints import InjectedFailure, arm
-from jobs.graph.params import Params
-from jobs.protocol.history import Outcome
-from jobs.regions.explain import as_json, as_mermaid, as_text
-from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace
-from orchestration.operations import Target, plan_reset, reset
-from orchestration.region_runs import region_owner
-from orchestration.yielding import owning
-from resources.reading import read_at, read_visible
+from drainmark.jobs.errors import AdoptionRefused, ForeignTable, Halted, TableRefused
+from drainmark.jobs.failpoints import InjectedFailure, arm
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.checkpoints.as_of import read_at, read_visible
 
 pytestmark = pytest.mark.spark
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.graph.application import file_of
-from orchestration.application_files import PROJECT
-from orchestration.assembly import Workplace
-from orchestration.cli.main import invoke
-from orchestration.factory import build_definitions
-from resources.registry import Registry
-from resources.settings import Settings, load_settings
+from drainmark.jobs.graph.application import file_of
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.dagster_jobs.factory import build_definitions
+from drainmark.orchestration.workplace.application_identity import PROJECT
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.registry.registry import Registry
+from drainmark.resources.settings import Settings, load_settings
 
 pytestmark = pytest.mark.seed("RT8")
 

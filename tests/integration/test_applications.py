@@ -9,10 +9,10 @@ import oracles
 import pytest
 from harness import opened, rows, run_once, settle
 
-from jobs.testing.syslog import HOSTS, write_syslog
-from orchestration.assembly import Workplace, open_application
-from orchestration.region_runs import region_run
-from orchestration.testing.processing import drive, scan
+from drainmark.jobs.testing.syslog import HOSTS, write_syslog
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.processing import drive, scan
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 LOG_WATCH = ("log_watch_failures", "log_watch_hosts", "log_watch_alerts", "log_watch_attacks")

@@ -11,17 +11,17 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import DeclarationError
-from jobs.graph.application import load_application
-from jobs.protocol.history import manifest_of
-from jobs.protocol.manifest import FeedTaken
-from jobs.regions.explain import as_text
-from jobs.regions.plan import compile_application
-from jobs.testing.bank import bank_files
-from orchestration.doctor.repairing import repair
-from orchestration.status import statuses
-from orchestration.testing.running import Result
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import DeclarationError
+from drainmark.jobs.graph.application import load_application
+from drainmark.jobs.protocol.history import manifest_of
+from drainmark.jobs.protocol.records.manifest import FeedTaken
+from drainmark.jobs.regions.explain import as_text
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.testing.bank import bank_files
+from drainmark.orchestration.doctor.registry_repair import repair
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.views.status import statuses
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -155,7 +155,7 @@ def test_a_feed_that_keeps_state_is_refused(run_app: RunApp) -> None:
     assert [(found.rule, found.operator) for found in refused.value.violations] == [("NOT_RUNNABLE", "sums")]
 
 
-# --- bank_alerts ----------------------------------------------------------------------------------------------------
+# --- bank_alerts --------------------------------------------------------------------------------------------------
 
 
 def test_bank_alerts_equals_the_oracle(run_app: RunApp) -> None:

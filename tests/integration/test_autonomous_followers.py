@@ -10,13 +10,13 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import DeclarationError
-from jobs.failpoints import arm
-from jobs.protocol.history import manifest_of
-from jobs.protocol.manifest import Sent
-from jobs.regions.explain import as_text
-from orchestration.assets import table_assets
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import DeclarationError
+from drainmark.jobs.failpoints import arm
+from drainmark.jobs.protocol.history import manifest_of
+from drainmark.jobs.protocol.records.manifest import Sent
+from drainmark.jobs.regions.explain import as_text
+from drainmark.orchestration.dagster_assets.assets import table_assets
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from by_hand import SCHEMA_JSON, HandFed
 
-from jobs.failpoints import InjectedFailure, arm
-from orchestration.assembly import Workplace
-from orchestration.cli.main import invoke
-from orchestration.garbage import OUTSIDE, collect_outside_regions
-from resources.autonomous_tables import AutonomousTable
-from resources.settings import Settings
+from drainmark.jobs.failpoints import InjectedFailure, arm
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.verbs.garbage import OUTSIDE, collect_outside_regions
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.delta.autonomous_tables import AutonomousTable
+from drainmark.resources.settings import Settings
 
 DAYS = 2 * 86_400.0
 

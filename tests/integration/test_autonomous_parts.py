@@ -14,17 +14,17 @@ from integration.dagster_scene import definitions, drop, instance_at
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import DeclarationError
-from jobs.failpoints import InjectedFailure, arm
-from jobs.graph.application import load_application
-from jobs.regions.parts import running_parts, without_regions
-from jobs.testing.syslog import generate_syslog
-from orchestration.assembly import Workplace
-from orchestration.cli.main import invoke
-from orchestration.parts import PartLoop, run_parts, waiting_parts
-from orchestration.status import statuses
-from orchestration.testing.running import Result
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import DeclarationError
+from drainmark.jobs.failpoints import InjectedFailure, arm
+from drainmark.jobs.graph.application import load_application
+from drainmark.jobs.regions.autonomous_parts import running_parts, without_regions
+from drainmark.jobs.testing.syslog import generate_syslog
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.runs.part_loop import PartLoop, run_parts, waiting_parts
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -151,7 +151,7 @@ def test_rows_that_cannot_be_read_are_kept_aside(run_app: RunApp) -> None:
 def test_what_operators_remember_is_written_whole_now_and_then(
     run_app: RunApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.state.keyed._IMAGE_MINIMUM_ROWS", 1)
+    monkeypatch.setattr("drainmark.jobs.state.keyed_state._IMAGE_MINIMUM_ROWS", 1)
     result = run_app(plain())
     for name, content in FILES.items():
         result.add({name: content})
@@ -180,9 +180,9 @@ def named(name: str) -> Any:
     return read
 
 
-# --- Dagster and the command line -----------------------------------------------------------------------------------
+# --- Dagster and the command line ---------------------------------------------------------------------------------
 
-APPLICATION = '''
+APPLICATION = """
 import drainmark as dm
 
 @dm.autonomous
@@ -191,7 +191,7 @@ def orders(scanned):
     return scanned.drop("source_file")
 
 dm.sink(orders, dm.DeltaAppend("plain_orders"))
-'''
+"""
 
 
 def test_dagster_runs_what_has_come(workplace: Workplace, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import DrainTimeout
-from jobs.runtime.feeding import Feeding
-from jobs.runtime.pipeline import Pipeline
-from jobs.runtime.states import RegionStates
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import DrainTimeout
+from drainmark.jobs.runtime.autonomous.input import Feeding
+from drainmark.jobs.runtime.checkpoint_pipeline import Pipeline
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from bad_inputs import Fate, run, write
 
-from orchestration.assembly import Workplace
+from drainmark.orchestration.workplace.workplace import Workplace
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "badinput"
 SPACES = bytes(range(33))
@@ -62,7 +62,7 @@ def contents(folder: str, pattern: str = "*") -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((DATA / folder).glob(pattern)) if path.is_file()}
 
 
-# --- JSON -----------------------------------------------------------------------------------------------------------
+# --- JSON ---------------------------------------------------------------------------------------------------------
 
 JSON = {"format": "json", "schema": "a string, b string, id string", "max_bad_ratio": 1.0}
 EMPTY = {"n_single_space.json", "n_structure_no_data.json"}
@@ -129,7 +129,7 @@ def test_a_document_of_json_is_taken_if_its_authors_call_it_json_and_it_holds_ob
             assert len(fate.rows) == (len(values) if good else 0), name
 
 
-# --- CSV ------------------------------------------------------------------------------------------------------------
+# --- CSV ----------------------------------------------------------------------------------------------------------
 
 
 def test_csv_spectrum_is_read_as_its_authors_read_it(
@@ -155,7 +155,7 @@ def test_csv_spectrum_is_read_as_its_authors_read_it(
         assert sorted(map(repr, got)) == sorted(map(repr, expected)), name
 
 
-# --- text -----------------------------------------------------------------------------------------------------------
+# --- text ---------------------------------------------------------------------------------------------------------
 
 
 def test_text_is_taken_line_by_line_where_it_is_utf8(
@@ -195,7 +195,7 @@ def is_text(line: bytes) -> bool:
     return b"\0" not in line
 
 
-# --- Parquet --------------------------------------------------------------------------------------------------------
+# --- Parquet ------------------------------------------------------------------------------------------------------
 
 READABLE = {
     "ARROW-GH-43605.parquet": "a dictionary of no bits, which Arrow and Spark read",
@@ -242,7 +242,7 @@ def ddl(kind: pa.DataType) -> str | None:
     return None if found.startswith("time(") else found
 
 
-# --- random damage --------------------------------------------------------------------------------------------------
+# --- random damage ------------------------------------------------------------------------------------------------
 
 
 def damaged(content: bytes, chance: random.Random) -> bytes:

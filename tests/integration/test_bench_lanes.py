@@ -11,7 +11,7 @@ from typing import Any
 import oracles
 import pytest
 
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 

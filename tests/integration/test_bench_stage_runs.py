@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -24,9 +24,7 @@ LOAD = Load(files=5, rows=200, batches=1, sleepers=1)
 
 
 @pytest.mark.seed("F8", "F13")
-@pytest.mark.parametrize(
-    "mode", [name if name == "unaligned" else pytest.param(name, marks=slow) for name in MODES]
-)
+@pytest.mark.parametrize("mode", [name if name == "unaligned" else pytest.param(name, marks=slow) for name in MODES])
 def test_every_file_is_a_state_and_no_row_is_before_its_beginning(
     mode: str, engine: SparkEngine, tmp_path: Path
 ) -> None:

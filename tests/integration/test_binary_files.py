@@ -10,9 +10,9 @@ from bad_inputs import REGION, copying, fates, run, write
 from harness import rows
 
 import drainmark as dm
-from jobs.errors import DeclarationError
-from jobs.runtime import inspecting
-from orchestration.assembly import Workplace
+from drainmark.jobs.errors import DeclarationError
+from drainmark.jobs.formats import binary
+from drainmark.orchestration.workplace.workplace import Workplace
 
 FILES = {
     "a.bin": bytes(range(256)),
@@ -45,7 +45,7 @@ def test_a_file_too_large_for_a_row_is_quarantined_whole(
 ) -> None:
     import dataclasses
 
-    monkeypatch.setattr(inspecting, "CAPS", dataclasses.replace(inspecting.CAPS, document_bytes=1000))
+    monkeypatch.setattr(binary, "CAPS", dataclasses.replace(binary.CAPS, document_bytes=1000))
     inbox = tmp_path / "inbox"
     write(inbox, FILES)
     run(workplace, inbox, format="binary")
@@ -63,8 +63,8 @@ def test_a_schema_that_nobody_would_use_is_refused(tmp_path: Path, kind: str) ->
 
 
 def test_the_kit_takes_bytes_alone() -> None:
-    from jobs.errors import UsageError
-    from orchestration.testing.files import encoded
+    from drainmark.jobs.errors import UsageError
+    from drainmark.orchestration.testing.files import encoded
 
     scan = dm.DirectoryScan(path="x", format="binary")
     assert encoded(b"\0\1", scan, "a.bin") == b"\0\1"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from harness import LONG_AGO
 
-from jobs.protocol.rows import CheckpointRow
-from jobs.runtime import housekeeping
-from orchestration.assembly import Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
-from resources import checkpoint_table
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.runtime.maintenance import housekeeping
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.checkpoints import checkpoint_table
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Window
 
-from jobs.lazy import F
-from jobs.protocol.manifest import StagedFile
-from jobs.runtime.materialising import Materialiser
-from jobs.state.cached import CachedRows
-from resources.spark import SparkEngine
+from drainmark.jobs.lazy import F
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.state.cached_rows import CachedRows
+from drainmark.resources.spark.session import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,9 +10,9 @@ import pytest
 from harness import LONG_AGO, run_once
 
 import drainmark as dm
-from orchestration.assembly import Workplace, open_application
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -91,8 +91,12 @@ def test_small_and_large_groups_and_parse_agree_on_what_is_bad(tmp_path: Path, e
     assert found["Arrow"] == found["dm.parse"]
     rows, bad = found["Arrow"]
     assert len(rows) == 3 * len(GOOD)
-    assert bad == sorted((number, line) for number in (1, 3) for line in FILES[f"{number}.{form}"] if line[0] != "#"
-                         and line not in (GOOD if form == "csv" else [as_json(good) for good in GOOD]))
+    assert bad == sorted(
+        (number, line)
+        for number in (1, 3)
+        for line in FILES[f"{number}.{form}"]
+        if line[0] != "#" and line not in (GOOD if form == "csv" else [as_json(good) for good in GOOD])
+    )
 
 
 @pytest.mark.seed("I12")

@@ -19,20 +19,20 @@ from harness import multiset, rows
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import DrainTimeout, Fenced, Halted, Interrupted, OperatorFailed, StoreUnavailable
-from jobs.failpoints import FailPoint, InjectedFailure, arm
-from jobs.operators.aggregate import Aggregate
-from jobs.protocol.transitions import State
-from jobs.runtime import bounded
-from jobs.runtime.group import GroupWork
-from jobs.runtime.run import RegionRun
-from jobs.runtime.states import RegionStates
-from jobs.state.keyed import KeyedState
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.operations import resume
-from orchestration.region_runs import region_owner, region_run
-from orchestration.status import statuses
+from drainmark.jobs.errors import DrainTimeout, Fenced, Halted, Interrupted, OperatorFailed, StoreUnavailable
+from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.protocol.transitions import State
+from drainmark.jobs.runtime import timeout
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.region_run import RegionRun
+from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.verbs.interventions import resume
+from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 pytestmark = pytest.mark.spark
 
@@ -226,7 +226,7 @@ def tables(place: Workplace, name: str) -> dict[str, list[Any]]:
     return {table: multiset(rows(place, REGION, table, ids=False)) for table in (f"{name}_now", f"{name}_all")}
 
 
-# --- the flow goes on ----------------------------------------------------------------------------------------------
+# --- the flow goes on ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("N14", "N16", "N20", "N21", "N22", "T8", "E15", "V86", "V116", "K1", "X7")
@@ -357,7 +357,7 @@ def test_a_run_takes_no_more_triggers_than_it_may(workplace: Workplace, inbox: P
     assert workplace.registry.pending_count(REGION) == len(TEXTS) - 1
 
 
-# --- failures while pending (X12) ----------------------------------------------------------------------------------
+# --- failures while pending (X12) ---------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("X12", "E16", "V102")
@@ -424,7 +424,7 @@ class NoLease:
 def claimed_by_another(place: Workplace) -> int:
     """Claim the region as somebody else; return the epoch."""
     owner = region_owner(place, REGION)
-    owner.outside = replace(owner.outside, lease=NoLease())
+    owner = replace(owner, outside=replace(owner.outside, lease=NoLease()))
     owner.claim()
     return owner.epoch
 
@@ -499,7 +499,7 @@ def test_an_interruption_while_pending_finishes_what_can_commit(
 def test_an_interruption_while_pending_abandons_what_cannot(
     workplace: Workplace, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounded, "INTERRUPT_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(timeout, "INTERRUPT_GRACE_SECONDS", 0.2)
     application = opened(inbox, journal, {"counts": True})
     gate = journal.waits["counts", 1] = threading.Event()
     driven = started(workplace, application, max_group=1)
@@ -535,6 +535,7 @@ def test_a_request_to_halt_outlives_what_fails_beside_it(
     workplace: Workplace, write: Write, inbox: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is taken back when the halt is committed, by the run or else by `resume`."""
+
     def fails(*_: Any) -> None:
         raise StoreUnavailable("no answer", remedy="wait")
 

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 from harness import settle
 
-from jobs.errors import Owned
-from orchestration import operations
-from orchestration.assembly import Workplace
-from orchestration.cli.main import invoke
-from orchestration.region_runs import region_owner
-from orchestration.yielding import owning
-from resources.reading import read_at
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import Owned
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.checkpoints.as_of import read_at
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -137,7 +137,7 @@ def fresh(engine: SparkEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str
     return Project(tmp_path, capsys)
 
 
-# --- run, status, history, show --------------------------------------------------------------------------------------
+# --- run, status, history, show -----------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("NU4")
@@ -186,7 +186,7 @@ def test_looking_does_not_need_a_terminal_or_a_registry(project: Project) -> Non
         assert invoke([*verb.split(), "--home", str(project.home)]) == 0
 
 
-# --- reset and rewind ------------------------------------------------------------------------------------------------
+# --- reset and rewind ---------------------------------------------------------------------------------------------
 
 
 def test_without_a_yes_the_plan_is_shown_and_nothing_changes(project: Project) -> None:
@@ -301,7 +301,7 @@ def test_slices_of_a_log_that_was_truncated_are_passed_when_their_loss_is_accept
     assert sorted(row["value"] for row in fresh.call("show", "kept")) == ["a", "a", "b", "b"], "the file from its start"
 
 
-# --- skip, halt, resume ----------------------------------------------------------------------------------------------
+# --- skip, halt, resume -------------------------------------------------------------------------------------------
 
 
 def test_halt_and_resume(project: Project) -> None:
@@ -339,7 +339,7 @@ def test_an_owned_region_is_left_alone(project: Project) -> None:
         ):
             assert project.refused(*verb, code=4)["id"] == "OWNED"
         with pytest.raises(Owned):
-            operations.halt(place, REGION, "now", patience_seconds=0.3)
+            interventions.halt(place, REGION, "now", patience_seconds=0.3)
     assert project.status()["owner"] is None
     place.registry.close()
 
@@ -396,7 +396,7 @@ def test_a_committed_file_that_changes_halts_the_region(fresh: Project) -> None:
     assert fresh.call("status", "--check", code=3)[0]["state"] == "HALTED"
 
 
-# --- backfill, doctor ------------------------------------------------------------------------------------------------
+# --- backfill, doctor ---------------------------------------------------------------------------------------------
 
 
 def test_a_backfill_queues_each_identity_once(project: Project, tmp_path: Path) -> None:
@@ -458,7 +458,7 @@ def test_doctor_says_what_is_installed(project: Project) -> None:
     assert found["regions"] == [{"region": REGION, "epoch": 3, "registry_epoch": 3, "is_code_found": True}]
 
 
-# --- the process -----------------------------------------------------------------------------------------------------
+# --- the process --------------------------------------------------------------------------------------------------
 
 
 def test_a_dry_run_commits_nothing(fresh: Project) -> None:
@@ -478,7 +478,7 @@ def test_a_file_that_still_settles_is_waited_for(fresh: Project) -> None:
 @pytest.mark.slow
 def test_a_signal_ends_the_run_with_130_and_costs_no_attempt(fresh: Project) -> None:
     fresh.write("a.txt", TEXTS["a.txt"])
-    command = [sys.executable, "-m", "orchestration.cli.main", "run", "word_count", "--for", "300", "--json"]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "word_count", "--for", "300", "--json"]
     options = ["--input", str(fresh.inbox), "--home", str(fresh.home)]
     process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     _wait(lambda: fresh.status()["committed_sequence_id"] == 1)

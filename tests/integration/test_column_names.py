@@ -12,8 +12,8 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import DeclarationError, OperatorFailed, UsageError
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import DeclarationError, OperatorFailed, UsageError
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
 
@@ -196,7 +196,6 @@ def test_points_in_names_and_any_name_inside_a_struct(run_app: RunApp) -> None:
     assert sums["deltas"] == [(3, "t2")]
     assert sorted(sums["sessions"]) == sorted(sums["closed"]) == [(1, "t1"), (2, "t2"), (8, "t8")]
     assert [row["s"]["content-type"] for row in result.sink("parsed")] == ["t1", "t2", "t8", "t9"]
-
 
 
 @pytest.mark.parametrize("max_group", [1, pytest.param(2, id="bulk")])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import AccountingError
-from jobs.runtime import materialising
-from jobs.runtime.materialising import Materialiser
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.runtime.input import materialisation
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("DX2", "H15")]
 ROWS = 1000
@@ -36,8 +36,8 @@ def test_rows_that_went_to_another_disk_are_missed(
     engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder that Spark wrote to is not the one that is here."""
-    write = materialising.write_counted
-    monkeypatch.setattr(materialising, "write_counted", lambda frame, _: write(frame, tmp_path / "elsewhere"))
+    write = materialisation.write_counted
+    monkeypatch.setattr(materialisation, "write_counted", lambda frame, _: write(frame, tmp_path / "elsewhere"))
     with pytest.raises(AccountingError) as raised:
-        materialising.from_files(engine.session.range(7), tmp_path / "once")
+        materialisation.from_files(engine.session.range(7), tmp_path / "once")
     assert (raised.value.facts["rows"], raised.value.facts["expected"]) == (0, 7)

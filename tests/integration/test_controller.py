@@ -15,18 +15,18 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 import drainmark as dm
-from jobs.errors import DrainmarkError
-from jobs.failpoints import InjectedFailure, arm
-from jobs.protocol import transitions
-from jobs.protocol.transitions import TABLE, Event, State
-from jobs.runtime import bounded
-from jobs.runtime.run import RegionRun
-from orchestration import operations
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_owner, region_run
-from orchestration.status import statuses
-from orchestration.yielding import owning
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.failpoints import InjectedFailure, arm
+from drainmark.jobs.protocol import transitions
+from drainmark.jobs.protocol.transitions import TABLE, Event, State
+from drainmark.jobs.runtime import timeout
+from drainmark.jobs.runtime.region_run import RegionRun
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 REGION = "moves/lines"
 Row = tuple[State, Event]
@@ -189,7 +189,7 @@ def halted(scene: Scene) -> Parts:
     assert scene.state == "HALTED"
     found.append((scene.run(0), [(H, E.CLAIMED_CLEAN)]))
     resume = [(H, E.CLAIMED_CLEAN), (H, E.RESUMED)]
-    found.append((scene.verb(lambda: operations.resume(scene.place, REGION, "mended")), resume))
+    found.append((scene.verb(lambda: interventions.resume(scene.place, REGION, "mended")), resume))
     assert scene.state == "STARTED"
     return [*found, (scene.run(0), [*CLAIM, *GROUP])]
 
@@ -197,7 +197,7 @@ def halted(scene: Scene) -> Parts:
 def halted_by_an_operator(scene: Scene) -> Parts:
     found = [(scene.run(2), [*CLAIM, *GROUP, *GROUP])]
     place = scene.place
-    found.append((scene.verb(lambda: operations.halt(place, REGION, "lunch")), [*CLAIM, (S, E.HALT_ASKED)]))
+    found.append((scene.verb(lambda: interventions.halt(place, REGION, "lunch")), [*CLAIM, (S, E.HALT_ASKED)]))
     arm("release.before:raise")
     with pytest.raises(InjectedFailure), owning(region_owner(place, REGION)):
         pass
@@ -206,13 +206,13 @@ def halted_by_an_operator(scene: Scene) -> Parts:
     back = [(H, E.CLAIMED_UNCLEAN), (H, E.REWIND_ASKED), (R, E.RESET_DONE)]
     found.append((scene.verb(lambda: rewind(place, 1)), back))
     found.append((scene.verb(lambda: rewind(place, 0)), [*CLAIM, (S, E.REWIND_ASKED), (R, E.RESET_DONE)]))
-    found.append((scene.verb(lambda: operations.resume(place, REGION, "anew")), [*CLAIM, (S, E.RESUMED)]))
+    found.append((scene.verb(lambda: interventions.resume(place, REGION, "anew")), [*CLAIM, (S, E.RESUMED)]))
     place.registry.request_halt(REGION, "asked while a run is there")
     return [*found, (scene.run(0), [*CLAIM, (S, E.HALT_ASKED)])]
 
 
 def rewind(place: Workplace, to: int) -> None:
-    operations.reset(place, operations.plan_reset(place, REGION, operations.Target(to=to)))
+    interventions.reset(place, interventions.plan_reset(place, REGION, interventions.Target(to=to)))
 
 
 def out_of_attempts_at_a_clean_claim(scene: Scene) -> Parts:
@@ -331,7 +331,7 @@ def test_the_controller_goes_along_its_table(
     scene: Scene, way: Callable[[Scene], Parts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way is interrupted:
-        monkeypatch.setattr(bounded, "INTERRUPT_GRACE_SECONDS", 0.0)
+        monkeypatch.setattr(timeout, "INTERRUPT_GRACE_SECONDS", 0.0)
     gone = []
     for number, (path, expected) in enumerate(way(scene)):
         assert path == expected, number

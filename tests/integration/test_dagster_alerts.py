@@ -11,13 +11,13 @@ import dagster as dg
 import pytest
 from integration.dagster_scene import JOB, REGION, definitions, instance_at, write_application
 
-from orchestration import operations
-from orchestration.alerts import NAME, halted_sensor
-from orchestration.assembly import Workplace, open_application
-from orchestration.checks import NOT_HALTED
-from orchestration.metadata import REGION_TAG
-from orchestration.status import statuses
-from resources.settings import Settings
+from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
+from drainmark.orchestration.dagster_jobs.alerts import NAME, halted_sensor
+from drainmark.orchestration.dagster_jobs.checks import NOT_HALTED
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.settings import Settings
 
 CHECK = dg.AssetCheckKey(dg.AssetKey(["little", "checkpoints", "rows"]), NOT_HALTED)
 
@@ -68,7 +68,7 @@ def test_a_halted_region_fails_its_check_and_is_told(
     region = open_application(str(write_application(tmp_path))).region(REGION)
     told: list[dict[str, Any]] = []
     sensor = halted_sensor(place, {REGION: region}, tell=told.append)
-    operations.halt(place, REGION, "the disk is full")
+    interventions.halt(place, REGION, "the disk is full")
 
     context = failed_run(instance, {REGION_TAG: REGION})
     sensor(context)

@@ -25,18 +25,18 @@ from integration.dagster_scene import (
     write_application,
 )
 
-from jobs.protocol.history import Outcome
-from jobs.runtime.run import GroupReport
-from orchestration.assembly import Workplace, open_application
-from orchestration.asset_roles import END_TAG, START_TAG
-from orchestration.assets import checkpoint_key
-from orchestration.checks import NOT_HALTED, build_checks
-from orchestration.metadata import IDS_TAG, NOTE_TAG, REGION_TAG
-from orchestration.region_runs import region_owner, region_run
-from orchestration.run_slot import SLOT, run_slot
-from orchestration.runless import report
-from resources.locations import LocalFolder
-from resources.settings import Settings
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.runtime.region_run import GroupReport
+from drainmark.orchestration.dagster_assets.asset_roles import END_TAG, START_TAG
+from drainmark.orchestration.dagster_assets.assets import checkpoint_key
+from drainmark.orchestration.dagster_assets.metadata import IDS_TAG, NOTE_TAG, REGION_TAG
+from drainmark.orchestration.dagster_jobs.checks import NOT_HALTED, build_checks
+from drainmark.orchestration.dagster_jobs.run_slot import SLOT, run_slot
+from drainmark.orchestration.dagster_jobs.runless_events import report
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.settings import Settings
+from drainmark.resources.storage.folder import LocalFolder
 
 pytestmark = [pytest.mark.spark]
 
@@ -59,7 +59,7 @@ def events(instance: dg.DagsterInstance, run_id: str, kind: dg.DagsterEventType)
 
 def test_loading_the_code_location_starts_nothing() -> None:
     code = (
-        "import sys; from orchestration.definitions import defs; repository = defs().get_repository_def();"
+        "import sys; from drainmark.orchestration.definitions import defs; repository = defs().get_repository_def();"
         "print(*sorted(repository.job_names)); print('pyspark' in sys.modules, 'deltalake' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -69,7 +69,7 @@ def test_loading_the_code_location_starts_nothing() -> None:
 
 
 def test_importing_the_definitions_reads_nothing(tmp_path: Path) -> None:
-    code = "import orchestration.definitions"
+    code = "import drainmark.orchestration.definitions"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
 
 
@@ -160,7 +160,7 @@ def test_a_run_leaves_an_event_a_table_and_group(
     assert workplace.history(REGION).last_outcome is Outcome.CLEAN
 
 
-STAGED = '''
+STAGED = """
 import time
 from pathlib import Path
 
@@ -183,7 +183,7 @@ def slow(rows):
 
 
 dm.sink(slow, dm.DeltaAppend("little_numbers"))
-'''
+"""
 
 
 @pytest.mark.slow

@@ -16,21 +16,22 @@ import pytest
 from channel_parts import commit_in_flight
 from integration.dagster_scene import JOB, NODE, REGION, ROOT, definitions, drop, instance_at, write_application
 
-from jobs.protocol.history import Outcome
-from jobs.runtime.claiming import Code
-from orchestration.assembly import Workplace
-from orchestration.metadata import PROCESS_TAG, REGION_TAG
-from orchestration.region_runs import region_owner
-from orchestration.run_retries import counted_tag, tag_process
-from orchestration.sensors import Cursor, RegionTicks
-from orchestration.watching import FolderWatch
-from resources.settings import Settings
+from drainmark.jobs.protocol.claimed_code import Code
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG, REGION_TAG
+from drainmark.orchestration.dagster_jobs.run_retries import counted_tag, tag_process
+from drainmark.orchestration.dagster_jobs.sensors import Cursor, RegionTicks
+from drainmark.orchestration.discovery.source_watch import FolderWatch
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from orchestration.assembly import LeaseHolder, Workplace
-from resources.settings import Settings
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.registry.lease import LeaseHolder
+from drainmark.resources.settings import Settings
 settings = Settings(home=Path(sys.argv[1]), project_root=Path(sys.argv[1]).parent)
 LeaseHolder(Workplace(settings).registry, settings).acquire(sys.argv[2], sys.argv[3])
 print("held", flush=True)
@@ -129,7 +130,7 @@ def test_a_tick_that_watches_requests_a_run_for_what_is_pending_only(
     app = write_application(tmp_path)
     app.write_text(app.read_text().replace("settle=0.0", 'settle=0.0, on_change="ignore"'))
     ticker = Ticker(definitions(place, app), ticker.instance)
-    monkeypatch.setattr("orchestration.sensors.WATCH_SECONDS", 1.0)
+    monkeypatch.setattr("drainmark.orchestration.dagster_jobs.sensors.WATCH_SECONDS", 1.0)
     monkeypatch.setattr(RegionTicks, "_start_spark", lambda self: None)
     path = drop(tmp_path, "0.csv", "a,1\n")
     assert ticker().run_requests

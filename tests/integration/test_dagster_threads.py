@@ -12,9 +12,9 @@ import dagster as dg
 import pytest
 from integration.dagster_scene import JOB, REGION, definitions, execute, instance_at
 
-from orchestration.assembly import Workplace
-from orchestration.run_retries import SENSOR_TAG
-from orchestration.status import statuses
+from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG
+from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Workplace
 
 pytestmark = pytest.mark.spark
 

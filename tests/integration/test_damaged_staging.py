@@ -17,17 +17,17 @@ from staged_app import FILES, Gate, staged
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import AccountingError, DrainmarkError
-from jobs.failpoints import FailPoint, arm, reach
-from jobs.runtime import establishing
-from jobs.state import keyed
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.region_runs import region_run
-from orchestration.testing.processing import drive, scan
-from orchestration.testing.running import Result
-from resources.settings import Settings
-from resources.spark import SparkEngine
-from resources.staging import Staging
+from drainmark.jobs.errors import AccountingError, DrainmarkError
+from drainmark.jobs.failpoints import FailPoint, arm, reach
+from drainmark.jobs.runtime.commit import background_checkpoint
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.processing import drive, scan
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 slow = pytest.mark.slow
 RunApp = Callable[..., Result]
@@ -104,9 +104,9 @@ def declared(inbox: Path) -> Opened:
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Workplace]:
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 0)  # an image with every group
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 0)  # an image with every group
     if request.param == "by Spark":
-        monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", 0)
+        monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
     limits = {} if request.param == "by Arrow" else {"small_group_bytes": 0}
     workplace = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path, **limits))
     workplace.use_engine(engine)
@@ -124,7 +124,7 @@ def damaging(monkeypatch: pytest.MonkeyPatch, damage: Callable[[], bool]) -> Non
         if point == FailPoint.CHECKPOINT_PENDING_WRITTEN and not is_done:
             is_done = damage()
 
-    monkeypatch.setattr(establishing, "reach", reached)
+    monkeypatch.setattr(background_checkpoint, "reach", reached)
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=slow)])

@@ -9,12 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from jobs.testing.syslog import write_syslog
+from drainmark.jobs.testing.syslog import write_syslog
 
 
 def run_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DRAINMARK_")}
-    command = [sys.executable, "-m", "orchestration.cli.main", "demo", "--home", str(folder / "home"), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "drainmark.orchestration.cli.main",
+        "demo",
+        "--home",
+        str(folder / "home"),
+        *arguments,
+    ]
     return subprocess.run(
         command, cwd=folder, env={**environment, "PYTHONIOENCODING": "utf-8"}, capture_output=True, encoding="utf-8",
         check=False,

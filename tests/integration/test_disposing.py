@@ -10,12 +10,12 @@ import pytest
 from harness import LONG_AGO, rows, run_once
 
 import drainmark as dm
-from jobs.errors import RewindRefused
-from jobs.graph.application import build_application
-from jobs.runtime import disposing
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.operations import Target, plan_reset, reset
-from orchestration.testing.processing import rewind
+from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.graph.application import build_application
+from drainmark.jobs.runtime.maintenance import input_disposal
+from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("V153")]
 
@@ -86,7 +86,7 @@ def test_what_a_crash_left_is_done_later_and_once(
     application = opened(inbox, after="move", move_to=str(done), after_when="checkpointed", on_change="ignore")
     run_once(workplace, application)
     assert (left(inbox), left(done)) == (["b.txt"], ["c.txt"])
-    workplace.registry.save_cursor(REGION, disposing.NOTE, "0")
+    workplace.registry.save_cursor(REGION, input_disposal.NOTE, "0")
     run_once(workplace, application)
     assert (left(inbox), left(done)) == (["b.txt"], ["c.txt"])
 

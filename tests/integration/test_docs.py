@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from integration.documents import ROOT, InProcess, Terminal, blocks, run_page
 
-from orchestration.cli.main import invoke
-from orchestration.cli.templates import FILES
-from resources.spark import SparkEngine
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.cli.templates import FILES
+from drainmark.resources.spark.session import SparkEngine
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))

@@ -12,14 +12,15 @@ import pyarrow as pa
 import pytest
 from harness import opened, run_once, settle
 
-from jobs.errors import Halted
-from orchestration import doctor, operations, repairs
-from orchestration.assembly import Workplace
-from orchestration.cli.main import invoke
-from orchestration.doctor import regions
-from orchestration.region_runs import region_run
-from orchestration.status import statuses
-from resources.lease import Lease
+from drainmark.jobs.errors import Halted
+from drainmark.orchestration import doctor
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.doctor import regions
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.verbs import interventions, table_repair
+from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.registry.lease import Lease
 
 REGION = "word_count/lines"
 
@@ -91,10 +92,10 @@ def test_a_run_halts_where_others_changed_rows_and_goes_on_after_the_repair(plac
         run_once(place, opened("word_count", inbox))
     assert statuses(place, REGION)[0]["state"] == "HALTED"
     assert "not_halted:fail" in found(place)
-    repairs.mend(place, REGION)
+    table_repair.mend(place, REGION)
     assert set(found(place)) == {"not_halted:warn"}
     assert sorted(map(str, place.store(REGION).table("lake/word_counts").read().to_pylist())) == before
-    operations.resume(place, REGION, "put right")
+    interventions.resume(place, REGION, "put right")
     run = region_run(place, opened("word_count", inbox), opened("word_count", inbox).region(REGION))
     run.claim()
     sink(place).delete("word = 'to'")
@@ -103,8 +104,8 @@ def test_a_run_halts_where_others_changed_rows_and_goes_on_after_the_repair(plac
     run.hand_over(raised.value)
     assert raised.value.facts["trigger"] is None, "no file is to blame"
     assert len(place.history(REGION).states) in (2, 3)
-    repairs.mend(place, REGION)
-    operations.resume(place, REGION, "put right")
+    table_repair.mend(place, REGION)
+    interventions.resume(place, REGION, "put right")
     run_once(place, opened("word_count", inbox))
     counts = {row["word"]: row["count"] for row in place.store(REGION).table("lake/word_counts").read().to_pylist()}
     assert counts == {"to": 4, "be": 4, "or": 2, "not": 2, "question": 1}
@@ -149,6 +150,4 @@ def test_one_broken_region_keeps_no_check_from_its_turn(place: Workplace) -> Non
     checks = {entry["check"]: entry["verdict"] for entry in told["checks"]}
     assert checks["checkpoint"] == "fail"
     assert checks["store"] == "ok"
-    assert told["regions"] == [
-        {"region": REGION, "epoch": None, "registry_epoch": None, "is_code_found": False}
-    ]
+    assert told["regions"] == [{"region": REGION, "epoch": None, "registry_epoch": None, "is_code_found": False}]

@@ -11,31 +11,35 @@ from pathlib import Path
 import pytest
 from harness import LONG_AGO, run_once
 
-from jobs import failpoints
-from jobs.errors import RewindRefused, SplitBrain
-from jobs.protocol.manifest import TableRole
-from jobs.runtime.collecting import clear
-from jobs.runtime.maintaining import drop_changes, maintain_region
-from jobs.state import keyed
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.region_runs import region_owner
-from orchestration.yielding import owning
-from resources import log_keeping
-from resources.reading import read_at, read_visible
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import RewindRefused, SplitBrain
+from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain_region
+from drainmark.jobs.runtime.maintenance.garbage_collection import clear
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.interventions import Target, plan_reset
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.checkpoints.as_of import read_at, read_visible
+from drainmark.resources.delta import log_retention
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
 SINKS = ("two_customers", "two_item_changes")
 FILES = 8
-POINTS = ["note.after_commit", "compact.after_commit",
-          *(pytest.param(f"{step}.before_commit", marks=pytest.mark.slow) for step in ("note", "compact"))]
+POINTS = [
+    "note.after_commit",
+    "compact.after_commit",
+    *(pytest.param(f"{step}.before_commit", marks=pytest.mark.slow) for step in ("note", "compact")),
+]
 """Before and after each of the commits; what is before one is what is after the one before it."""
 
 
 @pytest.fixture
 def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Files of orders, each with a customer of its own; a state is written whole with nearly every group."""
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 1)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
     for number in range(FILES):
         path = tmp_path / "orders" / f"{number}.csv"
         path.parent.mkdir(exist_ok=True)
@@ -69,7 +73,7 @@ def drop(place: Workplace, horizon: int) -> dict[str, int]:
 def change_files(place: Workplace) -> int:
     history = place.history(REGION)
     tables = [table.name for table in history.tables if table.role is TableRole.CHANGES]
-    return sum(len(place.store(REGION).table(name).live_files()) for name in tables)
+    return sum(len(place.store(REGION).table(name).files.live()) for name in tables)
 
 
 @pytest.mark.seed("H29", "H4")
@@ -149,7 +153,7 @@ def far_behind(place: Workplace) -> dict[str, int]:
         store = place.store(REGION)
         for name in dropped:
             table, staging = store.table(name), store.staging(name, owner.epoch, uuid.uuid4().hex)
-            assert table.compact(table.txn_version() or 0, staging, files_at_least=2)
+            assert table.upkeep.compact(table.txn_version() or 0, staging, files_at_least=2)
     with owning(region_owner(place, REGION)) as owner:
         drop_changes(owner, FILES - 1)
         assert owner.history.dropped == dropped, "no whole file is behind the newer image"
@@ -198,6 +202,8 @@ def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
     nearest = refused.value.facts["nearest"]
     assert nearest > 4
     read_at(REGION, SINKS[0], at=nearest, home=str(workplace.home))
+    with pytest.raises(RewindRefused):
+        plan_reset(workplace, REGION, Target(to=4))
     with owning(region_owner(workplace, REGION)) as owner, pytest.raises(RewindRefused):
         owner.rewind(4, 10_000)
     assert workplace.history(REGION).rewinds == ()
@@ -210,13 +216,13 @@ def test_without_the_images_nothing_is_shown_and_no_rewind_is_committed(
 def test_a_maintained_region_is_the_same_and_its_logs_are_short(
     workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_keeping, "LOG_VERSIONS", 3)
+    monkeypatch.setattr(log_retention, "LOG_VERSIONS", 3)
     run_once(workplace, application, region=REGION, max_group=1)
     final, states = visible(workplace), [shown(workplace, number) for number in range(FILES - 2, FILES + 1)]
     with owning(region_owner(workplace, REGION)) as owner:
         maintain_region(owner, horizon=2)
     for table in workplace.history(REGION).tables:
-        workplace.store(REGION).table(table.name).maintain()
+        workplace.store(REGION).table(table.name).upkeep.maintain()
         folder = workplace.store(REGION).table(table.name).folder
         assert sum(name.endswith(".json") for name in folder.names("_delta_log")) <= 4
     assert visible(workplace) == final

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.graph.operator import SEQUENCE_ID
-from jobs.graph.params import Params
-from jobs.runtime.frames import GroupFrames
-from resources.spark import SparkEngine
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.params import Params
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
 
-def frames_of(engine: SparkEngine, once: list[Any], **streams: Any) -> GroupFrames:
+def frames_of(engine: SparkEngine, once: list[Any], **streams: Any) -> OperatorContext:
     def materialise(operator: Any, frame: Any) -> Any:
         once.append(frame.localCheckpoint())
         return once[-1]
 
-    return GroupFrames(
+    return OperatorContext(
         session=engine.session, params=Params(), first_id=1, last_id=3, scanned_frames={}, streams=streams,
         read_state=lambda operator, partials: (partials, None), read_lookup=lambda operator: None,
         read_statement=lambda name: "", materialise=materialise, small=True,

@@ -16,19 +16,19 @@ import pytest
 from harness import rows
 from integration.dagster_scene import JOB, REGION, ROOT, definitions, drop, execute, instance_at, write_application
 
-from jobs.early_errors import AnalysisTimeout, ApplicationBroken
-from jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed
-from jobs.protocol.history import Outcome
-from orchestration import operations
-from orchestration.assembly import Workplace, open_application
-from orchestration.attempts import on_its_way
-from orchestration.cli.main import invoke
-from orchestration.doctor import repair
-from orchestration.metadata import REGION_TAG
-from orchestration.opening import count_unopened, open_in_time, unopened
-from orchestration.retries import Interruption, RegionLoop, RunOptions, Watch
-from orchestration.run_retries import tags_of
-from resources.settings import Settings
+from drainmark.jobs.errors import DrainmarkError, Halted, NotRowWise, OperatorFailed
+from drainmark.jobs.errors.loading import AnalysisTimeout, ApplicationBroken
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
+from drainmark.orchestration.dagster_jobs.run_retries import tags_of
+from drainmark.orchestration.doctor import repair
+from drainmark.orchestration.runs.application_loading import count_unopened, open_in_time, unopened
+from drainmark.orchestration.runs.early_attempts import on_its_way
+from drainmark.orchestration.runs.run_loop import Interruption, RegionLoop, RunOptions, Watch
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.settings import Settings
 
 pytestmark = [pytest.mark.spark]
 
@@ -141,7 +141,7 @@ def test_the_command_line_counts_in_one_process_and_ends_halted(place: Workplace
     assert isinstance(failed_with(place, path), Halted)
     assert place.history(REGION).epoch == ALLOWED + 1
 
-    operations.resume(place, REGION, "try again")
+    interventions.resume(place, REGION, "try again")
     assert isinstance(failed_with(place, path, attempts=1), OperatorFailed), "a fresh budget"
 
     write_with(tmp_path, WELL, 'F.col("nosuch_either")')
@@ -156,7 +156,7 @@ def test_a_halt_by_an_operator_outlives_changed_code(place: Workplace, tmp_path:
     path = write_with(tmp_path, WELL, WELL)
     drop(tmp_path, "0.csv", "a,1\n")
     loop_over(place, path).run()
-    operations.halt(place, REGION, "the disk is to be replaced")
+    interventions.halt(place, REGION, "the disk is to be replaced")
     write_with(tmp_path, WELL, WELL + " ")
     drop(tmp_path, "1.csv", "a,1\n")
     assert isinstance(failed_with(place, path), Halted)
@@ -167,7 +167,7 @@ def test_a_first_trial_that_hangs_is_bounded_and_counted(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let = threading.Event()
-    monkeypatch.setattr("jobs.runtime.probing.probe", lambda *_: let.wait(60) and ())
+    monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe", lambda *_: let.wait(60) and ())
     place.settings = place.settings.model_copy(update={"analysis_timeout_seconds": 20.0})
     path = write_with(tmp_path, WELL, WELL)
     for number in range(2):
@@ -189,7 +189,7 @@ def test_a_first_trial_that_is_refused_is_counted(
     def refuse(*_: object) -> None:
         raise NotRowWise("mixes rows", operator="numbers")
 
-    monkeypatch.setattr("jobs.runtime.probing.probe_if_changed", refuse)
+    monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe_if_changed", refuse)
     path = write_with(tmp_path, WELL, WELL)
     drop(tmp_path, "0.csv", "a,1\n")
     ended = [failed_with(place, path) for _ in range(ALLOWED + 1)]
@@ -203,8 +203,10 @@ def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by
     path = write_with(tmp_path, WELL, WELL)
     loop_over(place, path).run()
     program = (
-        "import os, signal, sys; from pathlib import Path; from orchestration.assembly import Workplace;"
-        "from orchestration.attempts import on_its_way; from resources.settings import Settings;"
+        "import os, signal, sys; from pathlib import Path;"
+        "from drainmark.orchestration.workplace.workplace import Workplace;"
+        "from drainmark.orchestration.runs.early_attempts import on_its_way;"
+        "from drainmark.resources.settings import Settings;"
         "home = Path(sys.argv[1]); place = Workplace(Settings(home=home, project_root=home.parent));\n"
         "with on_its_way(place, sys.argv[2], 'killed'): os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -223,7 +225,7 @@ def test_a_run_of_the_command_line_that_is_killed_before_its_claim_is_counted_by
     place.registry.close()
 
 
-# --- files that cannot be loaded -----------------------------------------------------------------------------------
+# --- files that cannot be loaded ----------------------------------------------------------------------------------
 
 
 def sensor_of(repository: dg.RepositoryDefinition, name: str) -> dg.SensorDefinition:
@@ -243,7 +245,7 @@ def test_a_broken_file_leaves_the_others_and_says_its_line(
     other = tmp_path / "other.py"
     other.write_text("import drainmark as dm\n\nimport nosuch_package\n")
     place.settings = place.settings.model_copy(update={"applications": (str(write_application(tmp_path)),)})
-    from orchestration.factory import build_definitions
+    from drainmark.orchestration.dagster_jobs.factory import build_definitions
 
     settings = place.settings.model_copy(update={"applications": ("little.py", "other.py", "gone.py")})
     repository = build_definitions(settings, place).get_repository_def()
@@ -307,7 +309,7 @@ def test_an_import_that_hangs_is_bounded(place: Workplace, tmp_path: Path) -> No
     assert str(raised.value.location) == f"{path}:3"
 
 
-# --- runs that leave no word ---------------------------------------------------------------------------------------
+# --- runs that leave no word --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -331,5 +333,5 @@ def test_runs_that_died_before_their_claim_are_counted_by_the_next_tick(
     assert history.epoch == ALLOWED + 1
     assert "want of memory" in history.halt.detail["error"]["message"]
     tick(repository, instance, f"{JOB}__sensor")
-    operations.resume(place, REGION, "more memory")
+    interventions.resume(place, REGION, "more memory")
     assert tick(repository, instance, f"{JOB}__sensor").run_requests, "each counts once"

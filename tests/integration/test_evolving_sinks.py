@@ -11,13 +11,13 @@ from harness import run_once, settle
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import DeclarationError, SchemaMismatch
-from jobs.failpoints import InjectedFailure, arm
-from jobs.graph.params import Params
-from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace
-from orchestration.operations import Target, plan_reset, reset
-from resources.reading import read_at
+from drainmark.jobs.errors import DeclarationError, SchemaMismatch
+from drainmark.jobs.failpoints import InjectedFailure, arm
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.checkpoints.as_of import read_at
 
 pytestmark = pytest.mark.spark
 
@@ -106,7 +106,7 @@ def test_a_further_column_is_added_and_everything_goes_on(workplace: Workplace, 
 
     store = workplace.store(REGION)
     rows = store.table("lake/rows")
-    assert rows.compact(rows.txn_version() or 0, store.staging("lake/rows", 9, "c"), files_at_least=2)
+    assert rows.upkeep.compact(rows.txn_version() or 0, store.staging("lake/rows", 9, "c"), files_at_least=2)
     assert seen(workplace, "rows", *COLUMNS) == sorted([*old, *new], key=repr)
 
     reset(workplace, plan_reset(workplace, REGION, Target(to=1)))

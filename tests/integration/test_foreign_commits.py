@@ -17,14 +17,14 @@ from by_hand import Counting
 from deltalake import DeltaTable, write_deltalake
 from harness import verbs
 
-from jobs import failpoints
-from jobs.errors import Halted, RewindRefused, SplitBrain
-from jobs.protocol.rows import RowKind
-from orchestration import operations, repairs
-from orchestration.assembly import Workplace
-from resources import delta_commits
-from resources.commit_log import SoleWriter
-from resources.settings import Settings
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import Halted, RewindRefused, SplitBrain
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.orchestration.verbs import interventions, table_repair
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.settings import Settings
 
 APPEND, STATE, UPSERT = "lake/kept", "state/by_hand/last", "lake/last"
 Harm = Callable[[DeltaTable], Any]
@@ -136,15 +136,15 @@ def test_the_next_run_halts_before_it_commits_to_any_table_and_a_repair_undoes_i
     assert error["id"] == SplitBrain.id
     assert name in error["message"]
     assert re.search(r"version \d, [A-Z]+ by delta-rs", error["message"])
-    (plan,) = repairs.plan(fed.workplace)
+    (plan,) = table_repair.plan(fed.workplace)
     (step,) = plan.tables
     assert (step.table, step.lost, plan.remedy) == (name, (), None)
     assert len(step.commits) == (2 if " and " in harm else 1)
-    done = repairs.mend(fed.workplace, fed.region)
+    done = table_repair.mend(fed.workplace, fed.region)
     assert done.tables == plan.tables, "plan and deed are the same values"
     assert versions(fed) == {**before, name: before[name] + 1}
-    assert repairs.plan(fed.workplace) == []
-    operations.resume(fed.workplace, fed.region, "put right")
+    assert table_repair.plan(fed.workplace) == []
+    interventions.resume(fed.workplace, fed.region, "put right")
     fed.drain()
     assert fed.history().committed_id > 2
     assert shown(fed) == golden(fed)
@@ -166,7 +166,7 @@ def test_what_leaves_the_rows_as_they_are_disturbs_nobody(fed: Counting, name: s
     assert shown(fed)[UPSERT] == [("a", 3), ("b", 1), ("c", 2), ("d", 3)]
 
 
-# --- the way back ----------------------------------------------------------------------------------------------------
+# --- the way back -------------------------------------------------------------------------------------------------
 
 
 def golden(fed: Counting) -> dict[str, list[tuple[Any, ...]]]:
@@ -208,7 +208,7 @@ def test_nobody_goes_on_while_the_damage_is_there_and_it_is_said_once(fed: Count
         with pytest.raises(Halted):
             take(fed)
     with pytest.raises(Halted):
-        operations.resume(fed.workplace, fed.region, "try")
+        interventions.resume(fed.workplace, fed.region, "try")
     kinds = [row.kind for row in fed.workplace.store(fed.region).checkpoint.rows()]
     assert kinds.count(RowKind.HALT) == 1
 
@@ -236,7 +236,7 @@ def test_what_comes_between_check_and_commit_is_never_committed_on_top(
     """The publish that was checked is refused by the table; the next try finds what came in between."""
     fed.write("three", ["e"])
     fed.add("three")
-    real, came = delta_commits.transact, []
+    real, came = commits.transact, []
 
     def late(opened: DeltaTable, *given: Any, **named: Any) -> None:
         if not came and APPEND in opened.table_uri:
@@ -245,13 +245,13 @@ def test_what_comes_between_check_and_commit_is_never_committed_on_top(
 
     with fed.owning() as owner:
         row = owner.commit(fed.group(1))
-        monkeypatch.setattr(delta_commits, "transact", late)
+        monkeypatch.setattr(commits, "transact", late)
         with pytest.raises(SplitBrain):
             owner.publish(row)
     assert came
     assert ("x", 2) in shown(fed)[APPEND]
     assert ("e", row.sequence_id) not in shown(fed)[APPEND]
-    repairs.mend(fed.workplace, fed.region)
+    table_repair.mend(fed.workplace, fed.region)
     fed.drain()
     assert shown(fed) == golden(fed), "what was committed is published after the repair"
 
@@ -270,14 +270,14 @@ def test_files_that_are_gone_are_made_anew_from_those_that_were_staged(fed: Coun
     with fed.owning() as owner:
         staging = owner.outside.store.staging(APPEND, owner.epoch, "c")
         kept = owner.outside.store.table(APPEND)
-        assert kept.compact(kept.txn_version() or 0, staging, files_at_least=2)
+        assert kept.upkeep.compact(kept.txn_version() or 0, staging, files_at_least=2)
     (compacted,) = table(fed, APPEND).file_uris()
     table(fed, APPEND).delete("value = 'a'")
     Path(compacted).unlink()
-    (plan,) = repairs.plan(fed.workplace)
+    (plan,) = table_repair.plan(fed.workplace)
     (step,) = plan.tables
     assert (len(step.added), step.lost) == (2, ())
-    repairs.mend(fed.workplace, fed.region)
+    table_repair.mend(fed.workplace, fed.region)
     assert shown(fed) == golden(fed)
 
 
@@ -286,9 +286,9 @@ def test_a_visible_table_whose_files_are_gone_is_rebuilt_from_its_history(fed: C
     target = table(fed, UPSERT)
     target.delete()
     target.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    (plan,) = repairs.plan(fed.workplace)
+    (plan,) = table_repair.plan(fed.workplace)
     assert [step.history for step in plan.tables] == [STATE]
-    repairs.mend(fed.workplace, fed.region)
+    table_repair.mend(fed.workplace, fed.region)
     assert shown(fed) == golden(fed)
 
 
@@ -301,11 +301,11 @@ def test_what_the_region_committed_on_top_of_is_put_right_too(fed: Counting, mon
         older.setattr(SoleWriter, "require", lambda self, version: None)
         take(fed, three="a d")
     assert shown(fed) != golden(fed)
-    (plan,) = repairs.plan(fed.workplace)
+    (plan,) = table_repair.plan(fed.workplace)
     assert {step.table: step.lost for step in plan.tables} == {APPEND: (), UPSERT: ()}
-    repairs.mend(fed.workplace, fed.region)
+    table_repair.mend(fed.workplace, fed.region)
     assert shown(fed) == golden(fed)
-    assert repairs.plan(fed.workplace) == []
+    assert table_repair.plan(fed.workplace) == []
 
 
 @pytest.mark.seed("RT1")
@@ -343,16 +343,16 @@ def test_a_table_that_was_deleted_is_not_made_anew_and_empty(fed: Counting, name
     with pytest.raises(Halted):
         take(fed, three="a d")
     assert not (fed.workplace.home / name).exists()
-    (plan,) = repairs.plan(fed.workplace)
+    (plan,) = table_repair.plan(fed.workplace)
     (step,) = plan.tables
     assert (step.table, step.lost) == (name, () if name == UPSERT else (1, 2))
     if name == UPSERT:
-        repairs.mend(fed.workplace, fed.region)
-        operations.resume(fed.workplace, fed.region, "put right")
+        table_repair.mend(fed.workplace, fed.region)
+        interventions.resume(fed.workplace, fed.region, "put right")
     else:
         assert "--to 0" in (plan.remedy or "")
-        operations.reset(
-            fed.workplace, operations.plan_reset(fed.workplace, fed.region, operations.Target(to_initial=True))
+        interventions.reset(
+            fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to_initial=True))
         )
     fed.drain()
     assert len(fed.history().states) == 3
@@ -364,9 +364,9 @@ def test_a_table_that_was_deleted_is_not_made_anew_and_empty(fed: Counting, name
 def test_a_rewind_of_a_damaged_region_puts_its_tables_right_on_the_way(fed: Counting, name: str) -> None:
     for harm in (append, merge):
         harm(table(fed, name))
-    plan = operations.plan_reset(fed.workplace, fed.region, operations.Target(to=1))
+    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=1))
     assert [repair.table for repair in plan.repairs] == [name]
-    operations.reset(fed.workplace, plan)
+    interventions.reset(fed.workplace, plan)
     assert shown(fed) == golden(fed)
     fed.drain()
     assert shown(fed) == golden(fed)
@@ -382,8 +382,8 @@ def test_what_is_committed_and_not_published_leaves_with_a_rewind_of_a_table_tha
         with pytest.raises(SplitBrain):
             owner.publish(row)
     vanish(fed, APPEND, 2)
-    plan = operations.plan_reset(fed.workplace, fed.region, operations.Target(to=1))
-    operations.reset(fed.workplace, plan)
+    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=1))
+    interventions.reset(fed.workplace, plan)
     fed.drain()
     assert len(fed.history().states) == 3
     assert shown(fed) == golden(fed)
@@ -403,8 +403,8 @@ def test_a_log_that_was_cut_is_no_damage_where_the_rows_are_all_there(fed: Count
         cut(fed, name)
         with pytest.raises(Halted):
             take(fed)
-        repairs.mend(fed.workplace, fed.region)
-        operations.resume(fed.workplace, fed.region, "put right")
+        table_repair.mend(fed.workplace, fed.region)
+        interventions.resume(fed.workplace, fed.region, "put right")
         assert shown(fed) == golden(fed)
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
-from orchestration.garbage import collect_region
-from orchestration.testing.running import Result
-from orchestration.upgrading import drop_states
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.garbage import collect_region
+from drainmark.orchestration.verbs.plan import drop_states
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("V159", "V163")]
 

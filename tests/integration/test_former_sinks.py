@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from by_hand import Counting, HandFed, Shown
 
-from jobs import failpoints
-from jobs.errors import RewindRefused
-from jobs.protocol.manifest import RegionTable
-from orchestration.assembly import Workplace
-from orchestration.operations import Target, plan_reset, reset
-from resources.settings import Settings
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 SINKS = ("rows", "files", "newest")
 
@@ -53,6 +53,7 @@ def rows_up_to(to: int) -> list[tuple[int, str]]:
 def rewind(fed: HandFed, to: int) -> dict[str, int]:
     plan = plan_reset(fed.workplace, fed.region, Target(to=to))
     reset(fed.workplace, plan)
+    assert fed.steps_done() == plan.steps, "what was shown is what was done"
     return dict(plan.rows)
 
 

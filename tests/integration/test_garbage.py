@@ -14,17 +14,17 @@ import pyarrow as pa
 import pytest
 from harness import LONG_AGO, run_once
 
-from jobs.protocol.manifest import TableRole
-from jobs.runtime import housekeeping
-from jobs.runtime.collecting import clear, clock_fault, discard, find_garbage
-from jobs.state import keyed
-from orchestration import garbage
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.cli.main import invoke
-from orchestration.region_runs import region_owner
-from orchestration.yielding import owning
-from resources.delta_commits import open_table
-from resources.reading import read_at, read_visible
+from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.jobs.runtime.maintenance import housekeeping
+from drainmark.jobs.runtime.maintenance.garbage_collection import clear, clock_fault, discard, find_garbage
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import garbage
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.checkpoints.as_of import read_at, read_visible
+from drainmark.resources.delta.commits import open_table
 
 APP = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 REGION = "two_regions/orders"
@@ -35,7 +35,7 @@ DAYS = 2 * 86_400.0
 @pytest.fixture
 def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Six files of orders; a state is written whole with nearly every group."""
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 1)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
     for number in range(6):
         path = tmp_path / "orders" / f"{number}.csv"
         path.parent.mkdir(exist_ok=True)
@@ -87,7 +87,7 @@ def compact(place: Workplace) -> None:
             if table.role is not TableRole.UPSERT:
                 target = store.table(table.name)
                 staging = store.staging(table.name, owner.epoch, uuid.uuid4().hex)
-                target.compact(target.txn_version() or 0, staging, files_at_least=2)
+                target.upkeep.compact(target.txn_version() or 0, staging, files_at_least=2)
         store.checkpoint.compact(files_at_least=2)
 
 
@@ -169,7 +169,7 @@ def test_after_a_day_only_what_is_in_reach_is_left_and_every_rewind_is_right(
 
 
 def paths_of(place: Workplace, name: str) -> list[str]:
-    from resources.delta_commits import live_paths
+    from drainmark.resources.delta.commits import live_paths
 
     return sorted(live_paths(open_table(place.store(REGION).table(name).folder)))
 
@@ -183,7 +183,7 @@ def without_ids(found: Sequence[str]) -> list[str]:
 def test_files_of_a_group_that_is_committed_and_not_published_stay(
     workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jobs import failpoints
+    from drainmark.jobs import failpoints
 
     monkeypatch.setattr(failpoints, "_act", interrupt)
     failpoints.arm("publish.before_commit:raise")
@@ -239,9 +239,7 @@ def test_a_region_at_work_is_left_to_its_owner(
     assert invoke(["gc", REGION, "--home", str(workplace.home), "--json"]) == 0
 
 
-def test_a_run_collects_by_itself(
-    workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_collects_by_itself(workplace: Workplace, application: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "EVERY_GROUPS", 1)
     run_once(workplace, application, region=REGION, max_triggers=1)
     orphans = leave_orphans(workplace)

@@ -10,11 +10,11 @@ import pytest
 from harness import rows, run_once, settle
 
 import drainmark as dm
-from jobs.graph.params import Params
-from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 

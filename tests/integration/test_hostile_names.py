@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from orchestration.cli.main import invoke
-from orchestration.testing.running import Result
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("RT12")]
 

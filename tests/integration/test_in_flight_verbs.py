@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from harness import settle, verbs
 
-from orchestration.assembly import Workplace
-from orchestration.testing.invariants import unfinished
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.orchestration.testing.crash.invariants import unfinished
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 

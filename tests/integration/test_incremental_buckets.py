@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from fault_proxy import fault_proxy
 
-from jobs.errors import InputChanged, StoreUnavailable
-from jobs.operators.directory_scan import DirectoryScan
-from jobs.protocol.triggers import TriggerStatus
-from jobs.runtime.scan_memory import ScanLimits, ScanNote
-from jobs.runtime.scanning import ScanResult
-from orchestration.scans import record_scan
-from resources.inputs import Inputs
-from resources.object_store import ObjectStore
-from resources.registry import Registry
-from resources.registry_scans import RegistryScans
+from drainmark.jobs.errors import InputChanged, StoreUnavailable
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.runtime.scan.folder import ScanResult
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote
+from drainmark.orchestration.discovery.pending_triggers import record_scan
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.registry.registry import Registry
+from drainmark.resources.registry.scan_queries import RegistryScans
+from drainmark.resources.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
 
@@ -38,7 +38,7 @@ class Scene:
     def __init__(self, endpoint: str, root: Path) -> None:
         self.bucket = f"bucket-{uuid.uuid4().hex[:12]}"
         self.store = ObjectStore(endpoint)
-        self.store.client.create_bucket(Bucket=self.bucket)
+        self.store.connection.client.create_bucket(Bucket=self.bucket)
         self.uri = f"s3://{self.bucket}/in"
         self.registry = Registry(f"sqlite:///{root}/registry.db")
         self.requests: list[dict[str, Any]] = []
@@ -65,7 +65,7 @@ class Scene:
         """Return how many requests a scan lists with."""
         before = len(self.requests)
         count = self.requests.append
-        events = self.store.client.meta.events
+        events = self.store.connection.client.meta.events
         events.register("before-call.s3.ListObjectsV2", lambda params, **_: count(params), unique_id="count")
         scan()
         events.unregister("before-call.s3.ListObjectsV2", unique_id="count")
@@ -172,12 +172,12 @@ def test_a_first_look_that_fails_goes_on_where_it_was(
     scene: Scene, s3_server: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In order nonetheless; by time nothing is recorded before everything was listed. Pages are of a hundred."""
-    monkeypatch.setattr("jobs.runtime.prefix_watch._PAGES_A_BATCH", 1)
+    monkeypatch.setattr("drainmark.jobs.runtime.scan.bucket_scanner._PAGES_A_BATCH", 1)
     names = [f"{number:05d}" for number in range(110)]
     scene.put(*names)
     with fault_proxy(s3_server) as proxy:
         store = ObjectStore(proxy.url, connect_seconds=0.5, read_seconds=5, attempts=1)
-        store.client.meta.events.register(
+        store.connection.client.meta.events.register(
             "provide-client-params.s3.ListObjectsV2", lambda params, **_: {"MaxKeys": 100, **params}
         )
         scene.start(LIMITS, store)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import InputChanged
-from jobs.operators.directory_scan import DirectoryScan
-from jobs.protocol.triggers import Trigger, TriggerStatus
-from jobs.runtime.scan_memory import ScanLimits, ScanNote
-from jobs.runtime.scanning import ScanResult
-from orchestration.scans import record_scan
-from resources.inputs import Inputs
-from resources.object_store import ObjectStore
-from resources.registry import Registry
-from resources.registry_scans import RegistryScans
+from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
+from drainmark.jobs.runtime.scan.folder import ScanResult
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote
+from drainmark.orchestration.discovery.pending_triggers import record_scan
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.registry.registry import Registry
+from drainmark.resources.registry.scan_queries import RegistryScans
+from drainmark.resources.storage.object_store import ObjectStore
 
 REGION = "app/lines"
 LIMITS = ScanLimits(whole=20, rest_seconds=1e12, share=1e9, slice_seconds=1e9)
@@ -55,9 +55,7 @@ class Scene:
     def scan(self, *, later: float = 100.0, **source: object) -> ScanResult:
         """Scan, as if `later` seconds had passed: no directory is then too young to be trusted."""
         scan = replace(self.source, **source)  # type: ignore[arg-type]
-        return record_scan(
-            self.registry, REGION, self.inputs, str(self.folder), scan, now=time.time() + later
-        )
+        return record_scan(self.registry, REGION, self.inputs, str(self.folder), scan, now=time.time() + later)
 
     def names(self, found: ScanResult) -> list[str]:
         return [str(Path(trigger.uri).relative_to(self.folder)) for trigger in found.new]
@@ -98,7 +96,7 @@ def large(scene: Scene) -> Scene:
     return scene
 
 
-# --- a small folder --------------------------------------------------------------------------------------------------
+# --- a small folder -----------------------------------------------------------------------------------------------
 
 
 def test_a_small_folder_is_compared_whole_by_every_scan(scene: Scene) -> None:
@@ -134,7 +132,7 @@ def test_a_rebuilt_registry_is_believed_and_not_the_memory_of_the_process(large:
     assert large.scan().new_count == 30
 
 
-# --- a large folder: what is found at once ---------------------------------------------------------------------------
+# --- a large folder: what is found at once ------------------------------------------------------------------------
 
 
 def looked_into(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -220,7 +218,7 @@ def test_the_files_of_a_first_scan_are_in_order_however_many_they_are(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sorted by runs on the disk, recorded in batches: as if it had been one list."""
-    monkeypatch.setattr("jobs.runtime.scan_order.InOrder.__init__.__defaults__", (7,))
+    monkeypatch.setattr("drainmark.jobs.runtime.scan.order.InOrder.__init__.__defaults__", (7,))
     names = [f"{'zyx'[number % 3]}/{number * 37 % 100:02d}.txt" for number in range(100)]
     for name in names:
         scene.write(name)
@@ -230,7 +228,7 @@ def test_the_files_of_a_first_scan_are_in_order_however_many_they_are(
     ]
 
 
-# --- a large folder: what a round finds ------------------------------------------------------------------------------
+# --- a large folder: what a round finds ---------------------------------------------------------------------------
 
 
 def backdated(large: Scene) -> str:
@@ -285,7 +283,7 @@ def test_a_round_finds_a_committed_file_that_was_rewritten_in_place(large: Scene
 
 def test_a_round_goes_on_in_slices_and_comes_round(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each scan takes one step; after as many scans as there are steps everything was compared, and a rest begins."""
-    monkeypatch.setattr("jobs.runtime.folder_watch._CHUNK", 4)
+    monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_scanner._CHUNK", 4)
     ticks = iter(range(10**6))
     large.start(replace(LIMITS, rest_seconds=1e6, share=1e9, slice_seconds=1.5))
     large.inputs.watched = _with_clock(large, lambda: float(next(ticks)))  # type: ignore[method-assign]
@@ -300,7 +298,7 @@ def test_a_round_goes_on_in_slices_and_comes_round(large: Scene, monkeypatch: py
 
 
 def _with_clock(scene: Scene, clock: object) -> object:
-    from jobs.runtime.folder_watch import FolderWatch
+    from drainmark.jobs.runtime.scan.folder_scanner import FolderWatch
 
     memory = RegistryScans(scene.registry, REGION)
     watch = FolderWatch(scene.folder, scene.source, memory, limits=scene.inputs.limits, monotonic=clock)  # type: ignore[arg-type]
@@ -329,7 +327,7 @@ def test_what_was_not_recorded_is_found_again(large: Scene, monkeypatch: pytest.
     assert large.names(large.scan()) == ["a/new.txt"]
 
 
-# --- what goes wrong while a scan looks ------------------------------------------------------------------------------
+# --- what goes wrong while a scan looks ---------------------------------------------------------------------------
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, directory: Path, error: int, call: str = "scandir") -> None:
@@ -360,9 +358,7 @@ def test_a_directory_that_could_not_be_listed_is_listed_by_the_next_scan(
     assert large.names(large.scan()) == ["a/new.txt"]
 
 
-def test_a_directory_that_goes_while_it_is_listed_is_no_refusal(
-    large: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_goes_while_it_is_listed_is_no_refusal(large: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     large.write("a/new.txt")
     failing(monkeypatch, large.folder / "a", errno.ENOENT)
     assert large.scan().refused == ()
@@ -387,7 +383,7 @@ def test_growing_files_are_not_lost_however_many_they_are(
     large: Scene, monkeypatch: pytest.MonkeyPatch, is_another_process: bool
 ) -> None:
     """More than a scan remembers by name: their directories are listed again until they have settled."""
-    monkeypatch.setattr("jobs.runtime.folder_watch._LOOKED_AT", 5)
+    monkeypatch.setattr("drainmark.jobs.runtime.scan.folder_scanner._LOOKED_AT", 5)
     names = [f"{'abc'[number % 3]}/growing-{number:02d}.txt" for number in range(18)]
     for name in names:
         large.write(name, age=-90.0)
@@ -398,7 +394,7 @@ def test_growing_files_are_not_lost_however_many_they_are(
     assert large.names(large.scan(settle=30.0, later=200.0)) == sorted(names)
 
 
-# --- what begins anew while a scan looks -----------------------------------------------------------------------------
+# --- what begins anew while a scan looks --------------------------------------------------------------------------
 
 
 def under_way(large: Scene) -> Iterator[ScanResult]:

@@ -31,7 +31,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("init")
-    made = run(folder, "orchestration.cli.main", "init", "project")
+    made = run(folder, "drainmark.orchestration.cli.main", "init", "project")
     assert made.returncode == 0, made.stderr
     return folder / "project"
 

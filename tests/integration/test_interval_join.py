@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import OperatorFailed
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import OperatorFailed
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("NU1")]
 

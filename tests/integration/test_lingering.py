@@ -17,17 +17,17 @@ import pytest
 from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
 from sqlalchemy.exc import OperationalError
 
-from jobs.errors import Owned
-from jobs.protocol.history import Outcome
-from orchestration import operations
-from orchestration.assembly import Workplace, open_application
-from orchestration.lingering import CodeFiles, Lingering
-from orchestration.region_runs import region_owner
-from orchestration.run_retries import SENSOR_TAG
-from orchestration.status import statuses
-from orchestration.watching import FolderWatch
-from orchestration.yielding import ASKED, Requests
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import Owned
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG
+from drainmark.orchestration.discovery.source_watch import FolderWatch
+from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.hand_off import ASKED, Requests
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -92,7 +92,7 @@ def test_a_run_takes_what_comes_and_makes_way_for_a_reset(
     eventually(lambda: committed(place) == 3, "id 3")
     (status,) = eventually(lambda: [s for s in statuses(place, REGION) if s["is_idle"]], "an idle run")
     assert status["state"] == "STARTED"
-    done = operations.reset(place, operations.plan_reset(place, REGION, operations.Target(to=1)))
+    done = interventions.reset(place, interventions.plan_reset(place, REGION, interventions.Target(to=1)))
     assert done["requeued"] == 2
     result = run.end()
     assert result.success
@@ -109,9 +109,9 @@ def test_a_halt_is_obeyed_and_resume_needs_no_patience(
     drop(tmp_path, "0.csv", "a,1\n")
     run = Running(place, instance, write_application(tmp_path))
     eventually(lambda: committed(place) == 1, "id 1")
-    assert operations.halt(place, REGION, "bad prices")["by"] == "owner"
+    assert interventions.halt(place, REGION, "bad prices")["by"] == "owner"
     assert not run.end().success
-    operations.resume(place, REGION, "mended")
+    interventions.resume(place, REGION, "mended")
     assert place.history(REGION).halt is None
 
 
@@ -128,7 +128,7 @@ def test_a_run_that_no_sensor_started_never_lingers(
     assert execute(definitions(place, write_application(tmp_path)), instance).success
 
 
-# --- what it decides ------------------------------------------------------------------------------------------------
+# --- what it decides ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -253,8 +253,8 @@ def test_a_verb_does_not_wait_for_a_run_that_does_not_linger(place: Workplace, e
     owner.claim()
     started = time.monotonic()
     with pytest.raises(Owned):
-        operations.resume(other, REGION, "please")
+        interventions.resume(other, REGION, "please")
     assert other.registry.load_cursor(REGION, ASKED) is None, "it was not even asked"
-    assert time.monotonic() - started < operations._HALT_PATIENCE_SECONDS
+    assert time.monotonic() - started < interventions._HALT_PATIENCE_SECONDS
     owner.release(Outcome.CLEAN)
     other.registry.close()

@@ -14,19 +14,20 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import InputChanged, InputMissing
-from jobs.operators.sources import Cut
-from jobs.protocol.triggers import TriggerStatus
-from jobs.runtime.inspecting import Expected, inspect
-from jobs.runtime.scan_memory import ScanLimits
-from jobs.runtime.scanning import IS_LINK, scan_folder
-from orchestration import backfill
-from orchestration.backfill import Wanted
-from orchestration.scans import record_scan
-from orchestration.testing.running import Result
-from resources.inputs import Inputs
-from resources.object_store import ObjectStore
-from resources.registry import Registry
+from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.inspection import inspect
+from drainmark.jobs.operators.sources.slices import Cut
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.runtime.scan.folder import IS_LINK, scan_folder
+from drainmark.jobs.runtime.scan.index import ScanLimits
+from drainmark.orchestration.discovery.pending_triggers import record_scan
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs import backfill
+from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.registry.registry import Registry
+from drainmark.resources.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.seed("RT4")
 

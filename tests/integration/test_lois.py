@@ -13,10 +13,10 @@ import pytest
 from harness import opened, rows, run_once, settle
 
 import drainmark as dm
-from jobs.apps import lois
-from jobs.testing.radio import NOISE_VARIANCE, carriers_of, generate_radio, write_radio
-from orchestration.assembly import Workplace
-from orchestration.testing.processing import rewind
+from drainmark.jobs.apps import lois
+from drainmark.jobs.testing.radio import NOISE_VARIANCE, carriers_of, generate_radio, write_radio
+from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.workplace.workplace import Workplace
 
 SOUNDER = Path(__file__).parents[3] / "shared" / "data" / "lois" / "sounder"
 REGION = "lois/recordings"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import StoreUnavailable
-from jobs.runtime import housekeeping
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
+from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.runtime.maintenance import housekeeping
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("H30")]
 
@@ -63,9 +63,7 @@ def steps_of_run(place: Workplace, application: Opened, **options: Any) -> list[
     return told
 
 
-def test_runs_of_one_file_are_maintained_every_so_many(
-    workplace: Workplace, application: Opened, write: Write
-) -> None:
+def test_runs_of_one_file_are_maintained_every_so_many(workplace: Workplace, application: Opened, write: Write) -> None:
     found = []
     for number in range(7):
         write(f"{number}.txt", "a\n")

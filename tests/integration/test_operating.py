@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harness import settle, verbs
 
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 

@@ -18,15 +18,15 @@ from deltalake import write_deltalake
 from harness import rows, run_once, settle
 
 import drainmark as dm
-import jobs.state.keyed
+import drainmark.jobs.state.keyed_state
 from drainmark import F
-from jobs.errors import BadInput, Halted
-from jobs.graph.params import bind_params
-from jobs.protocol.history import manifest_of
-from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import BadInput, Halted
+from drainmark.jobs.graph.params import bind_params
+from drainmark.jobs.protocol.history import manifest_of
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +59,7 @@ def place(tmp_path: Path, engine: SparkEngine) -> Iterator[Callable[..., Workpla
         workplace.registry.close()
 
 
-# --- one application with every operator that vectorises ------------------------------------------------------------
+# --- one application with every operator that vectorises ----------------------------------------------------------
 
 
 def source_rows() -> list[list[Row]]:
@@ -233,10 +233,10 @@ def test_every_operator_gives_the_rows_of_the_oracle_on_every_path(
 ) -> None:
     options: dict[str, Any] = VARIANTS[variant]
     if options.get("images"):
-        monkeypatch.setattr(jobs.state.keyed, "_IMAGE_MINIMUM_ROWS", 1)
-        monkeypatch.setattr(jobs.state.keyed, "_IMAGE_CHANGE_FILES", 1)
+        monkeypatch.setattr(drainmark.jobs.state.keyed_state, "_IMAGE_MINIMUM_ROWS", 1)
+        monkeypatch.setattr(drainmark.jobs.state.keyed_state, "_IMAGE_CHANGE_FILES", 1)
     if options.get("large_state"):
-        monkeypatch.setattr(jobs.state.keyed, "SMALL_STATE_BYTES", 0)
+        monkeypatch.setattr(drainmark.jobs.state.keyed_state, "SMALL_STATE_BYTES", 0)
     workplace = place(**options.get("settings", {}))
     statement = tmp_path / "sql" / "all_of_it" / "labelled.sql"
     statement.parent.mkdir(parents=True)
@@ -284,7 +284,7 @@ def test_the_arguments_of_a_statement_are_bound(
     assert_tables(workplace, "bound/lines", {"long": [{"value": "bbb", "_sequence_id": 1}]})
 
 
-# --- per_trigger, formats, several outputs --------------------------------------------------------------------------
+# --- per_trigger, formats, several outputs ------------------------------------------------------------------------
 
 
 def test_a_per_trigger_function_is_called_once_an_id_and_may_do_what_it_likes(
@@ -423,7 +423,7 @@ def test_a_time_without_a_zone_stays_one(workplace: Workplace, tmp_path: Path) -
     assert found["at"] == dt.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - that is the point
 
 
-# --- input that cannot be read --------------------------------------------------------------------------------------
+# --- input that cannot be read ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from typing import Any
 import ordinary_runs
 import pytest
 
-from orchestration.testing.running import run_app
-from resources.spark import SparkEngine
+from drainmark.orchestration.testing.running import run_app
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.seed("AU2"), pytest.mark.timeout(600)]
 
@@ -30,7 +30,7 @@ from edited_module import marked
 from pyspark.sql.functions import udf
 
 
-@udf("string")
+@udf("string")  # noqa: F405
 def late(text):
     from edited_later import marked as marked_later
 
@@ -61,7 +61,7 @@ with engine_of(sys.argv[1], Path(sys.argv[2]) / "spark") as engine:
 LOADING = """
 import sys
 import ordinary_runs
-from jobs.regions.plan import compile_application
+from drainmark.jobs.regions.plan import compile_application
 for name in ordinary_runs.APPLICATIONS:
     compile_application(ordinary_runs.loaded(name)[0])
 context = sys.modules["pyspark.core.context"].SparkContext

@@ -14,23 +14,23 @@ import pytest
 from harness import run_once, settle
 
 import drainmark as dm
-from jobs.errors import DrainmarkError, ForeignTable, Halted, SchemaMismatch
-from jobs.failpoints import InjectedFailure, arm
-from jobs.graph.params import Params
-from jobs.protocol.history import Outcome
-from jobs.regions.explain import as_json, as_text
-from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace
-from orchestration.checks import judgements
-from orchestration.doctor.examining import examine
-from orchestration.operations import Target, plan_reset, reset
-from orchestration.region_runs import region_owner
-from orchestration.testing.processing import compact
-from orchestration.trace import Tracer
-from orchestration.yielding import owning
-from resources.reading import owner_of, read_at, read_visible
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import DrainmarkError, ForeignTable, Halted, SchemaMismatch
+from drainmark.jobs.failpoints import InjectedFailure, arm
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.regions.explain import as_json, as_text
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.orchestration.dagster_jobs.checks import judgements
+from drainmark.orchestration.doctor.examination import examine
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.testing.processing import compact
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.trace import Tracer
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.checkpoints.as_of import owner_of, read_at, read_visible
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -182,9 +182,7 @@ def test_compaction_and_the_checks_know_them(workplace: Workplace, inbox: Path) 
     assert seen(workplace) == expected(FILES[:1], [1])
 
 
-@pytest.mark.parametrize(
-    "table", [n if n == 6 else pytest.param(n, marks=pytest.mark.slow) for n in range(1, 11)]
-)
+@pytest.mark.parametrize("table", [n if n == 6 else pytest.param(n, marks=pytest.mark.slow) for n in range(1, 11)])
 def test_a_publish_that_stops_anywhere_is_rolled_forward_without_the_application(
     workplace: Workplace, inbox: Path, table: int
 ) -> None:

@@ -15,13 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import drainmark as dm
-from jobs.arrow_frames import frame_of
-from jobs.operators.directory_scan import CORRUPT, DirectoryScan, DirectorySource
-from jobs.runtime.inspecting import inspect
-from jobs.runtime.intake import expected_of
-from jobs.runtime.parsing import Content, Parser, can_parse, schema_of
-from orchestration.testing.running import Result
-from resources.spark import SparkEngine
+from drainmark.jobs.formats.arrow_parser import Content, Parser, can_parse, schema_of
+from drainmark.jobs.formats.inspection import inspect
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.tags import CORRUPT
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.runtime.input.file_reader import expected_of
+from drainmark.orchestration.testing.running import Result
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 

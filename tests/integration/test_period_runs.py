@@ -11,10 +11,10 @@ import pytest
 from integration.dagster_scene import JOB, REGION, definitions, drop, execute, instance_at, write_application
 from integration.test_lingering import FOR_EVER, Running, committed, eventually
 
-from jobs.protocol.history import Outcome
-from orchestration import operations
-from orchestration.assembly import Workplace
-from orchestration.sensors import LONG_SECONDS
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.orchestration.dagster_jobs.sensors import LONG_SECONDS
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.workplace.workplace import Workplace
 
 pytestmark = pytest.mark.spark
 
@@ -54,7 +54,7 @@ def test_a_run_that_stays_ticks_by_itself(workplace: Workplace, instance: dg.Dag
         for part in ("x", "y"):
             drop(tmp_path, f"{number}{part}.csv", "a,1\n")
     eventually(lambda: sum(state.rows_in or 0 for state in workplace.history(REGION).states.values()) == 5, "all rows")
-    done = operations.reset(workplace, operations.plan_reset(workplace, REGION, operations.Target(to=1)))
+    done = interventions.reset(workplace, interventions.plan_reset(workplace, REGION, interventions.Target(to=1)))
     assert done["requeued"] >= 1
     assert run.end().success
     history = workplace.history(REGION)

@@ -14,18 +14,18 @@ from typing import Annotated, Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import Halted, InputChanged, RegistryLost, RewindRefused, UsageError
-from jobs.graph.application import Application, application, build_application
-from jobs.protocol.triggers import TriggerStatus
-from jobs.runtime.folder_slices import queue_of
-from jobs.runtime.reading import Inbox
-from orchestration.assembly import Workplace, open_application
-from orchestration.discovery import Tick, pace, scan_region, seconds_to_tick
-from orchestration.doctor.repairing import repair
-from orchestration.metrics import as_json, region_metrics
-from orchestration.retries import Interruption, RunOptions, Watch, run_application
-from orchestration.testing.running import Result
-from orchestration.trace import Tracer
+from drainmark.jobs.errors import Halted, InputChanged, RegistryLost, RewindRefused, UsageError
+from drainmark.jobs.graph.application import Application, application, build_application
+from drainmark.jobs.operators.sources.folder_slices import queue_of
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.runtime.input.inbox import Inbox
+from drainmark.orchestration.discovery.region_scan import Tick, pace, scan_region, seconds_to_tick
+from drainmark.orchestration.doctor.registry_repair import repair
+from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.trace import Tracer
+from drainmark.orchestration.views.metrics import as_json, region_metrics
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
 pytestmark = pytest.mark.spark
 
@@ -261,6 +261,7 @@ def test_a_region_does_not_change_from_files_to_periods(run_app: RunApp) -> None
 
     result = run_app(numbers)
     result.run()
+
     def periodic() -> None:
         @dm.consistent(trigger="periodic", period=1.0)
         @dm.source(dm.Beacon(rows=1))
@@ -277,9 +278,7 @@ def test_a_region_does_not_change_from_files_to_periods(run_app: RunApp) -> None
 
 
 @pytest.mark.seed("V111", "X2")
-def test_a_start_that_is_done_takes_away_nothing_of_another(
-    run_app: RunApp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_is_done_takes_away_nothing_of_another(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages of starts work at one group side by side: each reads through links of its own."""
     fill, remove, is_done = Inbox.fill, Inbox.remove, threading.Event()
 
@@ -299,7 +298,7 @@ def test_a_start_that_is_done_takes_away_nothing_of_another(
     assert sorted((row["k"], row["n"]) for row in result.sink("all_rows")) == [("a", 1), ("a", 3), ("a", 10), ("b", 2)]
 
 
-# --- when ------------------------------------------------------------------------------------------------------------
+# --- when ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_period_counts_from_the_end_of_the_last_state_or_reset(run_app: RunApp) -> None:

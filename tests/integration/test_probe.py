@@ -13,17 +13,17 @@ from harness import run_once, settle
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import NotRowWise, OperatorFailed
-from jobs.graph.params import bind_params
-from jobs.handler_errors import CheckpointUnreadable
-from jobs.regions.plan import compile_application
-from jobs.runtime.blueprint import Blueprint
-from jobs.runtime.ports import Outside
-from jobs.runtime.probing import changed_functions, probe, probe_if_changed
-from jobs.runtime.probing_handlers import SAMPLE_CALLS
-from orchestration.assembly import Opened, Workplace
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
+from drainmark.jobs.errors import NotRowWise, OperatorFailed
+from drainmark.jobs.errors.handlers import CheckpointUnreadable
+from drainmark.jobs.graph.params import bind_params
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.probe.handler_probe import SAMPLE_CALLS
+from drainmark.jobs.runtime.probe.row_wise_probe import changed_functions, probe, probe_if_changed
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 pytestmark = pytest.mark.spark
 
@@ -213,7 +213,7 @@ def test_a_function_is_tried_at_first_use_and_again_only_when_it_changed(
     blueprint, outside = bench.analysed(declare)
     probed = bench.workplace.registry.get_probed("probed/events")
     assert changed_functions(blueprint, probed, outside.statement) == ()
-    monkeypatch.setattr("jobs.runtime.probing.probe", lambda *_: pytest.fail("nothing changed"))
+    monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe", lambda *_: pytest.fail("nothing changed"))
     assert not bench.probe_if_changed(declare)
     monkeypatch.undo()
     blueprint, outside = bench.analysed(other)
@@ -282,9 +282,7 @@ def test_what_follows_a_handler_is_judged_on_the_rows_that_it_gives(bench: Bench
         return dm.select(totals, "user").dropDuplicates(["user"]).withColumn("_sequence_id", F.lit(1).cast("bigint"))
 
     with pytest.raises(NotRowWise) as caught:
-        bench.probed(
-            lambda events: dm.functor(no_numbers, inputs=[numbered_by(Totals)(events)], vectorised=True)
-        )
+        bench.probed(lambda events: dm.functor(no_numbers, inputs=[numbered_by(Totals)(events)], vectorised=True))
     assert caught.value.operator == "no_numbers"
 
 

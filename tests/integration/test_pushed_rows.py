@@ -11,15 +11,15 @@ import pytest
 from harness import rows
 
 import drainmark as dm
-from jobs.errors import Halted, RewindRefused, UsageError
-from jobs.failpoints import FailPoint, arm
-from orchestration.assembly import Workplace, open_application
-from orchestration.cli.main import invoke
-from orchestration.operations import Target, plan_reset, reset
-from orchestration.pushing import push_to
-from orchestration.region_runs import region_run
-from orchestration.testing.processing import drive, scan
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import Halted, RewindRefused, UsageError
+from drainmark.jobs.failpoints import FailPoint, arm
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.processing import drive, scan
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.push import push_to
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
 
 pytestmark = pytest.mark.spark
 

@@ -15,16 +15,17 @@ import pytest
 from bad_inputs import APP, QUARANTINE, REGION, Fate, copying, fates, run, write
 from harness import LONG_AGO, rows, run_once, settle
 
-from jobs.errors import BadInput, Halted, UnknownName, UsageError
-from jobs.runtime import intake
-from orchestration.assembly import Workplace
-from orchestration.checks import QUARANTINE_RATIO, judgements
-from orchestration.cli.main import invoke
-from orchestration.quarantine import quarantined_files, quarantined_rows, redrive
-from orchestration.region_runs import region_owner
-from orchestration.status import history_entries
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import BadInput, Halted, UnknownName, UsageError
+from drainmark.jobs.formats.parquet import Parquet
+from drainmark.jobs.runtime.input import file_inspection
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.quarantine import quarantined_files, quarantined_rows, redrive
+from drainmark.orchestration.views.status import history_entries
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -103,7 +104,7 @@ def test_the_same_is_quarantined_however_the_files_are_grouped_and_after_a_rewin
     owner.claim()
     owner.rewind(0, 1000)
     assert rows(workplace, REGION, QUARANTINE) == [], "the quarantine is rewound with the sinks"
-    from jobs.protocol.history import Outcome
+    from drainmark.jobs.protocol.history import Outcome
 
     owner.release(Outcome.CLEAN)
     assert plain(run(workplace, inbox, **CSV)) == plain(apart)
@@ -156,10 +157,12 @@ def test_json_that_does_not_fit_its_columns_is_never_null(workplace: Workplace, 
     assert len(found.rows) == 10
 
 
+@pytest.mark.parametrize("small_group_bytes", [8 << 20, 0])
 def test_parquet_that_only_spark_cannot_read_is_taken_out_and_the_others_are_read(
-    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_group_bytes: int
 ) -> None:
     """Footers are whole and a bit of a page is not: Spark finds the first, one look at all of them the others."""
+    workplace.settings = workplace.settings.model_copy(update={"small_group_bytes": small_group_bytes})
     inbox = tmp_path / "inbox"
     table = pa.table({"id": list(range(5000)), "name": [f"n{number}" for number in range(5000)]})
     sink = pa.BufferOutputStream()
@@ -168,8 +171,8 @@ def test_parquet_that_only_spark_cannot_read_is_taken_out_and_the_others_are_rea
     broken = good[:1000] + bytes([good[1000] ^ 1]) + good[1001:]
     write(inbox, {f"{n}.parquet": broken if n in (1, 3, 4) else good for n in range(6)})
     looks: list[Path] = []
-    search = intake.fault_of_pages
-    monkeypatch.setattr(intake, "fault_of_pages", lambda path: looks.append(path) or search(path))
+    search = Parquet.fault_within
+    monkeypatch.setattr(Parquet, "fault_within", lambda self, path: looks.append(path) or search(self, path))
     found = run(workplace, inbox, format="parquet", schema="id bigint, name string")
     assert {name for name, fate in found.items() if fate.refused} == {"1.parquet", "3.parquet", "4.parquet"}
     assert all(len(fate.rows) == 5000 for fate in found.values() if not fate.refused)
@@ -182,7 +185,7 @@ def test_a_file_that_changes_while_it_is_read_is_scanned_anew_and_not_called_bad
 ) -> None:
     inbox = tmp_path / "inbox"
     write(inbox, {"a.csv": FILES["a.csv"]})
-    inspect, times = intake.inspect, [0]
+    inspect, times = file_inspection.inspect, [0]
 
     def changing(path: Path, *arguments: Any) -> Any:
         if not times[0]:
@@ -190,7 +193,7 @@ def test_a_file_that_changes_while_it_is_read_is_scanned_anew_and_not_called_bad
         times[0] += 1
         return inspect(path, *arguments)
 
-    monkeypatch.setattr(intake, "inspect", changing)
+    monkeypatch.setattr(file_inspection, "inspect", changing)
     application = copying(inbox, **CSV, on_bad="halt", on_schema="halt")
     assert run_once(workplace, application) == []
     history = workplace.history(REGION)
@@ -207,7 +210,7 @@ def test_equal_content_under_two_names_is_processed_twice(workplace: Workplace, 
     assert [len(fate.rows) for fate in found.values()] == [2, 2]
 
 
-# --- looking, and taking in again -----------------------------------------------------------------------------------
+# --- looking, and taking in again ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -280,7 +283,7 @@ def test_the_verbs_print_what_they_found(
     assert invoke(["quarantine", "list", "nobody", *home]) == UnknownName.exit_code
 
 
-# --- many files -----------------------------------------------------------------------------------------------------
+# --- many files ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -291,7 +294,7 @@ def test_fifty_thousand_files_are_scanned_at_once_and_taken_group_by_group(
 ) -> None:
     import psutil
 
-    from orchestration.discovery import scan_region
+    from drainmark.orchestration.discovery.region_scan import scan_region
 
     inbox = tmp_path / "inbox"
     inbox.mkdir()

@@ -44,7 +44,7 @@ def test_every_make_target_of_the_readme_exists() -> None:
 def test_every_verb_of_the_readme_exists_and_every_verb_is_in_the_readme() -> None:
     from typer.main import get_command
 
-    from orchestration.cli.main import command_line
+    from drainmark.orchestration.cli.main import command_line
 
     commands: Any = get_command(command_line())
     verbs = {name for name, verb in commands.commands.items() if not verb.hidden}
@@ -56,8 +56,8 @@ def test_every_verb_of_the_readme_exists_and_every_verb_is_in_the_readme() -> No
 
 
 def test_the_defaults_in_the_readme_are_those_of_the_settings() -> None:
-    from jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
-    from resources.settings import Settings
+    from drainmark.jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
+    from drainmark.resources.settings import Settings
 
     fields = Settings.model_fields
     table = README.partition("## Settings")[2].partition("## ")[0]

@@ -13,15 +13,15 @@ from harness import rows, run_once, settle
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import DeclarationError, OperatorFailed
-from jobs.graph.params import bind_params
-from jobs.protocol.rows import RowKind
-from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace
-from orchestration.quarantine import quarantined_files
-from orchestration.testing.processing import rewind
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import DeclarationError, OperatorFailed
+from drainmark.jobs.graph.params import bind_params
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.verbs.quarantine import quarantined_files
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 REGION = "refusing/read"
 TABLE = "refusing_quarantine"

@@ -11,10 +11,10 @@ import pytest
 from harness import opened, rows, settle
 from postgres import PostgresServer, why_not
 
-from orchestration.assembly import Workplace
-from orchestration.retries import Interruption, RunOptions, Watch, run_application
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
 
 AWAY_SECONDS = 3.0
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from by_hand import Shown
 
-from jobs import failpoints
-from jobs.errors import ReplaceRefused
-from jobs.runtime.maintaining import drop_changes
-from orchestration import backfill
-from orchestration.assembly import Workplace
-from orchestration.backfill import Wanted
-from orchestration.operations import Target, plan_reset, reset
-from resources.database_tables import DatabaseTable
-from resources.reading import RegionReader
-from resources.settings import Settings
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import ReplaceRefused
+from drainmark.jobs.runtime.maintenance.compaction import drop_changes
+from drainmark.orchestration.verbs import backfill
+from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.checkpoints.as_of import RegionReader
+from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.database_tables import DatabaseTable
 
 Rows = list[tuple[int, str]]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.protocol.triggers import DIGESTS
-from orchestration.testing.running import Result
+from drainmark.jobs.protocol.records.triggers import DIGESTS
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("RT9")]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import Halted
-from orchestration.discovery import scan_region
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import Halted
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
 

@@ -24,20 +24,20 @@ from integration.dagster_scene import definitions, execute, instance_at, write_a
 from integration.test_dagster_sensor import Ticker
 
 import drainmark as dm
-from jobs.errors import Halted, InputChanged, RewindRefused, SpoolTooSmall, StoreRefused, StoreUnavailable
-from jobs.operators.directory_scan import DirectorySource
-from jobs.protocol.history import Outcome
-from jobs.protocol.triggers import VERSION, TriggerStatus
-from jobs.regions.plan import compile_application
-from jobs.runtime.reading import Inbox
-from orchestration.assembly import Opened, Workplace, open_application
-from orchestration.cli.main import invoke
-from orchestration.discovery import scan_region
-from orchestration.operations import Target, plan_reset, reset
-from resources.inputs import Inputs
-from resources.object_store import ObjectStore
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import Halted, InputChanged, RewindRefused, SpoolTooSmall, StoreRefused, StoreUnavailable
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.protocol.records.triggers import VERSION, TriggerStatus
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.runtime.input.inbox import Inbox
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.object_store import ObjectStore
 
 pytestmark = [pytest.mark.usefixtures("s3_credentials"), pytest.mark.spark]
 
@@ -54,7 +54,7 @@ class Bucket:
     def __init__(self, endpoint: str) -> None:
         self.name = f"bucket-{uuid.uuid4().hex[:12]}"
         self.store = ObjectStore(endpoint)
-        self.store.client.create_bucket(Bucket=self.name)
+        self.store.connection.client.create_bucket(Bucket=self.name)
         self.uri = f"s3://{self.name}/in"
 
     def put(self, name: str, text: str) -> str:
@@ -62,7 +62,9 @@ class Bucket:
         return f"{self.uri}/{name}"
 
     def keep_versions(self) -> None:
-        self.store.client.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
+        self.store.connection.client.put_bucket_versioning(
+            Bucket=self.name, VersioningConfiguration={"Status": "Enabled"}
+        )
 
     def delete(self, *names: str) -> None:
         self.store.delete(self.name, [f"in/{name}" for name in names])
@@ -115,7 +117,7 @@ def spooled(place: Workplace) -> list[Path]:
     return [path for path in (place.home / "inbox").rglob("*") if path.is_file()]
 
 
-# --- the same as from a folder ---------------------------------------------------------------------------------------
+# --- the same as from a folder ------------------------------------------------------------------------------------
 
 
 def test_a_bucket_gives_the_tables_that_a_folder_gives(
@@ -168,7 +170,7 @@ def test_a_scan_takes_what_the_source_says(place: Callable[..., Workplace], buck
     assert found(start_from=dt.datetime.fromtimestamp(newest, dt.UTC).isoformat()) == ["a.txt"]
 
 
-# --- objects that change or go ---------------------------------------------------------------------------------------
+# --- objects that change or go ------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("I2", "D16")
@@ -254,7 +256,7 @@ def test_an_object_changed_after_its_commit_goes_by_on_change(
     assert counted(home) == ({"one": 1} if policy == "ignore" else {"one": 1, "two": 1})
 
 
-# --- rewind ----------------------------------------------------------------------------------------------------------
+# --- rewind -------------------------------------------------------------------------------------------------------
 
 
 def test_objects_are_replayed_and_what_is_lost_is_listed(place: Callable[..., Workplace], bucket: Bucket) -> None:
@@ -299,11 +301,13 @@ def test_a_bucket_that_keeps_versions_replays_what_was_overwritten(
     run_once(home, application, scan=False)
     assert counted(home) == {"one": 1, "two": 1}
     (trigger,) = home.registry.by_uri(REGION, first)
-    bucket.store.client.delete_object(Bucket=bucket.name, Key="in/a.txt", VersionId=trigger.identity[VERSION])
+    bucket.store.connection.client.delete_object(
+        Bucket=bucket.name, Key="in/a.txt", VersionId=trigger.identity[VERSION]
+    )
     assert plan_reset(home, REGION, Target(to_initial=True)).gone == (first,)
 
 
-# --- a store that fails ----------------------------------------------------------------------------------------------
+# --- a store that fails -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("D15")
@@ -354,9 +358,7 @@ def test_a_store_that_does_not_answer_costs_no_attempt(
     assert counted(home) == {"one": 500}
 
 
-def test_a_missing_permission_halts_at_once(
-    place: Callable[..., Workplace], bucket: Bucket, s3_server: str
-) -> None:
+def test_a_missing_permission_halts_at_once(place: Callable[..., Workplace], bucket: Bucket, s3_server: str) -> None:
     """Trying again cannot help; the error says what to allow."""
     bucket.put("a.txt", "one")
     application = word_count(bucket)
@@ -373,7 +375,7 @@ def test_a_missing_permission_halts_at_once(
     assert "s3:GetObject" in error["remedy"]
 
 
-# --- the spool -------------------------------------------------------------------------------------------------------
+# --- the spool ----------------------------------------------------------------------------------------------------
 
 
 def test_groups_are_cut_to_the_spool(place: Callable[..., Workplace], bucket: Bucket) -> None:
@@ -394,11 +396,11 @@ def test_groups_are_cut_to_the_spool(place: Callable[..., Workplace], bucket: Bu
 _FETCHING = """
 import sys
 from pathlib import Path
-from orchestration.assembly import Workplace
-from resources.settings import Settings
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 home = Workplace(Settings(home=Path(sys.argv[1]), project_root=Path(sys.argv[1]), s3_endpoint_url=sys.argv[2],
                           lease_seconds=1.0, heartbeat_seconds=0.2))
-from orchestration.region_runs import region_owner
+from drainmark.orchestration.runs.region_runs import region_owner
 owner = region_owner(home, "word_count/lines")
 owner.claim()
 inbox = home.store("word_count/lines").inbox(owner.epoch, "attempt")
@@ -439,7 +441,7 @@ def test_a_kill_in_a_fetch_leaves_no_copies_for_long(
     assert not spooled(home)
 
 
-# --- the command line ------------------------------------------------------------------------------------------------
+# --- the command line ---------------------------------------------------------------------------------------------
 
 
 def test_the_command_line_takes_addresses(
@@ -495,7 +497,7 @@ def test_a_sensor_requests_a_run_for_a_new_object(
         assert ticker.reason()
 
 
-# --- secrets ---------------------------------------------------------------------------------------------------------
+# --- secrets ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("Z5")

@@ -18,21 +18,21 @@ import pytest
 from deltalake import write_deltalake
 from harness import opened, run_once, settle, sinks
 
-from jobs.state import keyed
-from orchestration.assembly import Workplace
-from orchestration.region_runs import region_owner
-from orchestration.yielding import owning
-from resources.object_store import ObjectStore
-from resources.reading import read_at
-from resources.s3_folder import S3Folder
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.checkpoints.as_of import read_at
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_folder import S3Folder
 
 pytestmark = pytest.mark.spark
 
 REGION = "shop/lines"
 TABLES = ("words", "counts")
-APPLICATION = '''
+APPLICATION = """
 import drainmark as dm
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -56,7 +56,7 @@ def words(lines: DataFrame, stop_words: DataFrame) -> DataFrame:
 counts = dm.aggregate(words, keys=["word"], values={"count": dm.count()})
 dm.sink(words, dm.DeltaAppend("words"))
 dm.sink(counts, dm.DeltaUpsert("counts", keys=["word"]))
-'''
+"""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def inbox(tmp_path: Path) -> Path:
 def bucket(s3_server: str, s3_credentials: None) -> S3Folder:
     """A prefix of its own."""
     store = ObjectStore(s3_server)
-    store.client.create_bucket(Bucket="lake")
+    store.connection.client.create_bucket(Bucket="lake")
     return S3Folder(store, "lake", uuid4().hex)
 
 
@@ -89,7 +89,7 @@ def placed(tmp_path: Path, engine: SparkEngine, bucket: S3Folder) -> Iterator[Pl
     opened_homes: list[Workplace] = []
 
     def open_both(**more: Any) -> tuple[Workplace, Workplace]:
-        far = {"tables_url": bucket.uri, "s3_endpoint_url": bucket.store.endpoint_url}
+        far = {"tables_url": bucket.uri, "s3_endpoint_url": bucket.store.connection.endpoint_url}
         for name, where in (("near", {}), ("far", far)):
             place = Workplace(Settings(home=tmp_path / name, project_root=tmp_path, **where, **more))
             place.use_engine(engine)
@@ -118,8 +118,8 @@ def test_a_run_in_a_bucket_leaves_the_tables_that_one_on_a_disk_leaves(
 ) -> None:
     """Small outputs go by one put, large ones are written by Spark and uploaded; a large state is fetched for Spark."""
     if is_large:
-        monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", 0)
-        monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 5)
+        monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
+        monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 5)
     near, far = placed(**({"small_group_bytes": 0} if is_large else {}))
     application = opened(inbox.parent / "shop.py", inbox)
     for place in (near, far):
@@ -178,10 +178,10 @@ def test_a_run_killed_around_a_commit_is_finished_by_the_next(
     environment = {
         **os.environ,
         "DRAINMARK_TABLES_URL": bucket.uri,
-        "DRAINMARK_S3_ENDPOINT_URL": str(bucket.store.endpoint_url),
+        "DRAINMARK_S3_ENDPOINT_URL": str(bucket.store.connection.endpoint_url),
         "DRAINMARK_FAILPOINTS": f"{point}:kill:2",
     }
-    command = [sys.executable, "-m", "orchestration.cli.main"]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main"]
     run = ["run", source, "--input", str(inbox), "--max-group", "2", "--home", str(far.home)]
     assert subprocess.run([*command, *run], env=environment, check=False, timeout=180).returncode == -signal.SIGKILL
 
@@ -194,3 +194,100 @@ def test_a_run_killed_around_a_commit_is_finished_by_the_next(
     )
     (status,) = json.loads(told.stdout)
     assert (status["region"], status["pending_triggers"]) == (REGION, 0)
+
+
+class Moto:
+    """A server that can be killed; its objects are in its memory, so they are put back into the next one."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def _start(self) -> None:
+        program = (
+            "import sys; from moto.server import ThreadedMotoServer as Server;"
+            f"server = Server(ip_address='127.0.0.1', port={self.port}, verbose=False); server.start();"
+            "print(server.get_host_and_port()[1], flush=True); sys.stdin.read()"
+        )
+        command = [sys.executable, "-c", program]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    def kill(self, bucket: str) -> Callable[[], None]:
+        """Kill it; what is returned starts it again, with the objects that it had."""
+        store = ObjectStore(self.url)
+        held = {found.key: store.get(bucket, found.key) for page in store.pages(bucket) for found in page}
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+        def start() -> None:
+            self._start()
+            again = ObjectStore(self.url)
+            again.client.create_bucket(Bucket=bucket)
+            for key, body in held.items():
+                again.put(bucket, key, body)
+
+        return start
+
+
+@pytest.fixture
+def moto() -> Iterator[Moto]:
+    server = Moto()
+    yield server
+    server.process.kill()
+    server.process.wait()
+
+
+@pytest.mark.seed("D13", "R2")
+@pytest.mark.recovery
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("s3_credentials")
+@pytest.mark.parametrize("point", ["checkpoint.before_commit", "publish.before_commit"])
+def test_a_store_that_is_killed_under_a_run_costs_no_attempt_and_no_row(
+    inbox: Path, tmp_path: Path, engine: SparkEngine, moto: Moto, point: str
+) -> None:
+    store = ObjectStore(moto.url)
+    store.client.create_bucket(Bucket="lake")
+    folder = S3Folder(store, "lake", "tables")
+    far = {"tables_url": folder.uri, "s3_endpoint_url": moto.url}
+    near, place = (
+        Workplace(Settings(home=tmp_path / name, project_root=tmp_path, **where))
+        for name, where in (("near", {}), ("far", far))
+    )
+    for each in (near, place):
+        each.use_engine(engine)
+        target = each.tables / "lake" / "stop_words"
+        rows = pa.table({"word": ["the"], "kind": ["article"]})
+        write_deltalake(target.uri, rows, storage_options=target.storage_options())
+    source = str(inbox.parent / "shop.py")
+    run_once(near, opened(source, inbox), max_group=2)
+    environment = {
+        **os.environ,
+        "DRAINMARK_TABLES_URL": folder.uri,
+        "DRAINMARK_S3_ENDPOINT_URL": moto.url,
+        "DRAINMARK_FAILPOINTS": f"{point}:stop:2",
+    }
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", source, "--input", str(inbox)]
+    options = ["--max-group", "2", "--home", str(place.home), "--attempts", "1", "--json"]
+    run = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        os.waitid(os.P_PID, run.pid, os.WSTOPPED)
+        start = moto.kill("lake")
+        run.send_signal(signal.SIGCONT)
+        _, told = run.communicate(timeout=400)
+    finally:
+        run.kill()
+    assert (run.returncode, json.loads(told.splitlines()[-1])["error"]["id"]) == (1, "STORE_UNAVAILABLE"), told
+    start()
+
+    run_once(place, opened(source, inbox), max_group=2)
+
+    assert sinks(place, REGION, TABLES) == sinks(near, REGION, TABLES)
+    assert place.history(REGION).attempts == 0
+    for each in (near, place):
+        each.registry.close()

@@ -14,13 +14,13 @@ import canary
 import pytest
 from integration.test_s3_input import REGION, Bucket, word_count
 
-from jobs.errors import InputChanged, InputMissing, StoreRefused
-from orchestration.assembly import Workplace
-from orchestration.discovery import scan_region
-from resources.inputs import Inputs
-from resources.s3a import can_read, s3a_settings
-from resources.settings import Settings
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import InputChanged, InputMissing, StoreRefused
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.inputs.inputs import Inputs
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.session import SparkEngine
+from drainmark.resources.storage.s3a import can_read, s3a_settings
 
 FETCH = "DRAINMARK_TEST_S3A"
 JAR = ".ivy2*/jars/org.apache.hadoop_hadoop-aws-3.5.0.jar"

@@ -11,13 +11,13 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from jobs.engine_errors import EnvironmentFailed
-from jobs.graph.application import Application
-from jobs.runtime.reading import Inbox
-from orchestration.region_runs import region_run
-from orchestration.retries import Interruption, RunOptions, Watch, run_application
-from orchestration.testing.processing import drive, scan
-from orchestration.testing.running import Result
+from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.runtime.input.inbox import Inbox
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
+from drainmark.orchestration.testing.processing import drive, scan
+from drainmark.orchestration.testing.running import Result
 
 RunApp = Callable[..., Result]
 pytestmark = [pytest.mark.spark, pytest.mark.seed("DX3")]

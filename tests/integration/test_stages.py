@@ -14,23 +14,23 @@ import pytest
 from staged_app import FILES, REGION, TABLES, Gate, refusing, staged
 
 import drainmark as dm
-from jobs.errors import DrainmarkError, DrainTimeout, InFlightLost, Interrupted, RewindRefused
-from jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
-from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, RowKind
-from orchestration import backfill
-from orchestration.backfill import Wanted
-from orchestration.checks import QUARANTINE_RATIO, judgements
-from orchestration.garbage import collect_region
-from orchestration.operations import skip
-from orchestration.quarantine import quarantined_files
-from orchestration.region_runs import region_owner, region_run
-from orchestration.retries import Interruption, RunOptions, Watch, run_application
-from orchestration.sensors import needs_recovery
-from orchestration.testing.applications import open_on
-from orchestration.testing.comparing import Tables
-from orchestration.testing.invariants import unfinished
-from orchestration.testing.processing import drive, scan
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import DrainmarkError, DrainTimeout, InFlightLost, Interrupted, RewindRefused
+from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure, arm, unreached
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, RowKind
+from drainmark.orchestration.dagster_jobs.checks import QUARANTINE_RATIO, judgements
+from drainmark.orchestration.dagster_jobs.sensors import needs_recovery
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.runs.run_loop import Interruption, RunOptions, Watch, run_application
+from drainmark.orchestration.testing.applications import open_on
+from drainmark.orchestration.testing.comparing import Tables
+from drainmark.orchestration.testing.crash.invariants import unfinished
+from drainmark.orchestration.testing.processing import drive, scan
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs import backfill
+from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.garbage import collect_region
+from drainmark.orchestration.verbs.interventions import skip
+from drainmark.orchestration.verbs.quarantine import quarantined_files
 
 pytestmark = pytest.mark.spark
 slow = pytest.mark.slow
@@ -128,7 +128,7 @@ class Background:
         assert not self._thread.is_alive()
 
 
-# --- any way to establish states gives the same tables ----------------------------------------------------------------
+# --- any way to establish states gives the same tables ------------------------------------------------------------
 
 
 @pytest.mark.seed("V22", "V85", "F1", "F27", "X1")
@@ -195,7 +195,7 @@ def test_intervals_that_end_during_a_commit_are_dropped_and_counted(run_app: Run
     assert result.workplace.history(REGION).totals.counts["dropped_intervals"] == sum(dropped)
 
 
-# --- unaligned --------------------------------------------------------------------------------------------------------
+# --- unaligned ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("V198", "F1", "F2", "F19", "F20", "F21", "F28", "K23")
@@ -229,7 +229,7 @@ def test_a_state_is_established_while_a_stage_hangs_and_what_is_in_flight_outliv
 
 def end_abruptly(begun: Background, gate: Gate) -> None:
     """End a run as if it was killed, but for the lease: nothing that it has in hand is committed any more."""
-    begun.run._pipeline.grace._until = 0.0
+    begun.run.grace._until = 0.0
     begun.run.interrupted.set()
     begun.join()
     assert isinstance(begun.error, Interrupted)
@@ -442,7 +442,7 @@ def test_a_file_that_replaces_its_own_waits_for_the_stages_that_have_not_done_th
         assert found[0][1] > 2, "the file has its new id"
 
 
-# --- local recovery ---------------------------------------------------------------------------------------------------
+# --- local recovery -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("K10", "K11", "K22", "X2")
@@ -511,7 +511,7 @@ def test_a_stage_that_fails_on_and_on_has_the_region_reset(run_app: RunApp, gold
     assert_golden(result, golden)
 
 
-# --- steps of channels ------------------------------------------------------------------------------------------------
+# --- steps of channels --------------------------------------------------------------------------------------------
 
 
 @slow  # by default the processes are killed there: tests/recovery/test_golden_matrix.py
@@ -527,7 +527,7 @@ def test_a_failure_at_a_step_of_a_channel_is_survived(run_app: RunApp, golden: T
     assert_golden(result, golden)
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- what is kept -------------------------------------------------------------------------------------------------
 
 
 @slow
@@ -550,7 +550,7 @@ def test_gc_deletes_what_is_in_no_channel_any_more(run_app: RunApp, golden: Tabl
 @pytest.mark.seed("H8", "H29")
 def test_images_outlive_the_cut_that_wrote_them(run_app: RunApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage stages under attempts that no row has; who claims after a crash takes nothing of them for an orphan."""
-    monkeypatch.setattr("jobs.state.keyed._IMAGE_MINIMUM_ROWS", 1)
+    monkeypatch.setattr("drainmark.jobs.state.keyed_state._IMAGE_MINIMUM_ROWS", 1)
     result = run_app(staged(), FILES, max_group=1)
     history = result.workplace.history(REGION)
     images = [image for table in history.images if (image := history.image_of(table)) is not None and image.files]
@@ -562,7 +562,7 @@ def test_images_outlive_the_cut_that_wrote_them(run_app: RunApp, monkeypatch: py
     drive(region_run(result.workplace, uncut, uncut.region()))
     assert not result.workplace.history(REGION).flow.through
     store = result.workplace.store(REGION)
-    assert all(store.table(image.table).holds(image.files) for image in images)
+    assert all(store.table(image.table).files.holds(image.files) for image in images)
 
 
 def files_below(folder: Path) -> set[str]:

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
-from jobs.errors import ResetTimeout
-from jobs.graph.application import Application
-from orchestration.region_runs import region_run
-from orchestration.testing.processing import drive, scan
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import ResetTimeout
+from drainmark.jobs.graph.application import Application
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.processing import drive, scan
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
 slow = pytest.mark.slow

@@ -11,21 +11,21 @@ from contextlib import suppress
 import pytest
 from staged_app import FILES, REGION, staged
 
-from jobs.errors import DrainmarkError
-from jobs.failpoints import ChannelPoint, FailPoint, InjectedFailure, arm
-from jobs.protocol.manifest import TableRole
-from jobs.runtime.collecting import clear
-from jobs.runtime.former import own_tables
-from jobs.runtime.maintaining import maintain_region
-from jobs.state import keyed
-from orchestration.garbage import collect_region
-from orchestration.operations import resume
-from orchestration.region_runs import region_owner
-from orchestration.testing.comparing import NOW, Tables, multiset
-from orchestration.testing.processing import scan
-from orchestration.testing.running import Result
-from orchestration.yielding import owning
-from resources.reading import RegionReader
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.failpoints import ChannelPoint, FailPoint, InjectedFailure, arm
+from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+from drainmark.jobs.runtime.maintenance.compaction import maintain_region
+from drainmark.jobs.runtime.maintenance.garbage_collection import clear
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.testing.comparing import NOW, Tables, multiset
+from drainmark.orchestration.testing.processing import scan
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.garbage import collect_region
+from drainmark.orchestration.verbs.interventions import resume
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.resources.checkpoints.as_of import RegionReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -93,12 +93,10 @@ def one_step(result: Result, chance: random.Random) -> None:
 
 @pytest.mark.seed("F1", "F5", "F28", "K1", "K6", "K23", "E30")
 @pytest.mark.parametrize("seed", range(4))
-def test_what_retention_leaves_restores_everything(
-    run_app: RunApp, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_what_retention_leaves_restores_everything(run_app: RunApp, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Tiny intervals; every step fails, and so do the resets after it; then all goes that may go, as if days had
     passed: the next reset has nothing but what rows in reach name."""
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 1)  # states are written whole, so that changes may go
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 1)  # states are written whole, so that changes may go
     chance = random.Random(100 + seed)
     golden = sinks(run_app(staged(cut=False), MORE, max_group=2))
     alignment = ["unaligned", "aligned"][seed % 2]

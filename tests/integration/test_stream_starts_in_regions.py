@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
-from jobs.errors import OperatorFailed
-from jobs.failpoints import FailPoint, arm
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.failpoints import FailPoint, arm
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("C2", "C5", "C23", "C24", "C25", "X8", "N20", "E21")]
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
-from jobs.errors import OperatorFailed
-from jobs.failpoints import FailPoint, arm
-from jobs.handler_errors import PermitViolation
-from jobs.runtime.permits import Consistency
-from jobs.runtime.run import RegionRun
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_run
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.errors.handlers import PermitViolation
+from drainmark.jobs.failpoints import FailPoint, arm
+from drainmark.jobs.runtime.region_run import RegionRun
+from drainmark.jobs.state.handlers.permits import Consistency
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
 
@@ -167,7 +167,7 @@ def stay() -> Iterator[Callable[..., Stay]]:
     def begin(result: Result) -> Stay:
         place, opened, region = result.workplace, result.opened, result.region
         run = region_run(place, opened, region)
-        run.states.hosts_starts = True
+        run.hosted.takes_starts = True
         scans, failed = threading.Event(), []  # type: threading.Event, list[BaseException]
         scans.set()
         is_over = threading.Event()
@@ -417,6 +417,7 @@ def test_starts_hear_last_that_the_region_is_checkpointed(
     run_app: RunApp, stay: Starts, kinds: list[type[Heard]]
 ) -> None:
     """The exact order of every callback of one state, and nobody but the start hears of the region's."""
+
     def chain(stream: Any) -> Any:
         for kind in kinds:
             stream = dm.operator(kind, output="n bigint", name=kind.label, inputs=[stream])

@@ -12,20 +12,23 @@ from pathlib import Path
 import pytest
 from by_hand import Shown
 
-from jobs import failpoints
-from jobs.errors import RewindRefused
-from jobs.runtime.maintaining import drop_changes, maintain_region
-from orchestration.assembly import Workplace
-from orchestration.doctor.examining import examine
-from orchestration.operations import Target, plan_reset, reset
-from resources.reading import RegionReader
-from resources.settings import Settings
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.runtime.maintenance.compaction import drop_changes, maintain_region
+from drainmark.orchestration.doctor.examination import examine
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.checkpoints.as_of import RegionReader
+from drainmark.resources.settings import Settings
 
 Rows = list[tuple[int, str]]
 
 FILES = (["a", "b"], ["c"], [], ["d"], ["e", "f"], [], ["g"], ["h"])
-POINTS = ["note.after_commit", "compact.after_commit",
-          *(pytest.param(f"{step}.before_commit", marks=pytest.mark.slow) for step in ("note", "compact"))]
+POINTS = [
+    "note.after_commit",
+    "compact.after_commit",
+    *(pytest.param(f"{step}.before_commit", marks=pytest.mark.slow) for step in ("note", "compact")),
+]
 """Before and after each of the commits; what is before one is what is after the one before it."""
 SAMPLE = ((0, 3), (4, 1), (5, 1))
 """Targets and sizes of groups in the default run: the beginning, behind the edge, and what is kept."""
@@ -126,9 +129,7 @@ def test_no_rewind_and_no_reader_goes_behind_the_edge_whatever_the_horizon(fed: 
 
 @pytest.mark.seed("H29", "H7")
 @pytest.mark.parametrize("point", POINTS)
-def test_a_crash_while_a_history_is_cut_loses_nothing(
-    fed: Shown, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
+def test_a_crash_while_a_history_is_cut_loses_nothing(fed: Shown, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     def crash(name: str, action: str) -> None:
         raise KeyboardInterrupt
 

@@ -14,8 +14,8 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import OperatorFailed
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import OperatorFailed
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
 

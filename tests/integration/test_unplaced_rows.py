@@ -9,7 +9,7 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from orchestration.testing.running import Result
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("E8")]
 

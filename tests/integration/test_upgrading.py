@@ -13,17 +13,17 @@ from harness import run_once, settle
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import StateIncompatible, StatesMoved, UnknownName, UsageError
-from jobs.failpoints import InjectedFailure, arm
-from jobs.graph.params import Params
-from jobs.regions.plan import compile_application
-from orchestration.assembly import Opened, Workplace
-from orchestration.cli.main import invoke
-from orchestration.cli.planning import _outcome
-from orchestration.operations import Target, plan_reset, reset
-from orchestration.region_runs import region_run
-from orchestration.testing.processing import drive
-from orchestration.upgrading import UpgradePlan, drop_states, plan_upgrade
+from drainmark.jobs.errors import StateIncompatible, StatesMoved, UnknownName, UsageError
+from drainmark.jobs.failpoints import InjectedFailure, arm
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.cli.plan import _outcome
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.testing.processing import drive
+from drainmark.orchestration.verbs.interventions import Target, plan_reset, reset
+from drainmark.orchestration.verbs.plan import UpgradePlan, carry_out, drop_states, plan_upgrade
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +38,12 @@ def inbox(tmp_path: Path) -> Path:
 
 
 def declare(
-    inbox: Path, *values: str, keys: Sequence[str] = ("k",), sink: str = "append", factor: int = 1, extra: bool = False,
+    inbox: Path,
+    *values: str,
+    keys: Sequence[str] = ("k",),
+    sink: str = "append",
+    factor: int = 1,
+    extra: bool = False,
     more_extra: bool = False,
 ) -> Opened:
     """Totals of a column by key, behind a function; `values` are more of them."""
@@ -155,6 +160,16 @@ def test_a_dropped_state_begins_anew_and_a_rewind_returns_to_the_old_one(workpla
         run_once(workplace, wide, scan=False)
     run_once(workplace, narrow, scan=False)
     assert [row[1:] for row in seen(workplace)] == [("a", 1), ("a", 11), ("a", 111), ("a", 1111)]
+
+
+def test_the_tables_that_are_shown_are_the_ones_that_are_made(workplace: Workplace, inbox: Path) -> None:
+    code = declare(inbox)
+    write(inbox, "a,1\n")
+    run_once(workplace, code)
+    plan = planned(workplace, code, "totals")
+    carry_out(plan.drops)
+    (region,) = plan.regions
+    assert {table.table for table in region.tables} == {table.name for table in workplace.history(REGION).tables}
 
 
 def test_a_state_can_be_dropped_twice_and_again_after_a_rewind(workplace: Workplace, inbox: Path) -> None:
@@ -341,9 +356,7 @@ dm.sink(seen, dm.DeltaAppend("seen"))
 """
 
 
-def test_a_drop_that_does_not_make_the_plan_compatible_is_not_to_be_repeated(
-    workplace: Workplace, inbox: Path
-) -> None:
+def test_a_drop_that_does_not_make_the_plan_compatible_is_not_to_be_repeated(workplace: Workplace, inbox: Path) -> None:
     """Another state, whose table cannot go on either, has to be settled first."""
     write(inbox, "a,1\n")
     run_once(workplace, declare(inbox, extra=True))

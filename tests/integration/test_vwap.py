@@ -13,10 +13,10 @@ import pytest
 from harness import opened, rows, run_once, settle
 
 import drainmark as dm
-from jobs.apps import vwap
-from jobs.testing.market import HEADER, write_market
-from orchestration.assembly import Workplace
-from orchestration.testing.processing import rewind
+from drainmark.jobs.apps import vwap
+from drainmark.jobs.testing.market import HEADER, write_market
+from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.workplace.workplace import Workplace
 
 FEED = Path(__file__).parents[3] / "shared" / "data" / "vwap" / "ibm-streams" / "TradesAndQuotes.csv.gz"
 REGION = "vwap/records"
@@ -150,7 +150,7 @@ def test_an_average_does_not_depend_on_what_came_before_the_window() -> None:
 
 
 def market(files: int = 3) -> dict[str, str]:
-    from jobs.testing.market import generate_market
+    from drainmark.jobs.testing.market import generate_market
 
     return {file.name: file.text for file in generate_market(seed=3, files=files, records_per_file=40, symbols=4)}
 

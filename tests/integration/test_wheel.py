@@ -1,40 +1,99 @@
-"""What is installed from a wheel is whole: registry, shipped applications, Dagster's files."""
+"""What a wheel installs is whole, is one package, and stands beside a project's own folders of whatever name."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
 ROOT = Path(__file__).parents[2]
+PACKED = ("drainmark", "jobs", "orchestration", "resources", "sql", *(f"{n}.yaml" for n in ("dagster", "workspace")))
+WITH = ("pyproject.toml", "README.md", "LICENSE")
+BUILD = "from setuptools import setup; setup()"
+
+APPLICATION = """
+from jobs.helpers import loud
+from orchestration import NAME
+from resources.patterns import PATTERN
+
+import drainmark as dm
+from drainmark import F
+
+louder = F.udf(loud, "string")
+
+
+@dm.consistent(trigger="operator-driven")
+@dm.source(dm.DirectoryScan(path="inbox", pattern=PATTERN, format="text"))
+def lines(scanned):
+    return scanned
+
+
+words = dm.sql("words", inputs=[lines])
+
+
+@dm.functor
+def loud_lines(words):
+    return dm.select(words, louder("word").alias("word"))
+
+
+dm.sink(loud_lines, dm.DeltaAppend(NAME))
+"""
+PROJECT = {
+    "app.py": APPLICATION,
+    "drainmark.toml": 'applications = ["app.py"]\n',
+    "inbox/a.txt": "to\nbe\n",
+    "jobs/__init__.py": "",
+    "jobs/helpers.py": "def loud(word):\n    return word.upper()\n",
+    "orchestration/__init__.py": 'NAME = "loud_words"\n',
+    "resources/patterns.py": 'PATTERN = "*.txt"\n',
+    "sql/app/words.sql": "SELECT value AS word, _sequence_id FROM {lines}",
+    "errors.py": "",
+}
+"""An application that imports from folders which are called as those of the repository are."""
+
+LOCATION = """
+import sys
+sys.path.insert(0, "")
+from drainmark.orchestration.definitions import defs
+print(*(job.name for job in defs().get_repository_def().get_all_jobs()))
+"""
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what a wheel of this checkout holds; what it needs comes from the environment of the tests."""
-    folder = tmp_path_factory.mktemp("wheel")
-    sources = folder / "sources"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what git knows of the product, links as links."""
+    folder = tmp_path_factory.mktemp("sources")
+    command = ["git", "ls-files", "-z", "--", *PACKED, *WITH]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.split("\0"):
-        if (ROOT / name).is_file():
-            (sources / name).parent.mkdir(parents=True, exist_ok=True)
-            (sources / name).write_bytes((ROOT / name).read_bytes())
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, sources]
-    subprocess.run(command, check=True)
+        target = folder / name
+        if (ROOT / name).is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((ROOT / name).read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which a wheel is installed; what it needs comes from the environment of the tests."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, sources], check=True)
     (wheel,) = folder.glob("drainmark-*.whl")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(folder / "site")
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", folder / "site", wheel], check=True)
     return folder / "site"
 
 
 def call(installed: Path, cwd: Path, *command: str) -> str:
+    """Have Python execute something in a folder, with the installed package before all others."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("DRAINMARK_", "PYTEST_", "DAGSTER_"))}
     ended = subprocess.run(
         [sys.executable, *command], cwd=cwd, env={**clean, "PYTHONPATH": str(installed)},
@@ -44,23 +103,61 @@ def call(installed: Path, cwd: Path, *command: str) -> str:
     return ended.stdout
 
 
-def test_a_new_project_runs_on_it(installed: Path, tmp_path: Path) -> None:
-    where = call(installed, tmp_path, "-c", "import orchestration, resources; print(*orchestration.__path__)")
-    assert where.strip() == str(installed / "orchestration")
-    call(installed, tmp_path, "-m", "orchestration.cli.main", "init", "words")
-    words = tmp_path / "words"
-    (words / "inbox" / "a.txt").write_text("to be or not to be\n")
-    call(installed, words, "-m", "orchestration.cli.main", "run", "app.py")
-    rows = json.loads(call(installed, words, "-m", "orchestration.cli.main", "show", "word_counts", "--json"))
-    assert {row["word"]: row["count"] for row in rows} == {"to": 2, "be": 2, "or": 1, "not": 1}
+def drainmark(installed: Path, cwd: Path, *arguments: str) -> str:
+    """Call the program that pip has put beside the package."""
+    return call(installed, cwd, str(installed / "bin" / "drainmark"), *arguments)
 
 
-def test_dagster_s_files_are_where_dev_looks_for_them(installed: Path) -> None:
-    for name in ("dagster.yaml", "workspace.yaml"):
-        assert (installed / "orchestration" / "shipped" / name).read_bytes() == (ROOT / name).read_bytes()
+def test_what_setuptools_packs_is_one_package(sources: Path, tmp_path: Path) -> None:
+    """As a wheel holds it, without one: that takes a newer setuptools than some have, from the network."""
+    settings = re.sub(r"^license = .*$", "", (sources / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    for each in sources.iterdir():
+        if each.name != "pyproject.toml":
+            (tmp_path / each.name).symlink_to(each)
+    (tmp_path / "pyproject.toml").write_text(settings)
+    command = [sys.executable, "-c", BUILD, "-q", "build", "--build-base", "base", "--build-lib", "packed"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    packed = tmp_path / "packed"
+    assert [path.name for path in packed.iterdir()] == ["drainmark"]
+    found = {path.relative_to(packed).as_posix() for path in packed.rglob("*") if path.is_file()}
+    listed = {path.relative_to(sources).as_posix() for path in sources.rglob("*") if path.is_file()}
+    inside = {name if name.startswith("drainmark/") else f"drainmark/{name}" for name in listed if "/" in name}
+    assert inside - found == {"drainmark/jobs/README.md"}
+    assert found - inside == set()
 
 
-def test_nothing_but_the_project_is_in_it(installed: Path) -> None:
-    assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} == {
-        "drainmark.py", "orchestration", "jobs", "resources", "sql",
-    }  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+class TestInstalled:
+    """The wheel itself, built as `pip install` builds it."""
+
+    def test_a_new_project_runs_on_it(self, installed: Path, tmp_path: Path) -> None:
+        where = call(installed, tmp_path, "-c", "import drainmark; print(*drainmark.__path__)")
+        assert where.strip() == str(installed / "drainmark")
+        drainmark(installed, tmp_path, "init", "words")
+        words = tmp_path / "words"
+        (words / "inbox" / "a.txt").write_text("to be or not to be\n")
+        drainmark(installed, words, "run", "app.py")
+        rows = json.loads(drainmark(installed, words, "show", "word_counts", "--json"))
+        assert {row["word"]: row["count"] for row in rows} == {"to": 2, "be": 2, "or": 1, "not": 1}
+
+    def test_dagster_s_files_are_where_dev_looks_for_them(self, installed: Path) -> None:
+        shipped = installed / "drainmark" / "orchestration" / "shipped"
+        for name in ("dagster.yaml", "workspace.yaml"):
+            assert (shipped / name).read_bytes() == (ROOT / name).read_bytes()
+
+    def test_nothing_but_the_package_and_its_program_is_in_it(self, installed: Path) -> None:
+        names = {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")}
+        assert names == {"drainmark", "bin"}
+
+    def test_a_project_has_folders_of_any_name_beside_its_application(self, installed: Path, tmp_path: Path) -> None:
+        for name, text in PROJECT.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        call(installed, tmp_path, "-c", "import drainmark as dm; import jobs.helpers; dm.functor; jobs.helpers.loud")
+        assert "loud_words" in drainmark(installed, tmp_path, "graph", "app.py")
+        drainmark(installed, tmp_path, "run", "app.py")
+        rows = json.loads(drainmark(installed, tmp_path, "show", "loud_words", "--json"))
+        assert [row["word"] for row in rows] == ["TO", "BE"]
+        regions = call(installed, tmp_path, "-c", LOCATION)
+        assert "app__lines" in regions

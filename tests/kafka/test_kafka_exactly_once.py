@@ -9,7 +9,7 @@ import pytest
 from broker import Broker
 
 import drainmark as dm
-from orchestration.testing.exactly_once import Proof
+from drainmark.orchestration.testing.crash.trial import Proof
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -54,13 +54,9 @@ def check(app: Path, **options: Any) -> Proof:
 
 
 @pytest.mark.parametrize("is_periodic", [False, True], ids=["driven", "periodic"])
-def test_it_survives_failures_around_its_slices_and_commits(
-    broker: Broker, tmp_path: Path, is_periodic: bool
-) -> None:
+def test_it_survives_failures_around_its_slices_and_commits(broker: Broker, tmp_path: Path, is_periodic: bool) -> None:
     app = prepared(broker, tmp_path, is_periodic=is_periodic)
-    proof = check(
-        app, fail_points=SAMPLE, groupings=(2, "all"), actions=["raise"], settings={"slice_bytes": 6}
-    )
+    proof = check(app, fail_points=SAMPLE, groupings=(2, "all"), actions=["raise"], settings={"slice_bytes": 6})
     assert proof.unreached == ()
     assert proof.states >= 3
 

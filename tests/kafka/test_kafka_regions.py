@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from broker import Broker
 
-from jobs.failpoints import SourcePoint, arm
-from orchestration.cli.main import invoke
-from resources.spark import SparkEngine
+from drainmark.jobs.failpoints import SourcePoint, arm
+from drainmark.orchestration.cli.main import invoke
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -80,15 +80,13 @@ def records(numbers: Sequence[int]) -> list[bytes]:
 
 
 @pytest.fixture
-def stream(
-    engine: SparkEngine, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Stream]:
+def stream(engine: SparkEngine, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Stream]:
     assert engine.session is not None  # the command line's own engine finds this session
     yield Stream(broker, tmp_path, capsys)
     arm("")
 
 
-# --- exactly once ----------------------------------------------------------------------------------------------------
+# --- exactly once -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trigger", [DRIVEN, PERIODIC], ids=["driven", "periodic"])
@@ -134,7 +132,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(stream: Stream,
     assert stream.places() == [(0, 0), (2, 0), (2, 1)]
 
 
-# --- the group -------------------------------------------------------------------------------------------------------
+# --- the group ----------------------------------------------------------------------------------------------------
 
 
 def test_offsets_follow_into_the_group_and_nothing_of_ours_reads_them(stream: Stream, broker: Broker) -> None:
@@ -157,7 +155,7 @@ def test_offsets_follow_into_the_group_and_nothing_of_ours_reads_them(stream: St
     assert broker.committed("watchers", stream.topic) == {0: 9, 1: 0}
 
 
-# --- what is lost ----------------------------------------------------------------------------------------------------
+# --- what is lost -------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_range_halts_and_is_passed_only_where_somebody_accepts_it(stream: Stream, broker: Broker) -> None:
@@ -261,7 +259,7 @@ def test_nothing_is_accepted_where_nothing_is_lost(stream: Stream, broker: Broke
     assert stream.call("backfill", "stream", "--input", stream.folder, code=2)["id"] == "USAGE"
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
+# --- records ------------------------------------------------------------------------------------------------------
 
 BAD_JSON = {
     b'{"k": "a", "n": "x"}': "no bigint",
@@ -330,5 +328,3 @@ def test_values_come_as_they_are_with_all_that_a_record_has(stream: Stream, brok
     rows = sorted(stream.call("show", "kept"), key=lambda row: row["n"])
     assert [(row["v"], row["k"], row["h"]) for row in rows] == [("v", "k", "1"), (None, "k", "1")]
     assert rows[0]["timestamp"].startswith("1970-01-02")
-
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,17 +12,17 @@ from typing import Any
 
 import pytest
 from broker import Broker
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import drainmark as dm
-from jobs.errors import InputMissing, StoreUnavailable, UsageError
-from jobs.operators import kafka_source
-from jobs.operators.sources import Cut, Position, Slice
-from jobs.runtime.slicing import slice_of
-from orchestration.assembly import Workplace
-from resources import kafka, kafka_reads
-from resources.reach import RegionReach
-from resources.settings import Settings
+from drainmark.jobs.errors import InputMissing, StoreUnavailable, UsageError
+from drainmark.jobs.operators.sources import kafka_source
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.runtime.input.slices import slice_of
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.kafka import consumer
+from drainmark.resources.kafka import topic as kafka
+from drainmark.resources.settings import Settings
 
 ONE = Cut(source="s")
 TICK = Cut(source="s", is_periodic=True)
@@ -45,19 +46,28 @@ def source_of(topic: str, **more: Any) -> dm.KafkaSource:
     return dm.KafkaSource(topic, cluster="main", **more)
 
 
-def cut(
-    source: dm.KafkaSource, reach: RegionReach, after: Position | None = None, how: Cut = ONE
-) -> list[Slice]:
+def cut(source: dm.KafkaSource, reach: RegionReach, after: Position | None = None, how: Cut = ONE) -> list[Slice]:
     """Cut all slices that there are, as the registry gives them back.
 
     A broker that has just begun may say that it does not know its newest epoch yet; a run waits for that, too.
     """
     found: list[Slice] = []
-    waiting = retry(retry=retry_if_exception_type(StoreUnavailable), stop=stop_after_delay(20), wait=wait_fixed(0.5))
-    while (piece := waiting(source.next_slice)(after, reach, how)) is not None:
+    while (piece := next_slice(source, after, reach, how)) is not None:
         found.append(Slice.from_json(json.loads(json.dumps(piece.to_json()))))
         after = found[-1].end
     return found
+
+
+def next_slice(source: dm.KafkaSource, after: Position | None, reach: RegionReach, how: Cut) -> Slice | None:
+    """Cut one slice; a broker that is not there yet is asked again for 20 seconds."""
+    end = time.monotonic() + 20
+    while True:
+        try:
+            return source.next_slice(after, reach, how)
+        except StoreUnavailable:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.5)
 
 
 def rows(source: dm.KafkaSource, reach: RegionReach, piece: Slice) -> list[dict[str, Any]]:
@@ -72,7 +82,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
     return [str(number).encode() for number in range(first, first + count)]
 
 
-# --- ranges ----------------------------------------------------------------------------------------------------------
+# --- ranges -------------------------------------------------------------------------------------------------------
 
 
 def test_a_slice_is_a_range_over_all_partitions_and_at_most_so_many_offsets_of_each(
@@ -177,7 +187,7 @@ def test_partitions_that_a_broker_does_not_know_yet_are_waited_for(
         source.next_slice({"topic": "", "offsets": {"0": 0}, "epochs": {}}, reach, ONE)
 
 
-# --- where the first run begins --------------------------------------------------------------------------------------
+# --- where the first run begins -----------------------------------------------------------------------------------
 
 
 def test_latest_is_where_the_first_scan_found_the_end(reach: RegionReach, broker: Broker) -> None:
@@ -216,7 +226,7 @@ def test_the_group_says_only_where_the_very_first_run_begins(reach: RegionReach,
     assert cut(source, reach, first.end) == []
 
 
-# --- transactions ----------------------------------------------------------------------------------------------------
+# --- transactions -------------------------------------------------------------------------------------------------
 
 
 def test_only_committed_records_are_read_and_counted(reach: RegionReach, broker: Broker) -> None:
@@ -258,7 +268,7 @@ def test_an_open_transaction_holds_back_what_is_behind_it_and_nothing_before_it(
     assert values(source, reach, [first, second]) == [[b"0", b"1"], [b"2", b"3", b"4"]]
 
 
-# --- what is lost ----------------------------------------------------------------------------------------------------
+# --- what is lost -------------------------------------------------------------------------------------------------
 
 
 def test_offsets_that_retention_took_are_named_before_and_while_they_are_read(
@@ -392,7 +402,7 @@ def test_an_end_that_a_disk_lost_is_lost_from_there_on(
     assert values(source, reach, cut(source, reach, loss.end, TICK)) == [numbered(9, 100)]
 
 
-# --- brokers and settings --------------------------------------------------------------------------------------------
+# --- brokers and settings -----------------------------------------------------------------------------------------
 
 
 def test_brokers_that_do_not_answer_are_waited_for(
@@ -400,7 +410,7 @@ def test_brokers_that_do_not_answer_are_waited_for(
 ) -> None:
     """K3."""
     monkeypatch.setattr(kafka, "REQUEST_SECONDS", 1.0)
-    monkeypatch.setattr(kafka_reads, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(consumer, "STALL_SECONDS", 1.0)
     topic = broker.new_topic(1)
     broker.send(topic, numbered(2))
     source = source_of(topic)
@@ -449,16 +459,14 @@ def test_a_look_asks_as_much_of_the_brokers_however_many_records_there_are(
             return getattr(self._told, name)
 
     monkeypatch.setattr(kafka.KafkaTopic, "_admin", property(lambda self: Counting(admin(self))))
-    monkeypatch.setattr(kafka_reads, "PartitionReads", None)
+    monkeypatch.setattr(consumer, "PartitionReads", None)
     for _ in range(3):
         asked.clear()
         assert source.next_slice(piece.end, reach, ONE) is None
         assert sorted(asked) == ["describe_topics", "list_offsets", "list_offsets"]
 
 
-def test_a_backlog_is_cut_from_one_look(
-    reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backlog_is_cut_from_one_look(reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_source, "_KEPT_SECONDS", 60.0)
     topic = broker.new_topic(1)
     broker.send(topic, numbered(1000))

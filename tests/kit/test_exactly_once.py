@@ -11,10 +11,10 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from jobs.errors import UnknownName, UsageError
-from jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint, arm
-from jobs.runtime.owner import RegionOwner
-from orchestration.testing import matrix
+from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint, arm
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.orchestration.testing.crash import matrix
 
 TWO_REGIONS = Path(__file__).parents[1] / "recovery" / "apps" / "two_regions.py"
 IN_FLIGHT = TWO_REGIONS.with_name("in_flight.py")
@@ -47,7 +47,7 @@ def check(**options: Any) -> Any:
     return proof
 
 
-# --- the matrix -----------------------------------------------------------------------------------------------------
+# --- the matrix ---------------------------------------------------------------------------------------------------
 
 
 def test_the_matrix_has_every_point_every_action_and_every_grouping_that_matters() -> None:
@@ -71,7 +71,7 @@ def test_what_cannot_be_tried_is_refused_at_once() -> None:
         dm.testing.assert_exactly_once("word_count", {"a.txt": "alone"})
 
 
-# --- what is right --------------------------------------------------------------------------------------------------
+# --- what is right ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spark
@@ -120,7 +120,7 @@ def test_every_step_survives_sigkill() -> None:
     assert {cell.point for cell in proof.failures} == set(FailPoint) - NOT_PASSED
 
 
-# --- what is wrong --------------------------------------------------------------------------------------------------
+# --- what is wrong ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spark
@@ -129,7 +129,7 @@ def test_a_recovery_that_forgets_to_publish_is_found(monkeypatch: pytest.MonkeyP
     honest = RegionOwner.roll_forward
 
     def forgetful(owner: RegionOwner) -> None:
-        owner.done_through = owner.history.next_id
+        owner.ledger.done_through = owner.history.next_id
         honest(owner)
 
     monkeypatch.setattr(RegionOwner, "roll_forward", forgetful)

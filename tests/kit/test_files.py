@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import UnknownName, UsageError
-from jobs.operators.directory_scan import DirectoryScan
-from orchestration.testing.applications import application_from, reference_of, sources_of
-from orchestration.testing.files import Inbox, column_names, encoded
+from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.orchestration.testing.applications import application_from, reference_of, sources_of
+from drainmark.orchestration.testing.files import Inbox, column_names, encoded
 
 
 def one_source() -> None:
@@ -115,9 +115,10 @@ def test_the_plugin_loads_nothing_and_so_costs_a_foreign_project_nothing(tmp_pat
     (tmp_path / "test_it.py").write_text(
         "import sys\n"
         "def test_it():\n"
-        "    assert 'orchestration.testing.plugin' in sys.modules\n"
-        "    ours = {n for n in sys.modules if n.partition('.')[0] in ('jobs', 'resources', 'orchestration')}\n"
-        "    assert ours == {'orchestration', 'orchestration.testing', 'orchestration.testing.plugin'}\n"
+        "    assert 'drainmark.orchestration.testing.plugin' in sys.modules\n"
+        "    ours = {n for n in sys.modules if n.partition('.')[0] == 'drainmark'}\n"
+        "    of_the_kit = {'drainmark.orchestration.testing', 'drainmark.orchestration.testing.plugin'}\n"
+        "    assert ours == {'drainmark', 'drainmark.orchestration', *of_the_kit}\n"
         "    assert not {'pyspark', 'dagster', 'deltalake', 'pyarrow', 'sqlalchemy'} & set(sys.modules)\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"]

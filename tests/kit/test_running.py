@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-import jobs.apps.word_count
+import drainmark.jobs.apps.word_count
 from drainmark import F
-from jobs.errors import NotRowWise, OperatorFailed, RewindRefused, UnknownName, UsageError
-from orchestration.testing.running import Result
+from drainmark.jobs.errors import NotRowWise, OperatorFailed, RewindRefused, UnknownName, UsageError
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,9 @@ def counts(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {row["word"]: row["count"] for row in rows}
 
 
-@pytest.mark.parametrize("app", ["word_count", jobs.apps.word_count, Path(str(jobs.apps.word_count.__file__))])
+@pytest.mark.parametrize(
+    "app", ["word_count", drainmark.jobs.apps.word_count, Path(str(drainmark.jobs.apps.word_count.__file__))]
+)
 def test_an_application_is_named_in_any_way(run_app: RunApp, app: str | Path | ModuleType) -> None:
     assert counts(run_app(app, {"a.txt": "to be\n"}).sink("word_counts")) == {"to": 1, "be": 1}
 

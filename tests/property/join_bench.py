@@ -12,10 +12,10 @@ from join_oracle import Files, Join, Row, Told, shown
 from window_bench import Bench
 
 import drainmark as dm
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID
-from jobs.graph.params import Params
-from jobs.runtime.frames import GroupFrames
-from jobs.runtime.materialising import Materialiser
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.runtime.input.materialisation import Materialiser
 
 SCHEMA = "user string, x double, {side}n bigint, {side}at timestamp"
 
@@ -51,7 +51,7 @@ class JoinBench(Bench):
 
     def _group(self, files: Files, first_id: int) -> Any:
         materialiser = Materialiser(session=self.session, small=self.small)
-        frames = GroupFrames(
+        frames = OperatorContext(
             session=self.session, params=Params(), first_id=first_id, last_id=first_id + len(files) - 1,
             scanned_frames={}, read_state=lambda *_: (_[1], None), read_lookup=lambda operator: None,
             read_statement=lambda name: "", read_kept=self._kept, small=self.small, is_run=True,

@@ -93,7 +93,7 @@ def functor(stream: Any, name: str, *columns: str) -> Any:
     )
 
 
-# --- row by row ------------------------------------------------------------------------------------------------------
+# --- row by row ---------------------------------------------------------------------------------------------------
 
 
 def declare_union(s: Streams, name: str) -> Any:
@@ -163,7 +163,7 @@ def punctor_every(files: Files) -> Files:
     return each(files, lambda row: [{"user": row["user"], "n": row["n"], "mark": (row["n"] or 0) > 2}])
 
 
-# --- texts -----------------------------------------------------------------------------------------------------------
+# --- texts --------------------------------------------------------------------------------------------------------
 
 
 def declare_parse(form: str, on_bad: str = "quarantine") -> Callable[[Streams, str], Any]:
@@ -280,7 +280,7 @@ def decompress_null(files: Files) -> Files:
     return each(files, lambda row: [{"n": row["n"], "body": body(row)}])
 
 
-# --- states ----------------------------------------------------------------------------------------------------------
+# --- states -------------------------------------------------------------------------------------------------------
 
 
 def declare_punctor(keys: list[str]) -> Callable[[Streams, str], Any]:
@@ -455,7 +455,7 @@ def dynamic_filter_removing(files: Files) -> Files:
     return passing(files, True)
 
 
-# --- joins -----------------------------------------------------------------------------------------------------------
+# --- joins --------------------------------------------------------------------------------------------------------
 
 
 def declare_join(**how: Any) -> Callable[[Streams, str], Any]:

@@ -12,8 +12,8 @@ from operator_cases import CASES, streams
 from triggers import add_file, content, home, opened
 
 import drainmark as dm
-from jobs.errors import BadInput, DrainmarkError, Halted, OperatorFailed
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import BadInput, DrainmarkError, Halted, OperatorFailed
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 

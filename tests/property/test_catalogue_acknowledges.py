@@ -20,12 +20,12 @@ from triggers import SCHEMA, content
 
 import drainmark as dm
 from drainmark import F
-from jobs.failpoints import FailPoint, InjectedFailure, arm
-from jobs.operators.catalogue import entries
-from orchestration.assembly import Workplace
-from orchestration.testing.comparing import Tables
-from orchestration.testing.invariants import misplaced_files, reused_ids, unfinished, visible_too_early
-from orchestration.testing.running import Result
+from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
+from drainmark.jobs.operators.catalogue import entries
+from drainmark.orchestration.testing.comparing import Tables
+from drainmark.orchestration.testing.crash.invariants import misplaced_files, reused_ids, unfinished, visible_too_early
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.workplace.workplace import Workplace
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.seed("X8", "C2", "C26", "T1", "T5")]
 

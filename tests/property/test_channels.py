@@ -11,13 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jobs.channel_errors import ChannelFull, OutOfOrder
-from jobs.channels.channel import Budget, Channel
-from jobs.channels.ends import Reader, Writer
-from jobs.channels.items import Batch
-from jobs.channels.waiting import AT_ONCE, FOREVER
-from jobs.errors import Fenced
-from jobs.protocol.flow import Half, InFlight
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
+from drainmark.jobs.protocol.in_flight import Half, InFlight
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER
 
 BATCHES, ROWS_BYTES = 3, 400
 
@@ -50,9 +49,7 @@ class Channels(RuleBasedStateMachine):
         self.files = MemoryFiles()
         self.spool = spool_of(self.files)
         self.budget = Budget(limit)
-        self.channel = self.kind(
-            "a->b", stream="a", batches=BATCHES, bytes=ROWS_BYTES, budget=self.budget, keeps=keeps
-        )
+        self.channel = self.kind("a->b", stream="a", batches=BATCHES, bytes=ROWS_BYTES, budget=self.budget, keeps=keeps)
         self.keeps = keeps
         self.epoch, self.next_id, self.serial = 1, 1, 0
         self.entries: list[Known] = []

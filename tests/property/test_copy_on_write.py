@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jobs.state.cow import CowDict, CowList, CowSet
-from jobs.state.encoding import encode
-from jobs.state.freezing import Copied, SerialisedCopy
+from drainmark.jobs.state.handlers.cow_dict import CowDict, CowList, CowSet
+from drainmark.jobs.state.handlers.encoding import encode
+from drainmark.jobs.state.handlers.freezing import Copied, SerialisedCopy
 
 KEYS = st.one_of(st.sampled_from("abcdef"), st.integers(-2, 40), st.tuples(st.sampled_from("xy"), st.integers(0, 3)))
 LEAVES = st.one_of(st.none(), st.integers(), st.text(max_size=3), st.binary(max_size=3))

@@ -17,9 +17,9 @@ from triggers import add_file, content, home, opened
 
 import drainmark as dm
 from drainmark import F
-from jobs.state import keyed
-from orchestration.testing.processing import rewind
-from resources.spark import SparkEngine
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.testing.processing import rewind
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -113,8 +113,8 @@ class Way:
 @pytest.mark.parametrize(
     "way",
     [
-        pytest.param(Way(1, keyed.SMALL_STATE_BYTES, 8 << 20, "non-blocking"), marks=pytest.mark.slow),
-        pytest.param(Way(4, keyed.SMALL_STATE_BYTES, 0, "non-blocking"), marks=pytest.mark.slow),
+        pytest.param(Way(1, keyed_state.SMALL_STATE_BYTES, 8 << 20, "non-blocking"), marks=pytest.mark.slow),
+        pytest.param(Way(4, keyed_state.SMALL_STATE_BYTES, 0, "non-blocking"), marks=pytest.mark.slow),
         Way(2, 0, 8 << 20, "non-blocking"),
         pytest.param(Way(6, 0, 0, "blocking"), marks=pytest.mark.slow),
     ],
@@ -128,8 +128,8 @@ def test_a_custom_state_is_the_same_whatever_the_grouping_and_can_be_rewound(
     way: Way,
 ) -> None:
     """The state is in memory or in files, groups come back by Arrow or are written by Spark; a key can be forgotten."""
-    monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", way.state_bytes)
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 3)
+    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     application = opened("visits", inbox, declare, checkpoints=way.checkpoints)
     with home(tmp_path / "home", engine, small_group_bytes=way.group_bytes) as place:
         run_once(place, application, max_group=way.size)

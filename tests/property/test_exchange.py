@@ -17,14 +17,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jobs.channel_errors import ChannelFull, OutOfOrder
-from jobs.channels.exchange import Exchange
-from jobs.channels.rows import Rows
-from jobs.channels.stage_ends import StageEnds, Taken
-from jobs.channels.waiting import AT_ONCE
-from jobs.errors import Fenced
-from jobs.graph.annotations import Consistent
-from jobs.protocol.flow import InFlight
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
+from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.protocol.in_flight import InFlight
+from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
+from drainmark.jobs.runtime.stages.channels.rows import Rows
+from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
+from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE
 
 REGIONS = {
     "chain": [("s", "a"), ("a", "b")],
@@ -83,7 +83,7 @@ class Regions(RuleBasedStateMachine):
         )
         done = min(self.committed.through[stage.name] for stage in self.stages if not stage.inputs)
         self.groups = [group for group in self.groups if group[1] <= done]
-        self.ends = {name: self.exchange.connect(name, self.epoch) for name in self.plans}
+        self.ends = {name: connect(self.exchange, name, self.epoch) for name in self.plans}
 
     def made(self, stage: str, ids: tuple[int, int]) -> tuple[str, dict[str, Rows]]:
         self.serial += 1
@@ -159,7 +159,7 @@ class Regions(RuleBasedStateMachine):
             old.take(AT_ONCE)
 
     def restart(self, name: str) -> None:
-        self.ends[name] = self.exchange.connect(name, self.epoch)
+        self.ends[name] = connect(self.exchange, name, self.epoch)
 
     # --- the controller ----------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Regions(RuleBasedStateMachine):
             with pytest.raises(Fenced):
                 ends.room(AT_ONCE) if self.plans[name].outputs else ends.take(AT_ONCE)
             with pytest.raises(Fenced):
-                self.exchange.connect(name, self.epoch - 1)
+                connect(self.exchange, name, self.epoch - 1)
 
     @precondition(lambda self: hasattr(self, "exchange"))
     @invariant()
@@ -239,9 +239,9 @@ class Regions(RuleBasedStateMachine):
             made |= {(stage.name, first): value for first, _, _, value in parts}
         for stage in self.stages:
             for first, _, read, _ in self.committed.parts.get(stage.name, []):
-                assert read == {
-                    channel.stream: {made[channel.stage_from, first]} for channel in stage.inputs
-                }, f"{stage.name} saw another computation than the one that was committed"
+                assert read == {channel.stream: {made[channel.stage_from, first]} for channel in stage.inputs}, (
+                    f"{stage.name} saw another computation than the one that was committed"
+                )
 
 
 TestRegions = Regions.TestCase

@@ -16,7 +16,7 @@ from window_cases import NOON, Case, Row
 from window_oracles import by_session, by_time
 
 import drainmark as dm
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("H20")]
 

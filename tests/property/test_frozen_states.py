@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.protocol.manifest import StagedFile
-from jobs.state.handlers import Frozen, StateHandler, Written
-from jobs.state.keyed import KeyedState
-from resources.delta_tables import ManagedTable
-from resources.staging import Staging
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.state.checkpointed_state import Frozen, StateHandler, Written
+from drainmark.jobs.state.keyed_state import KeyedState
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
 
 KEYS = ("k",)
 POSITION = pa.struct([("block", pa.int64()), ("row", pa.int64())])
@@ -49,7 +49,7 @@ def test_a_frozen_version_is_written_as_it_was(depth: int, batches: list[list[tu
     with TemporaryDirectory() as folder:
         root = Path(folder)
         state = KeyedState(
-            table="state/app/counts", stored=ManagedTable(root, "app/start"), keys=KEYS, schema=None, depth=depth
+            table="state/app/counts", stored=ManagedTable(root, "app/start").files, keys=KEYS, schema=None, depth=depth
         )
         handler: StateHandler = state
         kept: list[tuple[Frozen, list[bytes], pa.Table | None]] = []
@@ -72,7 +72,11 @@ def test_a_frozen_version_is_written_as_it_was(depth: int, batches: list[list[tu
 def test_the_last_rows_of_a_key_are_those_of_plain_python(batches: list[list[tuple[str | None, int]]]) -> None:
     with TemporaryDirectory() as folder:
         state = KeyedState(
-            table="state/app/rows", stored=ManagedTable(Path(folder), "app/start"), keys=KEYS, schema=None, depth=3
+            table="state/app/rows",
+            stored=ManagedTable(Path(folder), "app/start").files,
+            keys=KEYS,
+            schema=None,
+            depth=3,
         )
         wanted: dict[str | None, list[int]] = {}
         for number, batch in enumerate(batches, 1):

@@ -17,11 +17,11 @@ from triggers import Declare, add_file, content, home, opened, tables
 
 import drainmark as dm
 from drainmark import F
-from jobs.failpoints import arm
-from jobs.runtime.blueprint import Blueprint
-from orchestration.assembly import Opened, Workplace
-from orchestration.region_runs import region_run
-from resources.spark import SparkEngine
+from drainmark.jobs.failpoints import arm
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -60,7 +60,7 @@ def partitions(draw: st.DrawFn) -> list[int]:
     return [after - before for before, after in zip([0, *cuts], [*cuts, FILES], strict=True)]
 
 
-# --- functions that vectorise ---------------------------------------------------------------------------------------
+# --- functions that vectorise -------------------------------------------------------------------------------------
 
 
 def well_behaved(events: Any) -> None:
@@ -143,7 +143,7 @@ def test_many_groupings_give_the_same_state_and_sinks(
     assert run_in(folder, engine, opened("grouping", inbox, well_behaved), parts) == golden
 
 
-# --- hostile functions ----------------------------------------------------------------------------------------------
+# --- hostile functions --------------------------------------------------------------------------------------------
 
 
 def no_duplicates(events: Any) -> Any:

@@ -16,9 +16,9 @@ from harness import rows, run_once
 from triggers import add_file, content, home, opened
 
 import drainmark as dm
-from jobs.state import keyed
-from orchestration.testing.processing import rewind
-from resources.spark import SparkEngine
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.testing.processing import rewind
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -117,7 +117,7 @@ class Way:
 
     kind: type
     size: int
-    state_bytes: int = keyed.SMALL_STATE_BYTES
+    state_bytes: int = keyed_state.SMALL_STATE_BYTES
     group_bytes: int = 8 << 20
     checkpoints: str = "non-blocking"
     store: str = "delta"
@@ -145,8 +145,8 @@ def test_a_handler_s_state_is_known_at_every_id(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
     """The same rows in any grouping, after a rewind to an id inside of a group, and by another process (E16)."""
-    monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", way.state_bytes)
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 3)
+    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
 
     def declare(events: Any) -> None:
         counted = dm.operator(way.kind, output=OUTPUT, name="counter", inputs=[events])
@@ -327,9 +327,7 @@ def test_operators_of_a_chain_reset_at_the_same_time(
 
 @pytest.mark.seed("N14", "N21", "N22", "V116")
 @pytest.mark.parametrize("size", [1, 3])
-def test_tuples_flow_while_a_checkpoint_is_pending(
-    tmp_path: Path, inbox: Path, engine: SparkEngine, size: int
-) -> None:
+def test_tuples_flow_while_a_checkpoint_is_pending(tmp_path: Path, inbox: Path, engine: SparkEngine, size: int) -> None:
     """Of the next group, and of the next id of the same group."""
     Slow.second, Slow.waited = threading.Event(), []
 

@@ -19,7 +19,7 @@ from join_bench import JoinBench, operator_of
 from join_oracle import MINUTE, NOON, Join, Row, Told, plain, told_by
 
 import drainmark as dm
-from resources.spark import SparkEngine
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.seed("NU1", "V5")]
 

@@ -14,10 +14,10 @@ from operator_cases import CASES, Case, streams
 from triggers import add_file, as_text, content, home, opened
 
 import drainmark as dm
-from jobs.operators.catalogue import entries
-from jobs.state import keyed
-from orchestration.testing.processing import rewind
-from resources.spark import SparkEngine
+from drainmark.jobs.operators.catalogue import entries
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.testing.processing import rewind
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -115,8 +115,8 @@ def course(
     application = opened("library", folder / "inbox", declare, checkpoints=way.checkpoints)
     settled = {"small_group_bytes": way.group_bytes}
     with pytest.MonkeyPatch.context() as patch, home(folder / "home", engine, **settled) as place:
-        patch.setattr(keyed, "SMALL_STATE_BYTES", way.state_bytes)
-        patch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 3)
+        patch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+        patch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
         reports = run_once(place, application, max_group=way.size)
         first = found_in(place)
         rewind(place, REGION, BACK_TO, 10_000)

@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jobs.handler_errors import PermitViolation
-from jobs.runtime.permits import Consistency, PermitGate
-from jobs.state.locks import OperatorLock
+from drainmark.jobs.errors.handlers import PermitViolation
+from drainmark.jobs.state.handlers.locks import OperatorLock
+from drainmark.jobs.state.handlers.permits import Consistency, PermitGate
 
 SOON = 20.0
 THREADS = ["a", "b", "c"]
@@ -121,6 +121,7 @@ class Permits(RuleBasedStateMachine):
     @rule(name=st.sampled_from(THREADS))
     def acquire_under_the_lock(self, name: str) -> None:
         """V135"""
+
         def wrong() -> None:
             with self.lock:
                 self.gate.acquire()

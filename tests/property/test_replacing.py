@@ -14,18 +14,19 @@ import pyarrow as pa
 import pytest
 from by_hand import HandFed
 
-from jobs import failpoints
-from jobs.errors import CommitOutcomeUnknown, ReplaceRefused, RewindRefused
-from jobs.failpoints import FailPoint, InjectedFailure
-from jobs.protocol.history import RegionHistory
-from jobs.protocol.manifest import RegionTable, TableRole
-from jobs.protocol.rows import RowKind
-from orchestration import backfill, doctor, operations
-from orchestration.assembly import Workplace
-from orchestration.backfill import Wanted
-from orchestration.status import history_entries
-from resources.reading import RegionReader
-from resources.settings import Settings
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import CommitOutcomeUnknown, ReplaceRefused, RewindRefused
+from drainmark.jobs.failpoints import FailPoint, InjectedFailure
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.orchestration import doctor
+from drainmark.orchestration.verbs import backfill, interventions
+from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.views.status import history_entries
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.checkpoints.as_of import RegionReader
+from drainmark.resources.settings import Settings
 
 Rows = list[tuple[int, str]]
 
@@ -83,7 +84,7 @@ def check(fed: HandFed, contents: dict[int, list[str]]) -> None:
             assert pairs(reader.as_of(table, at)) == oracle(history, contents, at), f"{table} at {at}"
 
 
-# --- the verb -------------------------------------------------------------------------------------------------------
+# --- the verb -----------------------------------------------------------------------------------------------------
 
 
 def test_the_new_state_withdraws_the_rows_of_the_old_and_history_says_so(fed: HandFed) -> None:
@@ -176,9 +177,7 @@ def test_an_empty_file_has_nothing_to_withdraw_and_nothing_to_add(fed: HandFed) 
     assert shown(fed, "kept", 4) == [(4, "b1")]
 
 
-def test_a_region_that_keeps_state_refuses_and_names_the_rewind(
-    fed: HandFed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_region_that_keeps_state_refuses_and_names_the_rewind(fed: HandFed, monkeypatch: pytest.MonkeyPatch) -> None:
     fed.write("a", ["a1"])
     fed.write("b", ["b1"])
     fed.add("a", "b")
@@ -205,7 +204,7 @@ def test_the_registry_is_rebuilt_with_what_replaces(fed: HandFed) -> None:
     fed.drain()
     again(fed)
     fed.drain()
-    operations.reset(fed.workplace, operations.plan_reset(fed.workplace, fed.region, operations.Target(to=3)))
+    interventions.reset(fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=3)))
     registry = fed.workplace.registry
     before = [registry.by_uri(fed.region, str(fed.inbox / name)) for name in "ab"]
 
@@ -218,7 +217,7 @@ def test_the_registry_is_rebuilt_with_what_replaces(fed: HandFed) -> None:
     assert fed.values() == [(3, "a1"), (6, "b1")]
 
 
-# --- crashes ---------------------------------------------------------------------------------------------------------
+# --- crashes ------------------------------------------------------------------------------------------------------
 
 POINTS = (FailPoint.CHECKPOINT_BEFORE, FailPoint.CHECKPOINT_AFTER, FailPoint.PUBLISH_BEFORE, FailPoint.PUBLISH_AFTER,
           FailPoint.RESUME_BEFORE, FailPoint.RESUME_AFTER, FailPoint.NOTE_BEFORE)  # fmt: skip
@@ -271,13 +270,13 @@ class _dying:
         self.monkeypatch = monkeypatch
 
     def __enter__(self) -> None:
-        from resources import delta_commits
+        from drainmark.resources.delta import commits
 
         def reply(act: Callable[[], None], answered: Callable[[], None]) -> None:
             act()
             answered()
 
-        self.monkeypatch.setattr(delta_commits, "_reply", reply)
+        self.monkeypatch.setattr(commits, "_reply", reply)
 
     def __exit__(self, *error: object) -> None:
         self.monkeypatch.undo()
@@ -294,12 +293,13 @@ def test_a_lost_reply_of_the_publish_is_found_in_the_table(fed: HandFed) -> None
     assert CommitOutcomeUnknown.id
 
 
-# --- rewinds ---------------------------------------------------------------------------------------------------------
+# --- rewinds ------------------------------------------------------------------------------------------------------
 
 
 def rewind(fed: HandFed, to: int) -> None:
-    plan = operations.plan_reset(fed.workplace, fed.region, operations.Target(to=to))
-    operations.reset(fed.workplace, plan, accept_loss=True)
+    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=to))
+    interventions.reset(fed.workplace, plan, accept_loss=True)
+    assert fed.steps_done() == plan.steps, "what was shown is what was done"
 
 
 def test_a_rewind_to_before_brings_the_rows_back_and_the_file_waits_again(fed: HandFed) -> None:
@@ -334,7 +334,7 @@ def test_a_rewind_behind_a_skip_takes_it_back_and_one_after_it_keeps_it(fed: Han
     fed.add("a", "b", "c", "d")
     with fed.owning():
         fed.process(1)
-    operations.skip(fed.workplace, fed.region, "b", "nonsense")
+    interventions.skip(fed.workplace, fed.region, "b", "nonsense")
     fed.drain()
     assert fed.values() == fed.values("copied") == [(1, "a1"), (3, "c1"), (4, "d1")]
 
@@ -353,7 +353,7 @@ def test_a_rewind_behind_a_skip_takes_it_back_and_one_after_it_keeps_it(fed: Han
     fed.drain()
     assert fed.values() == [(1, "a1"), (8, "b1"), (9, "c1"), (10, "d1")]
     rewind(fed, 0)
-    operations.skip(fed.workplace, fed.region, "a", "nonsense")
+    interventions.skip(fed.workplace, fed.region, "a", "nonsense")
     rewind(fed, 0)
     fed.drain(3)
     assert [value for _, value in fed.values()] == ["a1", "b1", "c1", "d1"]
@@ -388,8 +388,9 @@ def test_any_sequence_of_runs_replacements_skips_rewinds_and_compactions(fed: Ha
     steps = {
         "write": lambda: _write(fed, chance),
         "again": lambda: again(fed, chance.choice(["*", chance.choice(sorted(fed.inbox.iterdir())).name])),
-        "rewind": lambda: rewind(fed, chance.choice([0, *(n for n, row in fed.history().states.items()
-                                                          if row.kind is RowKind.STATE)])),
+        "rewind": lambda: rewind(
+            fed, chance.choice([0, *(n for n, row in fed.history().states.items() if row.kind is RowKind.STATE)])
+        ),
         "skip": lambda: _skip(fed, chance),
         "compact": lambda: _compact(fed),
         "crash": lambda: fed.crash_after(min(1, fed.workplace.registry.pending_count(fed.region))),
@@ -418,7 +419,7 @@ def _skip(fed: HandFed, chance: random.Random) -> None:
     _write(fed, chance)
     waiting = {trigger.uri for trigger in fed.workplace.registry.pending(fed.region, 99)}
     if waiting:
-        operations.skip(fed.workplace, fed.region, chance.choice(sorted(waiting)), "not wanted")
+        interventions.skip(fed.workplace, fed.region, chance.choice(sorted(waiting)), "not wanted")
 
 
 def _compact(fed: HandFed) -> None:
@@ -427,4 +428,4 @@ def _compact(fed: HandFed) -> None:
         for table in fed.tables:
             managed = store.table(table.name)
             staging = store.staging(table.name, owner.epoch, "compacting")
-            managed.compact(managed.txn_version() or 0, staging, files_at_least=2)
+            managed.upkeep.compact(managed.txn_version() or 0, staging, files_at_least=2)

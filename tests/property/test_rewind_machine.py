@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from triggers import Row, add_file, as_text, content, home, opened, tables
 
 import drainmark as dm
-from jobs.errors import DrainmarkError, Fenced
-from jobs.failpoints import FailPoint, InjectedFailure, arm
-from jobs.protocol.history import RegionHistory
-from jobs.protocol.rows import RowKind
-from orchestration.assembly import Opened, Workplace
-from orchestration.discovery import scan_region
-from orchestration.region_runs import region_owner, region_run
-from orchestration.testing.processing import drive
-from orchestration.yielding import owning
-from resources.spark import SparkEngine
+from drainmark.jobs.errors import DrainmarkError, Fenced
+from drainmark.jobs.failpoints import FailPoint, InjectedFailure, arm
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.runs.region_runs import region_owner, region_run
+from drainmark.orchestration.testing.processing import drive
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 

@@ -14,10 +14,10 @@ from triggers import add_file, content, home, opened
 
 import drainmark as dm
 from drainmark import F
-from jobs.operators import sliding
-from jobs.state import keyed
-from orchestration.testing.processing import rewind
-from resources.spark import SparkEngine
+from drainmark.jobs.operators.windows import sliding
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.testing.processing import rewind
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -150,8 +150,8 @@ def test_images_restore_and_rewind(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
     """A window is loaded from its image and the changes after it, in a run that begins anew and after a rewind."""
-    monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", way.state_bytes)
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 3)
+    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     application = opened("sliding", inbox, declare(3), checkpoints=way.checkpoints)
     with home(tmp_path / "home", engine, small_group_bytes=way.group_bytes) as place:
         run_once(place, application, max_group=1, max_triggers=3)
@@ -159,7 +159,7 @@ def test_images_restore_and_rewind(
         assert image is not None
         kept = place.store(REGION).table("state/sliding/last_rows")
         for file in image.files:
-            users = kept.read_staged([file.path]).column("user").to_pylist()
+            users = kept.files.read([file.path]).column("user").to_pylist()
             assert max(users.count(user) for user in set(users)) <= 3, "the image is the window, and no more"
         run_once(place, application, max_group=1)
         assert_golden(place, list(range(FILES)), 3)
@@ -176,8 +176,8 @@ def test_a_compacted_file_reaches_back_behind_the_image(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, state_bytes: int
 ) -> None:
     """Rows that the image has and a file of changes too are one row (H29)."""
-    monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", state_bytes)
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 10)  # an image every few files
+    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", state_bytes)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 10)  # an image every few files
     application = opened("sliding", inbox, declare(8))
     crossed = False
     with home(tmp_path / "home", engine) as place:
@@ -195,7 +195,7 @@ def test_what_spark_keeps_of_a_large_state_is_let_go_at_the_end(
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More groups than there are pieces of a cache, which is made one again on the way."""
-    monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", 0)
+    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", 0)
     for number in range(FILES, 2 * FILES):
         add_file(inbox, number)
     kept = engine.session._jsc.sc().getPersistentRDDs
@@ -210,9 +210,9 @@ def compact_changes(place: Any) -> bool:
     """Compact the window's changes; says whether a file then has rows from both sides of the newest image."""
     name, store = "state/sliding/last_rows", place.store(REGION)
     table = store.table(name)
-    table.compact(table.txn_version(), store.staging(name, 1, uuid.uuid4().hex), files_at_least=2)
+    table.upkeep.compact(table.txn_version(), store.staging(name, 1, uuid.uuid4().hex), files_at_least=2)
     image = place.history(REGION).image_of(name)
-    return image is not None and any(file.first_id <= image.at < file.last_id for file in table.live_files())
+    return image is not None and any(file.first_id <= image.at < file.last_id for file in table.files.live())
 
 
 def test_times_without_a_zone_keep_their_type_in_memory(tmp_path: Path, inbox: Path, engine: SparkEngine) -> None:

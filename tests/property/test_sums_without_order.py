@@ -11,8 +11,8 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from jobs.state.aggregations import float_sums, partial_columns, value_of
-from resources.spark import SparkEngine
+from drainmark.jobs.state.aggregations import float_sums, partial_columns, value_of
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = pytest.mark.spark
 

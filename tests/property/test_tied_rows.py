@@ -18,9 +18,9 @@ from window_cases import CASES, Case, content
 
 import drainmark as dm
 from drainmark import F
-from jobs.graph.operator import POSITION
-from orchestration.region_runs import region_run
-from resources.spark import SparkEngine
+from drainmark.jobs.frames.tags import POSITION
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -23,14 +23,14 @@ from window_cases import CASES, NOON, SCHEMA, Case, content
 from window_oracles import Told
 
 import drainmark as dm
-from jobs.operators.aggregate import Aggregate
-from jobs.operators.catalogue import kinds
-from jobs.operators.windowed import KeyedValues
-from jobs.operators.windows import Delta, EventTime, Marked, Rows
-from jobs.state import keyed
-from orchestration.assembly import Opened, open_application
-from orchestration.testing.processing import rewind
-from resources.spark import SparkEngine
+from drainmark.jobs.operators.catalogue import kinds
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.operators.windows.window import Delta, EventTime, Marked, Rows
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.workplace.workplace import Opened, open_application
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -113,7 +113,7 @@ class Way:
     """How large groups are; up to how many bytes states are in memory, and groups come back by Arrow."""
 
     size: int
-    state_bytes: int = keyed.SMALL_STATE_BYTES
+    state_bytes: int = keyed_state.SMALL_STATE_BYTES
     group_bytes: int = 8 << 20
     checkpoints: str = "non-blocking"
 
@@ -134,8 +134,8 @@ class Way:
 def test_windows_are_the_same_whatever_the_grouping_and_can_be_rewound(  # noqa: PLR0917
     tmp_path: Path, inbox: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, kind: str, way: Way
 ) -> None:
-    monkeypatch.setattr(keyed, "SMALL_STATE_BYTES", way.state_bytes)
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 3)
+    monkeypatch.setattr(keyed_state, "SMALL_STATE_BYTES", way.state_bytes)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     cases = CASES[kind]
     application = opened(inbox, cases, checkpoints=way.checkpoints)
     with home(tmp_path / "home", engine, small_group_bytes=way.group_bytes) as place:
@@ -329,4 +329,3 @@ def test_windows_survive_failures_around_their_commits(engine: SparkEngine) -> N
     points = ["checkpoint.after_commit", "publish.before_commit", "rewind_table.after_commit"]
     (proof,) = dm.testing.assert_exactly_once(app, files, fail_points=points, groupings=(1,), engine=engine)
     assert proof.failures
-

@@ -18,11 +18,11 @@ from window_cases import SCHEMA, content, values
 from window_oracles import Told, by_mark, by_session, by_time
 
 import drainmark as dm
-from jobs.graph.operator import POSITION, SEQUENCE_ID
-from jobs.state import keyed
-from orchestration.assembly import Opened, open_application
-from orchestration.testing.processing import rewind
-from resources.spark import SparkEngine
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.state import keyed_state
+from drainmark.orchestration.testing.processing import rewind
+from drainmark.orchestration.workplace.workplace import Opened, open_application
+from drainmark.resources.spark.session import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -115,7 +115,7 @@ def test_a_replay_faster_than_life_makes_the_same_windows(
     """K16: a timer window grows when replayed rows come faster. Here nothing looks at a clock, so what was emitted one
     file at a time, early windows of `count_trigger` and late rows among them, comes again row by row when a rewind has
     taken it back into the middle of windows, and to the beginning, and all of it is replayed in one group."""
-    monkeypatch.setattr(keyed, "_IMAGE_MINIMUM_ROWS", 3)
+    monkeypatch.setattr(keyed_state, "_IMAGE_MINIMUM_ROWS", 3)
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     application = opened(inbox)

@@ -13,8 +13,8 @@ from typing import Any
 from harness import LONG_AGO
 
 import drainmark as dm
-from orchestration.assembly import Opened, Workplace, open_application
-from resources.settings import Settings
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+from drainmark.resources.settings import Settings
 
 SCHEMA = "user string, n bigint, x double, at timestamp"
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

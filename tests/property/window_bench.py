@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from window_cases import SCHEMA, Case
 
-from jobs.arrow_frames import frame_of
-from jobs.graph.operator import GONE, POSITION, SEQUENCE_ID, Result
-from jobs.graph.params import Params
-from jobs.operators.aggregate import Aggregate
-from jobs.runtime.frames import GroupFrames
-from jobs.runtime.materialising import Materialiser
-from jobs.state.keyed_rows import last_per_key, last_rows_per_key
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.operator import Result
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.state.keyed_rows import last_per_key, last_rows_per_key
 
 Row = dict[str, Any]
 
@@ -36,9 +37,7 @@ class Found:
 class Bench:
     """One configuration, of the library's own operator."""
 
-    def __init__(
-        self, session: Any, case: Case, *, is_local: bool = False, tied: random.Random | None = None
-    ) -> None:
+    def __init__(self, session: Any, case: Case, *, is_local: bool = False, tied: random.Random | None = None) -> None:
         """`is_local`: what may be gone through in this process is; `tied`: four rows share each position, and come in
         any order."""
         self.session, self.case, self.is_local, self.tied = session, case, is_local, tied
@@ -78,7 +77,7 @@ class Bench:
             self.tied.shuffle(tagged)
         schema = f"{SCHEMA}, {SEQUENCE_ID} bigint, {POSITION} struct<block: bigint, row: bigint>"
         materialiser = Materialiser(session=self.session, small=True)
-        frames = GroupFrames(
+        frames = OperatorContext(
             session=self.session, params=Params(), first_id=first_id, last_id=first_id + len(files) - 1,
             scanned_frames={}, read_state=self._before, read_lookup=lambda operator: None,
             read_statement=lambda name: "", read_kept=self._kept, small=True, is_run=self.is_local,

@@ -13,8 +13,8 @@ from graphs import BESIDE, GRAPHS
 from scene import Build, Scene
 from staged_graphs import is_unaligned
 
-from orchestration.testing.children import Nursery
-from orchestration.testing.connect_server import ConnectServer
+from drainmark.orchestration.testing.crash.children import Nursery
+from drainmark.orchestration.testing.crash.connect_server import ConnectServer
 
 PATIENCE = 120.0
 

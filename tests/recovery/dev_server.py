@@ -24,7 +24,7 @@ def dagster_dev(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         "PYTHONPATH": str(ROOT),
     }
     dagster = str(Path(sys.executable).with_name("dagster"))
-    command = [dagster, "dev", "-m", "orchestration.definitions", "-h", "127.0.0.1", "-p", str(port)]
+    command = [dagster, "dev", "-m", "drainmark.orchestration.definitions", "-h", "127.0.0.1", "-p", str(port)]
     with (root / "dagster.log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=root, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

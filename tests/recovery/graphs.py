@@ -14,9 +14,9 @@ from order_files import FILES, add_orders, orders_of, orders_oracle, orders_text
 from scene import Build, Scene, write_file
 from staged_graphs import REGION_BESIDE, STAGED
 
-from jobs.runtime.scanning import uri_of
-from jobs.testing.syslog import generate_syslog
-from orchestration.testing.children import Nursery
+from drainmark.jobs.runtime.scan.folder import uri_of
+from drainmark.jobs.testing.syslog import generate_syslog
+from drainmark.orchestration.testing.crash.children import Nursery
 
 APPS = Path(__file__).parent / "apps"
 SURROUNDED = "surrounded"

@@ -17,10 +17,10 @@ import pytest
 from integration.dagster_scene import instance_at
 from recovery.dev_server import dagster_dev
 
-from jobs.protocol.history import RegionHistory
-from orchestration.assembly import Workplace
-from resources.lease import process_started
-from resources.settings import Settings
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.registry.lease import process_started
+from drainmark.resources.settings import Settings
 
 REGION = "held/rows"
 JOB = "held__rows"
@@ -196,7 +196,7 @@ def deployed(root: Path, *, default_launcher: bool = False) -> Iterator[Deployme
             configuration = home / "dagster" / "dagster.yaml"
             text = configuration.read_text()
             assert "WarmRunLauncher" in text
-            ours = "  module: orchestration.run_launcher\n  class: WarmRunLauncher"
+            ours = "  module: drainmark.orchestration.dagster_jobs.run_launcher\n  class: WarmRunLauncher"
             configuration.write_text(text.replace(ours, "  module: dagster\n  class: DefaultRunLauncher"))
         with dagster_dev(root) as (process, port):
             workplace = Workplace(Settings(home=home, project_root=root, lease_seconds=6.0))

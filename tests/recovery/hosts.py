@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from orchestration.testing.children import Nursery
+from drainmark.orchestration.testing.crash.children import Nursery
 
 _NEW_HOST_NAME = 0x04000000  # CLONE_NEWUTS
 _FAKETIME = "faketime/libfaketime.so.1"
@@ -42,6 +45,8 @@ def other_host(name: str = "elsewhere", *, ahead_seconds: int = 0) -> Iterator[N
             patched.setenv("LD_PRELOAD", str(_faketime()))
             patched.setenv("FAKETIME", f"{ahead_seconds:+d}")
             patched.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+            told = subprocess.check_output([sys.executable, "-c", "import time; print(time.time())"])
+            assert abs(float(told) - time.time() - ahead_seconds) < 60, "the clock is right"
         thread = threading.Thread(target=open_there)
         thread.start()
         thread.join()

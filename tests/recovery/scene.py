@@ -17,15 +17,15 @@ import postgres
 from gates import Gate
 from harness import LONG_AGO
 
-from jobs.protocol.history import RegionHistory
-from jobs.protocol.rows import CheckpointRow, RowKind
-from orchestration.assembly import Workplace
-from orchestration.testing.children import Ended, Nursery, Running
-from orchestration.testing.invariants import misplaced_files, reused_ids, unfinished
-from orchestration.testing.processing import settings_of
-from resources import delta_commits
-from resources.locations import LocalFolder
-from resources.settings import Settings
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.orchestration.testing.crash.children import Ended, Nursery, Running
+from drainmark.orchestration.testing.crash.invariants import misplaced_files, reused_ids, unfinished
+from drainmark.orchestration.testing.processing import settings_of
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.delta import commits
+from drainmark.resources.settings import Settings
+from drainmark.resources.storage.folder import LocalFolder
 
 Oracle = Callable[[Sequence[Path]], Mapping[str, Sequence[Mapping[str, Any]]]]
 Build = Callable[[Nursery, str, Path], "Scene"]
@@ -188,8 +188,8 @@ class Scene:
 
     def _visible_in_lake(self) -> int:
         folders = [LocalFolder(self.home / "lake" / sink) for sink in self.sinks if "/" not in sink]
-        tables = [(delta_commits.open_table(folder), folder) for folder in folders if delta_commits.is_table(folder)]
-        files = [file for table, folder in tables for file in delta_commits.live_files(table, folder)]
+        tables = [(commits.open_table(folder), folder) for folder in folders if commits.is_table(folder)]
+        files = [file for table, folder in tables for file in commits.live_files(table, folder)]
         return max((file.last_id or 0 for file in files), default=0)
 
     def _log_lengths(self) -> list[int]:

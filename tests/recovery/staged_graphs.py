@@ -15,7 +15,7 @@ from typing import Any
 from order_files import FILES, Row, add_orders, numbered, orders_of, orders_oracle, payments_text, shop
 from scene import Build, Oracle, Scene, write_file
 
-from orchestration.testing.children import Nursery
+from drainmark.orchestration.testing.crash.children import Nursery
 
 APPS = Path(__file__).parent / "apps"
 MANY = 6
@@ -173,7 +173,7 @@ def of_sinks(folder: Path) -> Oracle:
     return oracle
 
 
-# --- all of them ---------------------------------------------------------------------------------------------------
+# --- all of them --------------------------------------------------------------------------------------------------
 
 _OF_ORDERS = ("two_customers", "two_item_changes")
 

@@ -20,7 +20,7 @@ from deltalake.schema import PrimitiveType
 from graphs import APPS, FILES
 from scene import Scene
 
-from orchestration.testing.children import Nursery
+from drainmark.orchestration.testing.crash.children import Nursery
 
 SINKS = ("theirs", "theirs_newest")
 SHORT_LEASE = {"lease_seconds": 0.8, "heartbeat_seconds": 0.2}

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import pytest
 
 import drainmark as dm
-from jobs.failpoints import OF_AUTONOMOUS, FailPoint
-from jobs.testing.bank import bank_files
-from orchestration.testing import matrix
-from orchestration.testing.exactly_once import Proof
+from drainmark.jobs.failpoints import OF_AUTONOMOUS, FailPoint
+from drainmark.jobs.testing.bank import bank_files
+from drainmark.orchestration.testing.crash import matrix
+from drainmark.orchestration.testing.crash.trial import Proof
 
 pytestmark = [pytest.mark.recovery, pytest.mark.spark, pytest.mark.timeout(1800)]
 

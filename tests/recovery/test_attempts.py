@@ -12,8 +12,8 @@ import pytest
 from graphs import Build, fragile, hanging
 from scene import Scene, write_file
 
-from orchestration import operations
-from orchestration.testing.children import Ended, Nursery
+from drainmark.orchestration.testing.crash.children import Ended, Nursery
+from drainmark.orchestration.verbs import interventions
 
 MakeScene = Callable[[Build], Scene]
 Midway = Callable[..., Scene]
@@ -49,9 +49,7 @@ def halted(once: tuple[Scene, Sequence[Ended]], tmp_path: Path) -> Iterator[tupl
     scene.place.registry.close()
 
 
-def test_a_poison_file_ends_up_alone_and_named(
-    halted: tuple[Scene, Path], once: tuple[Scene, Sequence[Ended]]
-) -> None:
+def test_a_poison_file_ends_up_alone_and_named(halted: tuple[Scene, Path], once: tuple[Scene, Sequence[Ended]]) -> None:
     (scene, poison), (_, (ended, *_)) = halted, once
     assert ended.error["id"] == "OPERATOR_FAILED"
     assert ended.error["operator"] == "checked"
@@ -93,7 +91,7 @@ def test_crashes_in_a_row_halt_too(build: MakeScene) -> None:
     assert scene.history.halt is not None
     assert scene.history.halt.detail["trigger"] == str(scene.files[0])
     assert scene.attempts_at_claims() == [0, 1, 2, 3]
-    operations.resume(scene.place, scene.region, "more memory")
+    interventions.resume(scene.place, scene.region, "more memory")
     scene.run_well(["run"])
     scene.assert_golden()
 
@@ -101,7 +99,7 @@ def test_crashes_in_a_row_halt_too(build: MakeScene) -> None:
 @pytest.mark.recovery
 def test_resume_grants_a_fresh_budget(halted: tuple[Scene, Path]) -> None:
     scene, _ = halted
-    operations.resume(scene.place, scene.region, "try again")
+    interventions.resume(scene.place, scene.region, "try again")
     assert scene.history.attempts == 0
     assert [scene.run(["run"]).code for _ in range(3)] == [1, 1, HALTED]
     scene.assert_sinks(scene.files[:POISON_PLACE])
@@ -109,7 +107,7 @@ def test_resume_grants_a_fresh_budget(halted: tuple[Scene, Path]) -> None:
 
 def test_skip_passes_the_poison(halted: tuple[Scene, Path]) -> None:
     scene, poison = halted
-    done = operations.skip(scene.place, scene.region, str(poison), "nobody needs it")
+    done = interventions.skip(scene.place, scene.region, str(poison), "nobody needs it")
     assert done["is_resumed"]
     scene.run_well(["scan"], ["run"])
     scene.assert_sinks([path for path in scene.files if path != poison])
@@ -139,7 +137,7 @@ def test_a_mended_file_is_taken_and_the_old_one_is_superseded(build: MakeScene) 
     poisoned(scene)
     poison = scene.files[POISON_PLACE]
     write_file(poison, "a\nnow it is well\n", at=1_000_000_500)
-    operations.resume(scene.place, scene.region, "mended")
+    interventions.resume(scene.place, scene.region, "mended")
     scene.run_well(["scan"], ["run"])
     scene.assert_sinks()
     scene.assert_nothing_left()
@@ -150,7 +148,7 @@ def test_a_mended_file_is_taken_and_the_old_one_is_superseded(build: MakeScene) 
     assert [trigger.status.value for trigger in seen] == ["superseded", "committed"]
 
 
-# --- time-outs -----------------------------------------------------------------------------------------------------
+# --- time-outs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("V97")
@@ -181,7 +179,7 @@ def test_a_worker_that_hangs_is_cancelled(build: MakeScene) -> None:
     assert ended.error["facts"]["trigger"] == str(bad)
     scene.assert_sinks([good])
     await_death(int((scene.folder / "pid").read_text()))
-    operations.skip(scene.place, scene.region, str(bad), "it never ends")
+    interventions.skip(scene.place, scene.region, str(bad), "it never ends")
     scene.run_well(["run"])
     scene.assert_sinks([good])
     scene.assert_nothing_left()
@@ -215,7 +213,7 @@ def test_a_reset_that_hangs_is_an_attempt(build: MakeScene) -> None:
     assert scene.attempts_at_claims() == [0, 1, 2]
 
 
-# --- signals -------------------------------------------------------------------------------------------------------
+# --- signals ------------------------------------------------------------------------------------------------------
 
 
 def test_a_signal_lets_a_group_finish_and_costs_no_attempt(midway: Midway) -> None:

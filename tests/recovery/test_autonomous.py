@@ -12,8 +12,8 @@ import pytest
 from graphs import SURROUNDED
 from scene import Scene, write_file
 
-from jobs.testing.bank import bank_files
-from orchestration.testing.children import Nursery
+from drainmark.jobs.testing.bank import bank_files
+from drainmark.orchestration.testing.crash.children import Nursery
 
 FILES = 3
 
@@ -74,9 +74,7 @@ def test_warnings_of_a_committed_state_are_kept(bank: Scene) -> None:
 @pytest.mark.parametrize(
     "point", ["send.after_commit", pytest.param("checkpoint.before_commit", marks=pytest.mark.recovery)]
 )
-def test_rows_behind_a_region_come_again_and_none_is_missing(
-    midway: Callable[..., Scene], point: str
-) -> None:
+def test_rows_behind_a_region_come_again_and_none_is_missing(midway: Callable[..., Scene], point: str) -> None:
     scene = midway(SURROUNDED)
     scene.run_killed(["run"], failpoints=f"{point}:kill")
     scene.run_well(["run"])

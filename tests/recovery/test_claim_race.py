@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 from scene import Scene
 
-from jobs.failpoints import FailPoint
-from resources.lease import describe
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.resources.registry.lease import describe
 
 Midway = Callable[..., Scene]
 

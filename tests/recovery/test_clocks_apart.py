@@ -11,8 +11,8 @@ from hosts import other_host
 from postgres import PostgresServer, why_not
 from scene import Scene
 
-from jobs.failpoints import FailPoint
-from orchestration.testing.children import codes
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.orchestration.testing.crash.children import codes
 
 HOUR = 3600
 OWNED_OR_FENCED = 4

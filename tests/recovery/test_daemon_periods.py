@@ -17,9 +17,9 @@ import pytest
 from integration.dagster_scene import ROOT, instance_at
 from recovery.dev_server import dagster_dev
 
-from jobs.protocol.history import RegionHistory
-from orchestration.assembly import Workplace
-from resources.settings import Settings
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -115,7 +115,15 @@ class Scene:
         return [state.recorded_at.timestamp() for _, state in sorted(self.history(name).states.items())]
 
     def told(self, *verb: str) -> Any:
-        command = [sys.executable, "-m", "orchestration.cli.main", *verb, "--home", str(self.workplace.home), "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "drainmark.orchestration.cli.main",
+            *verb,
+            "--home",
+            str(self.workplace.home),
+            "--json",
+        ]
         done = subprocess.run(
             command, cwd=self.root, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
         )

@@ -18,11 +18,11 @@ import pytest
 from integration.dagster_scene import instance_at
 from recovery.dev_server import dagster_dev
 
-from jobs.protocol.history import RegionHistory
-from orchestration import operations
-from orchestration.assembly import Workplace
-from orchestration.cli.main import invoke
-from resources.settings import Settings
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 pytestmark = [pytest.mark.recovery, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -30,7 +30,7 @@ ALLOWED = 2
 WAIT_SECONDS = 600.0
 TICKS_SECONDS = 15.0
 
-APPLICATION = '''
+APPLICATION = """
 from __future__ import annotations
 
 import sys
@@ -57,7 +57,7 @@ def numbers(rows):
 
 
 dm.sink(numbers, dm.DeltaAppend("{name}_numbers"))
-'''
+"""
 
 SETTINGS = """
 applications = ["misspelt.py", "missing.py", "hanging.py", "well.py"]
@@ -189,7 +189,7 @@ def test_a_package_that_is_missing(served: Served) -> None:
 
     (served.root / ".installed" / "vanishing").mkdir()
     (served.root / ".installed" / "vanishing" / "__init__.py").write_text("")
-    operations.resume(served.workplace, "missing/rows", "it is installed again")
+    interventions.resume(served.workplace, "missing/rows", "it is installed again")
     served.wait_for(lambda: served.history("missing").committed_id == 2, "a run with a fresh budget")
 
 

@@ -9,7 +9,7 @@ from graphs import Build, any_name
 from harness import LONG_AGO
 from scene import Scene
 
-from jobs.runtime.scanning import uri_of
+from drainmark.jobs.runtime.scan.folder import uri_of
 
 MakeScene = Callable[[Build], Scene]
 

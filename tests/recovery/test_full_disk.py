@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from harness import settle
 
-from jobs.protocol.history import Outcome
-from orchestration.assembly import Workplace
-from resources.settings import Settings
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 REGION = "word_count/lines"
@@ -27,7 +27,7 @@ pytestmark = [
 
 
 def run(folder: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "orchestration.cli.main", "run", "word_count", "--attempts", "1"]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "word_count", "--attempts", "1"]
     places = ["--input", str(folder / "inbox"), "--home", str(folder / "home")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAINMARK_")}
     return subprocess.run(

@@ -13,8 +13,15 @@ from graphs import BESIDE, GRAPHS, IN_FLIGHT, SURROUNDED
 from scene import Scene, frozen
 from staged_graphs import STAGED, is_unaligned, topology_of
 
-from jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, ChannelPoint, FailPoint
-from orchestration.testing.matrix import actions, is_of_compaction, is_of_rewind, is_of_slices, passings, points
+from drainmark.jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, ChannelPoint, FailPoint
+from drainmark.orchestration.testing.crash.matrix import (
+    actions,
+    is_of_compaction,
+    is_of_rewind,
+    is_of_slices,
+    passings,
+    points,
+)
 
 Midway = Callable[..., Scene]
 Point = FailPoint | ChannelPoint

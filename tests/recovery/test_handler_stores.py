@@ -9,8 +9,8 @@ import pytest
 from graphs import handlers
 from scene import Scene
 
-from jobs.failpoints import StorePoint
-from orchestration.testing.children import Nursery
+from drainmark.jobs.failpoints import StorePoint
+from drainmark.orchestration.testing.crash.children import Nursery
 
 GROUP = 2
 
@@ -28,9 +28,7 @@ def kept(build: Callable[[Callable[[Nursery, str, Path], Scene]], Scene], tmp_pa
     return scene
 
 
-@pytest.mark.parametrize(
-    "point", [pytest.param(point, marks=pytest.mark.recovery) for point in StorePoint], ids=str
-)
+@pytest.mark.parametrize("point", [pytest.param(point, marks=pytest.mark.recovery) for point in StorePoint], ids=str)
 def test_a_crash_in_the_store_leaves_every_sink_as_it_should_be(kept: Scene, point: StorePoint) -> None:
     """The states that a rewind withdrew are deleted at the next claim, and their places written anew."""
     kept.run_well(["rewind", 2])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import drainmark as dm
-from jobs.failpoints import FailPoint
-from orchestration.testing.running import Result
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.orchestration.testing.running import Result
 
 pytestmark = [pytest.mark.spark, pytest.mark.seed("V92", "V94", "V166")]
 

@@ -11,11 +11,11 @@ from graphs import GRAPHS
 from test_golden_matrix import AS_BEFORE, POINTS, REPLIES, matrix, points_of
 from test_repairs_recover import OF_REPAIRS, repairs_matrix
 
-from orchestration.testing.matrix import actions
+from drainmark.orchestration.testing.crash.matrix import actions
 
 COMMITTING = (
-    "checkpoint_table", "delta_tables", "delta_commits", "overwritten_tables", "database_tables", "file_tables",
-    "autonomous_tables", "damaged_tables",
+    "checkpoints/checkpoint_table", "delta/managed_table", "delta/commits", "delta/overwritten_tables",
+    "delta/autonomous_tables", "delta/damaged_tables", "sinks/database_tables", "sinks/file_tables",
 )  # fmt: skip
 """The modules of `resources` whose commits pass through the one guarded function."""
 

@@ -15,9 +15,9 @@ from hosts import other_host
 from postgres import PostgresServer, why_not
 from scene import Scene
 
-from jobs.failpoints import FailPoint
-from jobs.protocol.rows import RowKind
-from orchestration.testing.children import Nursery
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.orchestration.testing.crash.children import Nursery
 
 Build = Callable[..., Scene]
 
@@ -107,7 +107,7 @@ def wait_until(holds: Callable[[], Any], seconds: float = 60.0) -> None:
         pause.wait(0.02)
 
 
-# --- two hosts -------------------------------------------------------------------------------------------------------
+# --- two hosts ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ import pytest
 from graphs import SECOND_REGION
 from scene import Scene
 
-from orchestration import doctor, operations
-from orchestration.status import history_entries, statuses
+from drainmark.orchestration import doctor
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.views.status import history_entries, statuses
 
 Midway = Callable[..., Scene]
 
@@ -57,10 +58,10 @@ def test_after_a_rewind(midway: Midway) -> None:
 
 def test_a_halt_outlives_the_registry(midway: Midway) -> None:
     scene = midway("two_regions")
-    operations.halt(scene.place, scene.region, "by hand")
+    interventions.halt(scene.place, scene.region, "by hand")
     assert_repairs(scene)
     assert scene.run().code == 3
-    operations.resume(scene.place, scene.region, "go on")
+    interventions.resume(scene.place, scene.region, "go on")
     scene.run_well()
     scene.assert_golden()
 
@@ -75,9 +76,9 @@ def test_a_refusal_and_a_skip_outlive_the_registry(midway: Midway) -> None:
     aside = gone.with_suffix(".aside")
     gone.rename(aside)
     try:
-        plan = operations.plan_reset(scene.place, scene.region, operations.Target(to=2))
-        operations.reset(scene.place, plan, accept_loss=True)
-        operations.skip(scene.place, scene.region, str(skipped), "not wanted")
+        plan = interventions.plan_reset(scene.place, scene.region, interventions.Target(to=2))
+        interventions.reset(scene.place, plan, accept_loss=True)
+        interventions.skip(scene.place, scene.region, str(skipped), "not wanted")
         assert_repairs(scene)
         scene.run_well()
     finally:

@@ -11,13 +11,13 @@ from by_hand import Counting
 from deltalake import DeltaTable
 from scene import assert_none
 
-from jobs.failpoints import FailPoint
-from orchestration import operations, repairs
-from orchestration.assembly import Workplace
-from orchestration.testing.children import Nursery
-from orchestration.testing.invariants import reused_ids
-from orchestration.testing.matrix import actions, is_of_repair
-from resources.settings import Settings
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.orchestration.testing.crash.children import Nursery
+from drainmark.orchestration.testing.crash.invariants import reused_ids
+from drainmark.orchestration.testing.crash.matrix import actions, is_of_repair
+from drainmark.orchestration.verbs import interventions, table_repair
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 OF_REPAIRS = tuple(point for point in FailPoint if is_of_repair(point))
 TABLES = ("lake/kept", "state/by_hand/last", "lake/last")
@@ -63,13 +63,13 @@ def test_a_repair_that_failed_is_done_again(
     landed = passing - (1 if point is FailPoint.REPAIR_BEFORE else 0)
     if action == "kill":
         assert ended.code == -9, ended
-        left = [step.table for region in repairs.plan(harmed.workplace) for step in region.tables]
+        left = [step.table for region in table_repair.plan(harmed.workplace) for step in region.tables]
         assert left == list(TABLES[landed:])
     elif point is FailPoint.REPAIR_AFTER:
         assert ended.code == 0, ended
-    repairs.mend(harmed.workplace, harmed.region)
-    assert repairs.plan(harmed.workplace) == []
-    operations.resume(harmed.workplace, harmed.region, "put right")
+    table_repair.mend(harmed.workplace, harmed.region)
+    assert table_repair.plan(harmed.workplace) == []
+    interventions.resume(harmed.workplace, harmed.region, "put right")
     harmed.write("three", ["a"])
     harmed.add("three")
     harmed.drain()

@@ -21,16 +21,16 @@ import pytest
 from graphs import log_watch
 from scene import Scene
 
-from jobs.errors import SparkLost
-from jobs.protocol.rows import RowKind
-from jobs.runtime.spark_faults import lost_engine
-from orchestration.engines import make_engine
-from orchestration.testing.children import Nursery
-from resources.processes import process_started
-from resources.resident.access import ResidentServer
-from resources.resident.files import Access
-from resources.resident.keeper import CLIENT_GRACE_SECONDS
-from resources.settings import Settings
+from drainmark.jobs.errors import SparkLost
+from drainmark.jobs.errors.spark_faults import lost_engine
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.orchestration.testing.crash.children import Nursery
+from drainmark.orchestration.workplace.spark_choice import make_engine
+from drainmark.resources.processes import process_started
+from drainmark.resources.settings import Settings
+from drainmark.resources.spark.resident.access import ResidentServer
+from drainmark.resources.spark.resident.files import Access
+from drainmark.resources.spark.resident.keeper import CLIENT_GRACE_SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -139,8 +139,9 @@ def query(server: ResidentServer, token: str | None = None) -> int:
     code = (
         "import sys\nfrom pathlib import Path\n"
         "from dataclasses import replace\n"
-        "from resources.resident.files import ServerFiles\nfrom resources.resident.access import connect\n"
-        "from jobs.runtime.spark_faults import lost_engine\n"
+        "from drainmark.resources.spark.resident.files import ServerFiles\n"
+        "from drainmark.resources.spark.resident.access import connect\n"
+        "from drainmark.jobs.errors.spark_faults import lost_engine\n"
         "access = replace(ServerFiles(Path(sys.argv[1])).access(), token=sys.argv[2])\n"
         "try: print(connect(access).range(7).toArrow().num_rows)\n"
         "except Exception as error: print(lost_engine(error), file=sys.stderr); sys.exit(3)\n"
@@ -236,7 +237,7 @@ def test_what_a_killed_run_left_running_is_ended_by_the_next(
     (tmp_path / "drainmark.toml").write_text(spark)
     (tmp_path / "hold").touch()
     environment = {**os.environ, "DRAINMARK_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "orchestration.cli.main", "run", "left.py"]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", "run", "left.py"]
     first = subprocess.Popen(command, cwd=tmp_path, env=environment)
     worker = int(eventually(lambda: (tmp_path / "held").exists() and (tmp_path / "held").read_text(), "a held query"))
     first.kill()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scene import Scene
 
-from jobs.failpoints import FailPoint
+from drainmark.jobs.failpoints import FailPoint
 
 Midway = Callable[..., Scene]
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint
-from orchestration.pushing import push_to
-from orchestration.testing import matrix
-from orchestration.testing.exactly_once import Proof
-from orchestration.testing.running import Result
+from drainmark.jobs.failpoints import OF_AUTONOMOUS, OF_STAGES, FailPoint
+from drainmark.orchestration.testing.crash import matrix
+from drainmark.orchestration.testing.crash.trial import Proof
+from drainmark.orchestration.testing.running import Result
+from drainmark.orchestration.verbs.push import push_to
 
 APP = Path(__file__).parent / "apps" / "every_source.py"
 ROWS = [{"k": "abc"[number % 3], "n": number} for number in range(12)]

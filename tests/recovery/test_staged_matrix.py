@@ -15,9 +15,10 @@ from staged_graphs import MODES, STAGED, TOPOLOGIES, is_unaligned, topology_of
 from test_golden_matrix import ALL, BEGUN, GROUP, matrix, recover, second_region
 from test_zombies import SHORT_LEASE, woken_in_vain
 
-from jobs.failpoints import ChannelPoint, FailPoint
-from orchestration import doctor, operations
-from orchestration.testing.children import Ended
+from drainmark.jobs.failpoints import ChannelPoint, FailPoint
+from drainmark.orchestration import doctor
+from drainmark.orchestration.testing.crash.children import Ended
+from drainmark.orchestration.verbs import interventions
 
 Midway = Callable[..., Scene]
 
@@ -27,7 +28,7 @@ ALLOWED = 3
 HALTED = 3
 
 
-# --- a stage that fails --------------------------------------------------------------------------------------------
+# --- a stage that fails -------------------------------------------------------------------------------------------
 
 
 def stage_fails_alone(midway: Midway, graph: str) -> Scene:
@@ -75,13 +76,13 @@ def halted_and_resumed(midway: Midway, graph: str) -> Scene:
     assert bool(history.flow.channels) == is_unaligned(graph)
     assert (len(history.states) > BEGUN) == is_unaligned(graph)
     scene.gate.open()
-    operations.resume(scene.place, scene.region, "mended")
+    interventions.resume(scene.place, scene.region, "mended")
     scene.assert_reached()
     scene.run_well(["run", GROUP])
     return scene
 
 
-# --- the controller, with a stage that hangs -----------------------------------------------------------------------
+# --- the controller, with a stage that hangs ----------------------------------------------------------------------
 
 
 def killed_while_a_stage_hangs(midway: Midway, graph: str) -> Scene:
@@ -145,7 +146,7 @@ def woken_after_the_take_over(midway: Midway, graph: str) -> Scene:
     return scene
 
 
-# --- a rewind, with batches in flight ------------------------------------------------------------------------------
+# --- a rewind, with batches in flight -----------------------------------------------------------------------------
 
 
 def rewound_to_the_beginning(midway: Midway, graph: str) -> Scene:
@@ -174,7 +175,7 @@ def skipped_while_a_stage_lags(midway: Midway, graph: str) -> Scene:
     if is_unaligned(graph):
         scene.run_well(["rewind", scene.id_after(BEGUN + 1)])
     committed, skipped, oracle = len(scene.history.states), scene.files[-1], scene.oracle
-    operations.skip(scene.place, scene.region, str(skipped), "not wanted")
+    interventions.skip(scene.place, scene.region, str(skipped), "not wanted")
     scene.files = [*scene.files[:committed], skipped, *scene.files[committed:-1]]
     scene.oracle = lambda files: oracle([path for path in files if path != skipped])
     with scene.watched():
@@ -234,7 +235,7 @@ def test_a_region_in_stages_recovers(midway: Midway, graph: str, failure: str) -
     assert beside(scene, graph) == beside(midway(graph, NOTHING_BEGUN.get(failure, BEGUN)), graph)
 
 
-# --- the matrix is whole -------------------------------------------------------------------------------------------
+# --- the matrix is whole ------------------------------------------------------------------------------------------
 
 KILLS = {
     "operator crash, normal processing": ("process.", "drain.", "hand_over."),
@@ -280,7 +281,7 @@ def test_the_default_run_has_each_topology_and_mode() -> None:
     assert {graph.partition("-")[2] for graph, _ in default} == set(MODES)
 
 
-# --- what they need ------------------------------------------------------------------------------------------------
+# --- what they need -----------------------------------------------------------------------------------------------
 
 
 def beside(scene: Scene, graph: str) -> Mapping[str, Any]:

@@ -14,8 +14,8 @@ from scene import Scene
 from test_golden_matrix import GROUP, recover
 from test_zombies import SHORT_LEASE, woken_in_vain
 
-from jobs.failpoints import ChannelPoint
-from jobs.protocol.rows import RowKind
+from drainmark.jobs.failpoints import ChannelPoint
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 
 pytestmark = pytest.mark.recovery
 

@@ -66,7 +66,7 @@ PATIENCE = 120.0
 def start(folder: Path, connect: str, failpoints: str = "") -> subprocess.Popen[str]:
     arguments = ["run", str(folder / "counted.py"), "--home", str(folder / "home"), "--for", "300", "--json"]
     return subprocess.Popen(
-        [sys.executable, "-m", "orchestration.cli.main", *arguments],
+        [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments],
         cwd=folder,
         env={**os.environ, "DRAINMARK_SPARK_MASTER": connect, "DRAINMARK_FAILPOINTS": failpoints},
         stdout=subprocess.PIPE,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from scene import Scene
 
-from jobs.protocol.rows import RowKind
-from orchestration.testing.children import codes
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.orchestration.testing.crash.children import codes
 
 Midway = Callable[..., Scene]
 REFUSED = 4

@@ -11,9 +11,9 @@ import dagster as dg
 import pytest
 from recovery.held_region import REGION, Deployment, deployed, parent_of, wait_for
 
-from jobs.protocol.history import Outcome
-from orchestration.metadata import PROCESS_TAG
-from resources.lease import process_started
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG
+from drainmark.resources.registry.lease import process_started
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from scene import Scene
 
-from jobs.failpoints import FailPoint
-from jobs.protocol.ids import txn_version
-from jobs.protocol.rows import RowKind
-from orchestration.testing.children import Ended, Running
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.orchestration.testing.crash.children import Ended, Running
 
 Midway = Callable[..., Scene]
 

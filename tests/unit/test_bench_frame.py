@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import re
 import sys
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,12 +26,12 @@ import bench_report  # noqa: E402
 import bench_results  # noqa: E402
 import bench_svg  # noqa: E402
 from bench_input import WrongResult  # noqa: E402
-from bench_results import HEADLINES, MACHINE, PartRun  # noqa: E402
+from bench_results import HEADLINES, MACHINE, Headline, PartRun  # noqa: E402
 
 REQUIRED = {
     "one_at_a_time_speedup", "bulk_ratio", "bulk_ratio_best", "upsert_bulk_ratio", "bulk_ratio_flink",
     "kept_512mb_whole_nonblocking", "kept_512mb_whole_blocking", "kept_512mb_incremental_nonblocking",
-    "recovery_ratio_warm", "stages_duration_unaligned_100us",
+    "recovery_ratio_warm", "stages_duration_unaligned_100us", "unaligned_seconds_over_flink", "idle_tick_1m_others_s",
     "landing_to_visible_p50_s", "trigger_cost_growth", "idle_tick_1m_files_s",
     "state_bytes_per_changed_byte", "recovery_ratio", "rewind_1000_ids_s", "loss_apps_worst", "loss_stateless_worst",
     "refcount_overhead", "unaligned_duration_ratio", "aligned_duration_ratio", "unaligned_loss",
@@ -81,6 +85,105 @@ def test_an_aim_is_a_floor_or_a_ceiling(key: str, good: float, bad: float) -> No
     line = next(line for line in HEADLINES if line.key == key)
     assert line.is_met(good)
     assert not line.is_met(bad)
+
+
+AIMED = [line for line in HEADLINES if line.aim is not None]
+
+
+def beside(line: Headline, *, is_met: bool) -> float:
+    """Return a value just on the right or the wrong side of an aim."""
+    assert line.aim is not None
+    above = line.is_ceiling != is_met
+    return line.aim * (1.001 if above else 0.999)
+
+
+def printed(results: dict[str, Any]) -> list[str]:
+    """Return the rows of the terminal's table as `bench.py` prints it."""
+    text = StringIO()
+    Console(width=110, file=text).print(bench.headline_table(results))
+    return text.getvalue().splitlines()
+
+
+def card(results: dict[str, Any], key: str) -> str:
+    return bench_report.page(results).partition(f'id="{key}"')[2].partition("</div>")[0]
+
+
+@pytest.mark.parametrize("line", AIMED, ids=lambda line: line.key)
+def test_a_miss_is_printed_as_a_miss_in_the_terminal_and_in_the_report(line: Headline) -> None:
+    wrong, right = {line.key: beside(line, is_met=False)}, {line.key: beside(line, is_met=True)}
+    assert sum("not met" in row for row in printed(wrong)) == 1
+    assert f"not met: {line.aim_text}" in card(wrong, line.key)
+    assert not any("not met" in row for row in printed(right))
+    assert sum("met" in row for row in printed(right)) == 1
+    assert ">met:" in card(right, line.key)
+
+
+def test_all_misses_of_one_run_are_printed() -> None:
+    results = {line.key: beside(line, is_met=False) for line in AIMED}
+    results |= {f"{line.key}_{end}": 0.123 for line in AIMED for end in ("low", "high")}
+    assert sum("not met" in row for row in printed(results)) == len(AIMED)
+    assert bench_report.page(results).count("not met:") == len(AIMED)
+
+
+def test_what_is_compared_with_a_peer_or_an_aim_of_the_paper_has_one() -> None:
+    without = {line.key for line in HEADLINES if line.aim is None}
+    assert without == {
+        "kept_512mb_whole_blocking", "recovery_ratio_warm", "aligned_duration_ratio", "stages_duration_unaligned_100us",
+        "persist_over_drain_32mb",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("bulk_ratio_flink", 1.39), ("unaligned_seconds_over_flink", 3.0), ("bulk_ratio_best", 0.9),
+])  # fmt: skip
+def test_figures_that_missed_are_not_met(key: str, value: float) -> None:
+    assert sum("not met" in row for row in printed({key: value})) == 1
+
+
+def test_the_report_draws_the_aims_of_the_headlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, float | None] = {}
+    monkeypatch.setattr(bench_svg, "lines", lambda title, series, *, aim, **more: drawn.update({title: aim}) or "")
+    bench_report.page({
+        "kept_512mb_whole_nonblocking": 0.95, "kept_512mb_incremental_nonblocking": 0.99, "loss_vwap_2s": 0.0,
+        "loss_stateless_4x8": 0.0,
+    })  # fmt: skip
+    aims = {line.key: line.aim for line in HEADLINES}
+    assert drawn == {
+        "Speed kept, the window written whole": aims["kept_512mb_whole_nonblocking"],
+        "Speed kept, its changes written": aims["kept_512mb_incremental_nonblocking"],
+        "What states cost an application": 1 - aims["loss_apps_worst"],
+        "What states cost chains of functors": 1 - aims["loss_stateless_worst"],
+    }
+
+
+def test_the_default_parts_end_within_forty_minutes() -> None:
+    taken = bench.options_of([]).only
+    assert all(part.minutes > 0 for part in bench_parts.PARTS.values())
+    assert sum(bench_parts.PARTS[name].minutes for name in taken) <= 38
+    assert {name for name in bench_parts.PARTS if name not in taken} == {
+        name for name, part in bench_parts.PARTS.items() if part.is_long
+    }
+    assert bench.options_of(["--all"]).only == list(bench_parts.PARTS)
+
+
+def test_the_docs_and_the_program_name_every_part_that_is_long() -> None:
+    docs = (BENCHMARKS.parents[1] / "docs" / "benchmarks.md").read_text()
+    assert bench.__doc__ is not None
+    for name, part in bench_parts.PARTS.items():
+        if part.is_long:
+            assert re.search(rf"^ +{name} +\(long\)", bench.__doc__, re.MULTILINE), name
+            assert f"`{name}` ({part.minutes:g}" in docs, name
+
+
+def test_every_part_is_a_function_that_takes_what_it_is_given() -> None:
+    for part in bench_parts.PARTS.values():
+        function = getattr(importlib.import_module(part.module), part.function)
+        assert {"console", "quick", "root", *part.options} <= inspect.signature(function).parameters.keys(), part.name
+
+
+def test_without_flink_no_figure_against_it_is_owed() -> None:
+    results = {line.key: 1.0 for line in HEADLINES if line.key != "unaligned_seconds_over_flink"}
+    assert bench_results.missing(results, ["stages"]) == []
 
 
 def test_what_a_part_owes_and_does_not_deliver_is_found() -> None:
@@ -193,7 +296,7 @@ def test_the_page_shows_every_required_figure_and_needs_nothing_but_itself(tmp_p
     for load in ("one_at_a_time", "bulk", "upsert_bulk"):
         figures |= {f"{load}_files_per_second_drainmark": 20.0, f"{load}_files_per_second_two_queries": 10.0}
         figures |= {f"{load}_step_ms_process": 5.0, f"{load}_step_ms_drain": 3.0}
-    figures |= {"kept_8mb_whole_blocking": 0.99, "kept_8mb_whole_nonblocking": 1.0}
+    figures |= {"kept_8mb_whole_blocking": 0.99, "kept_8mb_whole_nonblocking": 1.0}  # and incremental: another aim
     figures |= {"loss_vwap_2s": 0.02, "loss_vwap_2s_low": 0.01, "loss_vwap_2s_high": 0.03, "loss_vwap_32s": -0.001}
     figures |= {"loss_stateless_4x8": 0.0}
     figures |= {"stages_duration_aligned_0us": 1.0, "stages_duration_aligned_100us": 9.0}
@@ -209,7 +312,7 @@ def test_the_page_shows_every_required_figure_and_needs_nothing_but_itself(tmp_p
     assert page.ids >= REQUIRED
     assert "script" not in page.found
     assert "//" not in text.replace("<!--", "")
-    assert page.found.count("svg") == 3 + 3 + 1 + 2 + 2
+    assert page.found.count("svg") == 3 + 3 + 2 + 2 + 2
     assert "&lt;none&gt;" in text
     assert "not met: at most 0.50 x" not in text.partition('id="rewind_1000_ids_s"')[2]
     for key in figures:

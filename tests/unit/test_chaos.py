@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jobs.errors import DrainmarkError
-from jobs.failpoints import FailPoint
-from orchestration.cli.chaos import Look, Strike, _where, strikes
-from orchestration.cli.demo import DemoProject, compare
-from orchestration.cli.demo_logs import Counted
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.orchestration.cli.demo.chaos import Look, Strike, _where, strikes
+from drainmark.orchestration.cli.demo.logs import Counted
+from drainmark.orchestration.cli.demo.project import DemoProject, compare
 
 
 def planned(seed: int, count: int) -> list[Strike]:

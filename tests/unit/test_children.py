@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.testing.children import KILLED, Ends, Running
+from drainmark.orchestration.testing.crash.children import KILLED, Ends, Running
 
 
 def running(tmp_path: Path, ends: Ends, pid: int) -> Running:

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from typer import Exit
 
-from jobs import errors
-from orchestration.cli import main, output
-from orchestration.cli.main import invoke
-from resources import settings as settings_module
+from drainmark.jobs import errors
+from drainmark.orchestration.cli import main, output
+from drainmark.orchestration.cli.main import invoke
+from drainmark.resources import settings as settings_module
 
 VERBS = (
     *("init", "demo", "dev", "apps", "graph", "run", "scan", "status", "history", "show"),
@@ -36,7 +36,7 @@ def home(tmp_path: Path) -> Path:
 
 def child(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the real command in a process of its own."""
-    command = [sys.executable, "-m", "orchestration.cli.main", *arguments]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DRAINMARK_")}
     return subprocess.run(
         command, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, timeout=120, check=False
@@ -77,7 +77,7 @@ def test_a_time_has_a_zone_in_json_only_where_it_has_one(capsys: pytest.CaptureF
 )
 def test_looking_imports_neither_dagster_nor_spark_nor_boto3(arguments: Sequence[str], tmp_path: Path) -> None:
     program = (
-        "import sys; from orchestration.cli.main import invoke; code = invoke(sys.argv[1:]); "
+        "import sys; from drainmark.orchestration.cli.main import invoke; code = invoke(sys.argv[1:]); "
         f"sys.stderr.write(repr((code, [name for name in {HEAVY!r} if name in sys.modules])))"
     )
     clean = {**os.environ, "DRAINMARK_HOME": str(tmp_path / "home")}
@@ -298,7 +298,7 @@ def test_init_writes_a_project_that_compiles_and_never_overwrites(
     assert {path.name for path in project.rglob("*") if path.is_file()} == {"app.py", "drainmark.toml", "test_app.py"}
 
     monkeypatch.chdir(project)
-    capsys.readouterr()
+    assert "  pip install 'drainmark[test]'\n  pytest\n" in capsys.readouterr().out
     assert invoke(["apps", "--json"]) == 0
     assert ["app/lines"] in [entry["regions"] for entry in json.loads(capsys.readouterr().out)]
     compile((project / "tests" / "test_app.py").read_text(), "test_app.py", "exec")
@@ -370,7 +370,7 @@ def test_what_nobody_expected_is_told_without_commands_too(
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["operators"], ["operators", "--json"]])
 def test_a_reader_that_goes_ends_the_process_in_silence(tmp_path: Path, arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "orchestration.cli.main", *arguments]
+    command = [sys.executable, "-m", "drainmark.orchestration.cli.main", *arguments]
     reading, writing = os.pipe()
     os.close(reading)
     ended = subprocess.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestration.testing.comparing import differences, multiset
+from drainmark.orchestration.testing.comparing import differences, multiset
 
 GOLDEN, REPLAYED = {1: 1, 2: 2}, {1: 1, 5: 2}
 

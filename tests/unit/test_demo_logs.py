@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import UsageError
-from jobs.testing.syslog import START, write_syslog
-from orchestration.cli.demo_logs import copy_logs, count_in_python
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.testing.syslog import START, write_syslog
+from drainmark.orchestration.cli.demo.logs import copy_logs, count_in_python
 
 LINE = "Jun 14 15:16:01 combo sshd[1]: Failed password for root from 203.0.113.9 port 22 ssh2\n"
 

@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from orchestration.doctor import machine
-from orchestration.doctor.daemons import daemons
-from orchestration.doctor.findings import Finding, Verdict
-from resources.conformance import shortcomings
-from resources.locations import LocalFolder
+from drainmark.orchestration.doctor import machine
+from drainmark.orchestration.doctor.daemons import daemons
+from drainmark.orchestration.doctor.findings import Finding, Verdict
+from drainmark.resources.delta.store_check import shortcomings
+from drainmark.resources.storage.folder import LocalFolder
 
 MOUNTS = """\
 /dev/sda1 / ext4 rw 0 0
@@ -78,7 +78,7 @@ def test_versions_that_drainmark_does_not_ask_for_are_told(monkeypatch: pytest.M
     assert "psycopg" not in found.message, "an extra that nobody asked for"
 
 
-# --- the store -------------------------------------------------------------------------------------------------------
+# --- the store ----------------------------------------------------------------------------------------------------
 
 
 def test_room_for_the_tables_is_asked_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_a_store_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert "does not answer" in what
 
 
-# --- Dagster ---------------------------------------------------------------------------------------------------------
+# --- Dagster ------------------------------------------------------------------------------------------------------
 
 
 def verdicts(found: list[Finding]) -> dict[str, Verdict]:
@@ -217,8 +217,6 @@ def two_daemons(dagster_home: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @pytest.mark.slow
 @pytest.mark.seed("C1")
-def test_two_daemons_are_seen_while_they_live(
-    dagster_home: Path, two_daemons: list[subprocess.Popen[bytes]]
-) -> None:
+def test_two_daemons_are_seen_while_they_live(dagster_home: Path, two_daemons: list[subprocess.Popen[bytes]]) -> None:
     assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.FAIL}
     assert all(str(process.pid) in daemons(dagster_home)[0].message for process in two_daemons)

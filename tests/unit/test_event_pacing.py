@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from jobs.runtime.reports import GroupReport
-from orchestration.event_pacing import EventPace, LinePace, joined
+from drainmark.jobs.runtime.group_report import GroupReport
+from drainmark.orchestration.dagster_assets.event_pacing import EventPace, LinePace, joined
 
 GROUP = GroupReport(
     region="app/start", first_id=1, last_id=1, first_uri="1", last_uri="1", epoch=1, rows_in=3, rows_quarantined=1,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import SchemaMismatch
-from resources.evolution import added_columns
+from drainmark.jobs.errors import SchemaMismatch
+from drainmark.resources.delta.schema_evolution import added_columns
 
 
 def schema(**columns: Any) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import StoreUnavailable
-from orchestration.cli import fetch_jars
+from drainmark.jobs.errors import StoreUnavailable
+from drainmark.orchestration.cli import fetch_jars
 
 IVY = """:: problems summary ::
     [NOT FOUND  ] io.delta#delta-spark_4.2_2.13;4.4.0!delta-spark_4.2_2.13.jar (2ms)
@@ -21,7 +21,9 @@ FAILING_START = f"import sys; sys.stdout.write({IVY!r}); sys.exit(1)"
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without jars, and a first start that fails as Ivy does."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("resources.spark.delta_settings", lambda: {"spark.jars.packages": "io.delta:x:1"})
+    monkeypatch.setattr(
+        "drainmark.resources.spark.session_settings.delta_settings", lambda: {"spark.jars.packages": "io.delta:x:1"}
+    )
     monkeypatch.setattr(fetch_jars, "_START", FAILING_START)
     return tmp_path
 
@@ -44,6 +46,7 @@ def test_without_a_cache_the_network_is_to_blame() -> None:
 
 
 def test_jars_that_are_there_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resources.spark.delta_settings", lambda: {"spark.jars": "delta.jar"})
+    there = {"spark.jars": "delta.jar"}
+    monkeypatch.setattr("drainmark.resources.spark.session_settings.delta_settings", lambda: there)
     monkeypatch.setattr(fetch_jars, "_START", FAILING_START)
     assert fetch_jars.fetch_jars() is False

@@ -8,20 +8,22 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from jobs import failpoints
-from jobs.errors import InputChanged
-from jobs.failpoints import FailPoint, InjectedFailure
-from jobs.protocol.history import RegionHistory
-from jobs.runtime.descriptions import halted_error
-from orchestration import halting, operations
-from orchestration.assembly import Workplace
-from orchestration.region_runs import region_owner
-from orchestration.yielding import owning
-from resources.settings import Settings, load_settings
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.failpoints import FailPoint, InjectedFailure
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.runtime.messages import halted_error
+from drainmark.orchestration.runs import halt_hook
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings, load_settings
 
 REGION = "app/start"
 TELLER = "import json, sys; open(sys.argv[1], 'a').write(json.dumps(json.load(sys.stdin)) + '\\n')"
@@ -52,10 +54,10 @@ def with_command(place: Workplace, *command: str) -> Workplace:
 
 
 def test_a_halt_is_told_once_with_what_an_operator_needs(place: Workplace, told: Path) -> None:
-    operations.halt(place, REGION, "the disk is to be replaced")
-    operations.halt(place, REGION, "again")
+    interventions.halt(place, REGION, "the disk is to be replaced")
+    interventions.halt(place, REGION, "again")
     history = place.history(REGION)
-    assert halting.make_up(place, REGION, history) is False, "nobody has to make up for it"
+    assert halt_hook.make_up(place, REGION, history) is False, "nobody has to make up for it"
 
     (event,) = events(told)
     assert (event["event"], event["region"], event["reason"]) == ("halted", REGION, "the disk is to be replaced")
@@ -84,7 +86,7 @@ def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workp
     error = halted_error(REGION, place.history(REGION))
     assert error.message.count(lost.message) == 1
     assert (error.remedy or "").startswith(f'on_lost="restart", then: drainmark resume {REGION}')
-    operations.resume(place, REGION, "again")
+    interventions.resume(place, REGION, "again")
     with owning(region_owner(place, REGION)) as owner:
         owner.halt("6 consecutive resets wanted", trigger="/in/b.txt", operator="ev", error=lost.to_json())
     error = halted_error(REGION, place.history(REGION))
@@ -94,8 +96,8 @@ def test_a_halt_for_what_a_source_lost_says_it_once_with_the_way_on(place: Workp
 
 def test_each_halt_is_told(place: Workplace, told: Path) -> None:
     for reason in ("one", "two"):
-        operations.halt(place, REGION, reason)
-        operations.resume(place, REGION, "mended")
+        interventions.halt(place, REGION, reason)
+        interventions.resume(place, REGION, "mended")
     assert [event["reason"] for event in events(told)] == ["one", "two"]
 
 
@@ -108,20 +110,19 @@ def test_a_death_after_the_commit_is_made_up_for_once(
         raise InjectedFailure("killed between commit and command")
 
     owner = region_owner(place, REGION)
-    owner.outside = type(owner.outside)(**{n: getattr(owner.outside, n) for n in owner.outside.__slots__}
-                                        | {"on_halt": die})  # fmt: skip
+    owner = replace(owner, outside=replace(owner.outside, on_halt=die))
     owner.claim()
     with pytest.raises(InjectedFailure):
         owner.halt("disk", trigger=None, operator=None, error=None)
     owner.leave()
     history = place.history(REGION)
     assert history.halt is not None
-    assert halting.make_up(place, REGION, history) is False, "it may be under way"
+    assert halt_hook.make_up(place, REGION, history) is False, "it may be under way"
 
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 2 * halting.LIMIT_SECONDS + 1)
-    assert halting.make_up(place, REGION, history) is True
-    assert halting.make_up(place, REGION, history) is False
+    monkeypatch.setattr(time, "time", lambda: now + 2 * halt_hook.LIMIT_SECONDS + 1)
+    assert halt_hook.make_up(place, REGION, history) is True
+    assert halt_hook.make_up(place, REGION, history) is False
     assert [event["reason"] for event in events(told)] == ["disk"]
 
 
@@ -143,8 +144,8 @@ def test_a_halt_that_was_not_committed_is_not_told(place: Workplace, told: Path)
 def test_a_command_that_fails_is_logged_and_halts_all_the_same(
     place: Workplace, command: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert operations.halt(with_command(place, *command), REGION, "disk")["state"] == "HALTED"
-    (record,) = [record for record in caplog.records if record.name == halting.logger.name]
+    assert interventions.halt(with_command(place, *command), REGION, "disk")["state"] == "HALTED"
+    (record,) = [record for record in caplog.records if record.name == halt_hook.logger.name]
     assert record.levelno == logging.WARNING
     assert command[0] in record.getMessage()
 
@@ -153,9 +154,9 @@ def test_a_command_that_hangs_is_killed_with_its_children(
     place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pids = tmp_path / "pids"
-    monkeypatch.setattr(halting, "LIMIT_SECONDS", 1.0)
+    monkeypatch.setattr(halt_hook, "LIMIT_SECONDS", 1.0)
     script = f"sleep 600 & echo $! > {pids}; wait"
-    assert operations.halt(with_command(place, "/bin/sh", "-c", script), REGION, "disk")["state"] == "HALTED"
+    assert interventions.halt(with_command(place, "/bin/sh", "-c", script), REGION, "disk")["state"] == "HALTED"
     assert "killed" in caplog.text
     assert not _lives(int(pids.read_text()))
 

@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 from by_hand import HandFed
 
-from jobs.protocol.flow import InFlight
-from jobs.protocol.transitions import State
-from jobs.protocol.triggers import SLICES, NewTrigger
-from orchestration import metrics, operations
-from orchestration.assembly import Workplace
-from orchestration.cli.main import invoke
-from orchestration.metrics import as_json, as_text, metrics_path, region_metrics
-from orchestration.region_runs import region_owner
-from orchestration.remedies import remedies as remedies_of
-from orchestration.status import statuses
-from resources.settings import Settings
+from drainmark.jobs.protocol.in_flight import InFlight
+from drainmark.jobs.protocol.records.triggers import SLICES, NewTrigger
+from drainmark.jobs.protocol.transitions import State
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import interventions
+from drainmark.orchestration.views import metrics
+from drainmark.orchestration.views.metrics import as_json, as_text, metrics_path, region_metrics
+from drainmark.orchestration.views.remedies import remedies as remedies_of
+from drainmark.orchestration.views.status import statuses
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _HELP = re.compile(rf"# HELP ({_NAME}) (.+)")
@@ -116,8 +117,8 @@ def test_resets_rewinds_and_halts_are_counted_and_what_is_withdrawn_stays_counte
     assert (found["reset_seconds_count", ""], found["last_reset_sequence_id", ""]) == (1, 1)
     assert found["reset_average_seconds", ""] > 0
 
-    operations.reset(fed.workplace, operations.plan_reset(fed.workplace, fed.region, operations.Target(to=1)))
-    operations.halt(fed.workplace, fed.region, 'a "quoted"\nreason')
+    interventions.reset(fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=1)))
+    interventions.halt(fed.workplace, fed.region, 'a "quoted"\nreason')
     found = of(fed)
     assert (found["rewinds_total", ""], found["halts_total", ""], found["halted", ""]) == (1, 1, 1)
     assert (found["states_total", ""], found["committed_sequence_id", ""], found["pending_triggers", ""]) == (3, 1, 2)
@@ -174,9 +175,9 @@ def test_a_status_says_what_can_be_typed_in_each_state(fed: HandFed) -> None:
     fed.crash_after(1)
     fed.drain()
     assert remedies() == []
-    operations.halt(fed.workplace, fed.region, "disk")
+    interventions.halt(fed.workplace, fed.region, "disk")
     assert remedies() == [f"drainmark resume {fed.region}"]
-    operations.resume(fed.workplace, fed.region, "mended")
+    interventions.resume(fed.workplace, fed.region, "mended")
     assert remedies() == []
     waiting = {"is_owned": False, "pending": 1, "reference": "/my apps/app.py"}
     assert remedies_of(fed.region, fed.history(), State.STARTED, **waiting) == ["drainmark run '/my apps/app.py'"]
@@ -189,7 +190,7 @@ def test_the_file_is_written_at_each_outcome_and_says_what_the_verb_says(
 ) -> None:
     fed.drain(2)
     assert in_file(fed) == of(fed)
-    operations.halt(fed.workplace, fed.region, "disk")
+    interventions.halt(fed.workplace, fed.region, "disk")
     assert in_file(fed)["halted", ""] == 1
     assert [path.name for path in (fed.workplace.home / "metrics").iterdir()] == ["by_hand__files.prom"]
 

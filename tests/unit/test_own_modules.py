@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import UsageError
-from jobs.graph.application import load_application
-from jobs.graph.own_modules import own_modules, texts_of
-from jobs.runtime.shipping import archive_of
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.graph.application import load_application
+from drainmark.jobs.graph.own_modules import own_modules, texts_of
+from drainmark.jobs.runtime.analysis.worker_code import archive_of
 
 pytestmark = pytest.mark.seed("AU2")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.protocol.table_changes import TableChange
-from jobs.regions.changes import OperatorChange, OperatorDifference, StateChange, TableDifference
-from orchestration.cli.planning import remedy_for
+from drainmark.jobs.protocol.records.schema_compatibility import TableChange
+from drainmark.jobs.regions.plan_diff import OperatorChange, OperatorDifference, StateChange, TableDifference
+from drainmark.orchestration.cli.plan import remedy_for
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import pytest
 from by_hand import Counting, HandFed
 
 import drainmark as dm
-from jobs.errors import RewindRefused, UnknownName
-from orchestration import backfill, operations
-from orchestration.assembly import Workplace
-from orchestration.backfill import Wanted
-from orchestration.cli.main import invoke
-from orchestration.region_runs import region_owner
-from resources.settings import Settings
+from drainmark.jobs.errors import RewindRefused, UnknownName
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import backfill, interventions
+from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 FILES = {"one": ["a", "b"], "two": ["b"], "three": ["c", "b"], "four": ["d"]}
 
@@ -74,7 +74,9 @@ def test_a_group_that_is_committed_and_not_published_is_part_of_the_answer(fed: 
 
 
 def test_after_a_rewind_only_the_ids_in_force_have_states(fed: Counting) -> None:
-    operations.reset(fed.workplace, operations.plan_reset(fed.workplace, fed.region, operations.Target(to=2)))
+    plan = interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=2))
+    interventions.reset(fed.workplace, plan)
+    assert fed.steps_done() == plan.steps, "what was shown is what was done"
     assert (read(fed, "kept"), read(fed, "last")) == (rows_at(2), last_at(2))
     assert read(fed, "last", 1) == last_at(1)
     with pytest.raises(RewindRefused) as refused:
@@ -94,7 +96,9 @@ def test_a_compacted_table_answers_as_before(fed: Counting) -> None:
     with fed.owning() as owner:
         for name in ("lake/kept", "state/by_hand/last"):
             table = store.table(name)
-            assert table.compact(table.txn_version() or 0, store.staging(name, owner.epoch, "c"), files_at_least=2)
+            assert table.upkeep.compact(
+                table.txn_version() or 0, store.staging(name, owner.epoch, "c"), files_at_least=2
+            )
     for at in range(5):
         assert (read(fed, "kept", at), read(fed, "last", at)) == (rows_at(at), last_at(at))
 

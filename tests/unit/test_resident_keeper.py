@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from orchestration.doctor.machine import resident_spark
-from resources.processes import process_started
-from resources.resident import keeper as keeping
-from resources.resident.files import Access, Plan, ServerFiles
-from resources.resident.keeper import Keeper
+from drainmark.orchestration.doctor.machine import resident_spark
+from drainmark.resources.processes import process_started
+from drainmark.resources.spark.resident import keeper as keeping
+from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles
+from drainmark.resources.spark.resident.keeper import Keeper
 
 IDLE_SECONDS = 100.0
 

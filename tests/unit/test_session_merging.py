@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.operators.session_merging import BORN, DIED, LEFT, LINEAGE, Item, merged, walk
+from drainmark.jobs.operators.windows.session_merging import BORN, DIED, LEFT, LINEAGE, Item, merged, walk
 
 GAP = 5
 Ids = list[tuple[int | None, list[int]]]

@@ -29,8 +29,8 @@ dm.sink(lines, dm.DeltaAppend("lines"))
 """
 LOADING = """
 import json, sys
-from jobs.errors import DrainmarkError
-from jobs.graph.application import load_application
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.graph.application import load_application
 try:
     load_application(sys.argv[1])
     found = {}
@@ -90,7 +90,7 @@ def test_what_needs_a_session_is_refused_with_its_line(tmp_path: Path, line: str
 
 
 def test_pyspark_is_as_the_changes_expect_it() -> None:
-    """A new pyspark has other factories, or another way to a session: look at `jobs/sessionless.py`."""
+    """A new pyspark has other factories, or another way to a session: look at `jobs/graph/sessionless.py`."""
     code = """
 import inspect
 from pyspark.sql import functions, session, utils

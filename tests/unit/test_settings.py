@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from jobs.errors import HomeNotFound, UsageError
-from orchestration.cli.main import invoke
-from resources.settings import Settings, find_settings_file, load_settings
+from drainmark.jobs.errors import HomeNotFound, UsageError
+from drainmark.orchestration.cli.main import invoke
+from drainmark.resources.settings import Settings, find_settings_file, load_settings
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from oracles import log_watch
 
-from jobs.testing.syslog import HOSTS, generate_syslog, write_syslog
+from drainmark.jobs.testing.syslog import HOSTS, generate_syslog, write_syslog
 
 RESERVED = re.compile(r"203\.0\.113\.\d+|198\.51\.100\.\d+|192\.0\.2\.\d+|[a-z0-9-]+\.example\.(?:com|net)")
 

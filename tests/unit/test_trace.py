@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from by_hand import Counting, HandFed
 
-from jobs.protocol.triggers import TriggerStatus
-from jobs.runtime.descriptions import full_identity
-from orchestration import backfill, operations
-from orchestration.assembly import Workplace
-from orchestration.backfill import Wanted
-from orchestration.cli.main import invoke
-from orchestration.region_runs import region_owner
-from orchestration.trace import Tracer
-from resources.settings import Settings
+from drainmark.jobs.protocol.records.triggers import TriggerStatus
+from drainmark.jobs.runtime.messages import full_identity
+from drainmark.orchestration.cli.main import invoke
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs import backfill, interventions
+from drainmark.orchestration.verbs.backfill import Wanted
+from drainmark.orchestration.verbs.trace import Tracer
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.settings import Settings
 
 ENTRY = {
     *("region", "trigger", "trigger_kind", "identity", "output", "sequence_id", "epoch", "status", "withdrawn_by"),
@@ -54,7 +54,7 @@ def sinks(entry: dict[str, Any]) -> dict[str, tuple[int, int | None]]:
     return {sink["table"]: (sink["rows"], sink["changed"]) for sink in entry["sinks"]}
 
 
-# --- forward ---------------------------------------------------------------------------------------------------------
+# --- forward ------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_leads_to_its_id_and_its_rows_in_every_table(fed: Counting, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,9 +120,9 @@ def test_a_group_that_is_committed_and_not_published_is_traced_from_its_staged_f
 
 
 def test_every_id_of_a_file_is_listed_with_what_became_of_it(fed: Counting) -> None:
-    operations.reset(fed.workplace, operations.plan_reset(fed.workplace, fed.region, operations.Target(to=1)))
+    interventions.reset(fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=1)))
     assert Tracer.of(fed.workplace, fed.region).file("two.csv")["status"] == "pending"
-    operations.skip(fed.workplace, fed.region, "three.csv", "nonsense")
+    interventions.skip(fed.workplace, fed.region, "three.csv", "nonsense")
     fed.drain()
     tracer = Tracer.of(fed.workplace, fed.region)
 
@@ -196,7 +196,7 @@ def test_what_is_refused_in_the_place_of_a_superseded_file_is_what_is_there(fed:
     assert (found["status"], found["reason"]) == ("refused", "no CSV")
 
 
-# --- and back --------------------------------------------------------------------------------------------------------
+# --- and back -----------------------------------------------------------------------------------------------------
 
 
 def test_a_row_leads_back_to_its_file(fed: Counting, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +226,7 @@ def test_null_and_no_row_are_answers_too(fed: Counting, capsys: pytest.CaptureFi
     assert call(fed, capsys, "--table", "kept")["rows"] == 5
 
 
-# --- what cannot be traced -------------------------------------------------------------------------------------------
+# --- what cannot be traced ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

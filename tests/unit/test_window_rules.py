@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import DeclarationError, UsageError, Violation
-from jobs.graph.operator import Vectorises
-from jobs.regions.explain import as_text
-from jobs.regions.plan import ApplicationPlan, compile_application
+from drainmark.jobs.errors import DeclarationError, UsageError, Violation
+from drainmark.jobs.graph.operator import Vectorises
+from drainmark.jobs.regions.explain import as_text
+from drainmark.jobs.regions.plan import ApplicationPlan, compile_application
 
 ROWS = {"n": dm.count()}
 

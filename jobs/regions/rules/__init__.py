@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from jobs.errors import Violation
-from jobs.regions.rules.annotations import (
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.regions.rules.annotations import (
     both_annotations,
     composite_without_start,
     merged_parameters_differ,
@@ -24,7 +24,7 @@ from jobs.regions.rules.annotations import (
     unsupported_in_region,
     unsupported_operator,
 )
-from jobs.regions.rules.connections import (
+from drainmark.jobs.regions.rules.connections import (
     autonomous_port_fed_by_region,
     control_ports_only,
     cycle_not_on_control_port,
@@ -34,11 +34,10 @@ from jobs.regions.rules.connections import (
     unknown_output,
     unknown_upstream,
 )
-from jobs.regions.rules.draft import Draft, broken
-from jobs.regions.rules.folders import two_scanners_of_a_folder
-from jobs.regions.rules.functions import classic_only
-from jobs.regions.rules.names import bad_application_name, bad_column, bad_name, duplicate_name
-from jobs.regions.rules.parameters import (
+from drainmark.jobs.regions.rules.folders import two_scanners_of_a_folder
+from drainmark.jobs.regions.rules.functions import classic_only
+from drainmark.jobs.regions.rules.names import bad_application_name, bad_column, bad_name, duplicate_name
+from drainmark.jobs.regions.rules.parameters import (
     alignment_timeout_forbidden,
     alignment_unknown,
     channels_unknown,
@@ -56,7 +55,8 @@ from jobs.regions.rules.parameters import (
     thread_without_run,
     trigger_unknown,
 )
-from jobs.regions.rules.stages import (
+from drainmark.jobs.regions.rules.rule_input import Draft, broken
+from drainmark.jobs.regions.rules.stages import (
     buffered_control_port,
     buffered_outside_region,
     channel_bounds,
@@ -65,7 +65,7 @@ from jobs.regions.rules.stages import (
     start_behind_channel,
     unbuffered_way_around,
 )
-from jobs.regions.rules.tables import (
+from drainmark.jobs.regions.rules.tables import (
     import_of_own_table,
     lookup_of_own_table,
     reserved_table,

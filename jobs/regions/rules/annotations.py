@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobs.errors import Violation
-from jobs.graph.annotations import Trigger
-from jobs.regions.merging import Membership, starts_of
-from jobs.regions.reachability import reachable
-from jobs.regions.rules.draft import Draft, broken
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.regions.merging import Membership, starts_of
+from drainmark.jobs.regions.reachability import reachable
+from drainmark.jobs.regions.rules.rule_input import Draft, broken
 
 _OPTIONAL_NUMBERS = ("linger", "alignment_timeout", "checkpoint_interval")
 _EQUAL_OR_MAXIMUM = ("runs", "schedule", "checkpoints", "alignment", "channels", *_OPTIONAL_NUMBERS)

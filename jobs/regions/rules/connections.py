@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobs.errors import Violation
-from jobs.graph.application import nearest
-from jobs.graph.operator import Input, Operator
-from jobs.regions.ports import ports_of
-from jobs.regions.reachability import loop_through, loops
-from jobs.regions.rules.draft import Draft, broken
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.regions.operator_ports import ports_of
+from drainmark.jobs.regions.reachability import loop_through, loops
+from drainmark.jobs.regions.rules.rule_input import Draft, broken
 
 
 def unknown_upstream(draft: Draft) -> Iterator[Violation]:

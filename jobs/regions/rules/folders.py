@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
 
-from jobs.errors import Violation
-from jobs.graph.annotations import Trigger
-from jobs.graph.operator import Operator
-from jobs.regions.merging import starts_of
-from jobs.regions.rules.draft import Draft, broken
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.regions.merging import starts_of
+from drainmark.jobs.regions.rules.rule_input import Draft, broken
 
 _PLACE = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 _OTHER = "\0"

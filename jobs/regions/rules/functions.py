@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobs.errors import Violation
-from jobs.graph.operator import UserFunction
-from jobs.graph.user_code import attributes_used
-from jobs.regions.rules.draft import Draft
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.user_code import UserFunction, attributes_used
+from drainmark.jobs.regions.rules.rule_input import Draft
 
 _VIEWS = ("createOrReplaceTempView", "createTempView", "createOrReplaceGlobalTempView", "createGlobalTempView")
 """Spark Connect looks a view up by its name each time that a plan runs, so a later file's view takes its place."""

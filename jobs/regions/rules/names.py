@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from jobs.errors import Violation
-from jobs.graph.composites import CompositeInstance
-from jobs.graph.operator import Operator
-from jobs.regions.rules.draft import Draft, broken
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.composite_instance import CompositeInstance
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.regions.rules.rule_input import Draft, broken
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _LENGTH_MAX = 100

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from jobs.errors import Violation
-from jobs.graph.annotations import Alignment, Channels, Checkpoints, Consistent, Runs, Trigger
-from jobs.graph.application import nearest
-from jobs.graph.operator import Operator
-from jobs.regions.merging import starts_of
-from jobs.regions.rules.draft import Draft, broken
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.annotations import Alignment, Channels, Checkpoints, Consistent, Runs, Trigger
+from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.regions.merging import starts_of
+from drainmark.jobs.regions.rules.rule_input import Draft, broken
 
 _CRON = re.compile(
     r"@(hourly|daily|midnight|weekly|monthly|yearly|annually)"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 
-from jobs.errors import Violation
-from jobs.graph.operator import Input, Operator
-from jobs.regions.merging import Membership
-from jobs.regions.reachability import way
-from jobs.regions.rules.draft import Draft, broken
-from jobs.regions.stages import Cut, cut_of, is_cut
-from jobs.regions.surroundings import feeds_of, following_parts
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.regions.merging import Membership
+from drainmark.jobs.regions.neighbours import feeds_of, following_parts
+from drainmark.jobs.regions.reachability import way
+from drainmark.jobs.regions.rules.rule_input import Draft, broken
+from drainmark.jobs.regions.stages import Cut, cut_of, is_cut
 
 _DROP = "drop dm.buffered there, or dm.Buffered from the parameter"
 

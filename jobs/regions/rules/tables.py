@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jobs.errors import Violation
-from jobs.graph.operator import Operator
-from jobs.regions.merging import Membership
-from jobs.regions.reachability import reachable
-from jobs.regions.rules.draft import Draft, broken
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.regions.merging import Membership
+from drainmark.jobs.regions.reachability import reachable
+from drainmark.jobs.regions.rules.rule_input import Draft, broken
 
 
 def two_writers_of_a_table(draft: Draft) -> Iterator[Violation]:

@@ -8,121 +8,152 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from jobs.channels.rows import Spool
-from jobs.errors import DrainTimeout, StoreUnavailable
-from jobs.failpoints import FailPoint, reach
-from jobs.graph.annotations import Alignment
-from jobs.protocol.flow import channels_folder, channels_to_json, part_attempt
-from jobs.protocol.transitions import Event, State
-from jobs.protocol.triggers import Trigger
-from jobs.runtime.bounded import POLL_SECONDS
-from jobs.runtime.establishing import Establishing
-from jobs.runtime.outlets import Outlets
-from jobs.runtime.pipeline import Pipeline
-from jobs.runtime.reading import Assigned, Group
-from jobs.runtime.sending import PATIENCE_SECONDS
-from jobs.runtime.stages.life import Failure, Life
-from jobs.runtime.stages.parts import Moment, joined, replaces
-from jobs.runtime.stages.recalling import group_of
-from jobs.runtime.stages.states import StagedStates
-from jobs.runtime.stages.worker import StageWorker
+from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.graph.annotations import Alignment, Checkpoints
+from drainmark.jobs.protocol.in_flight import channels_folder, channels_to_json, part_attempt
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.protocol.transitions import Event, State
+from drainmark.jobs.runtime.adapters import Engine, Outside
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
+from drainmark.jobs.runtime.commit.operator_states import keep_copies
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.group_time import GroupTime
+from drainmark.jobs.runtime.id_assignment import IdAssignment
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.stages.board import Board, Failure
+from drainmark.jobs.runtime.stages.channels.rows import Spool
+from drainmark.jobs.runtime.stages.commit_intervals import CommitIntervals
+from drainmark.jobs.runtime.stages.committed_group import group_of
+from drainmark.jobs.runtime.stages.crew import Crew
+from drainmark.jobs.runtime.stages.group_parts import Moment, joined
+from drainmark.jobs.runtime.stages.states import MultiStageStates
+from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
 
-Note = Callable[[str, dict[str, Any]], None]
 
-
-@dataclass(slots=True, kw_only=True)
-class StagedEstablishing(Establishing):
-    """Commits a moment of the region; what is in flight is written first, where nobody has written it (F27)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MomentCommit:
+    """The commit of a moment of the region, under way."""
 
     moment: Moment
-    is_progress: bool = False
+    establishing: Establishing
 
-    def _write(self) -> None:
-        try:
-            with self.states.outside.engine.tagged(self.tag):
-                found = self.moment.snapshot.in_flight()
-            files = tuple(file for batches in found.values() for batch in batches for file in batch.files)
-            self.staged = replace(self.staged, channels=channels_to_json(found), in_flight=files)
-        finally:
-            self.moment.snapshot.release()
+    @property
+    def staged(self) -> StagedGroup:
+        return self.establishing.staged
+
+    @property
+    def is_progress(self) -> bool:
+        """Have only stages caught up, and is no group new?"""
+        return not self.moment.groups
+
+
+def written(moment: Moment, staged: StagedGroup, engine: Engine, tag: str) -> StagedGroup:
+    """Write what is in flight at a moment, where nobody has written it yet; return its group with that (F27)."""
+    try:
+        with engine.tagged(tag):
+            found = moment.snapshot.in_flight()
+        files = tuple(file for batches in found.values() for batch in batches for file in batch.files)
+        return replace(staged, channels=channels_to_json(found), in_flight=files)
+    finally:
+        moment.snapshot.release()
+
+
+def settle(board: Board, moment: Moment, owner: RegionOwner) -> None:
+    """Note that a moment is committed, and delete what was staged of batches that all stages are done with."""
+    history = owner.history
+    flow = history.flow
+    through = min(flow.through.values()) if flow.channels else history.committed_id
+    dead = board.committed(moment, flow.channels, through)
+    with suppress(StoreUnavailable):  # `gc` finds them, too
+        owner.outside.store.discard_staged(channels_folder(owner.region), dead)
 
 
 @dataclass(slots=True, kw_only=True)
-class StagedPipeline(Pipeline):
-    """As `Pipeline`, of several stages.
+class StagePipeline:
+    """Begins groups and establishes moments; the stages work in between.
 
     Attributes:
-        note: called with a step and its numbers.
-        life: from the last reset on; None before the first, and when the run is over.
-        dropped_intervals: intervals of the controller that ended while a commit was under way, and that no row tells of
-            yet (K7).
+        crew: works at the stages.
+        under_way: the commit under way, None between two.
+        board: from the last reset on; None before the first, and when the run is over.
+        intervals: between commits.
     """
 
-    states: StagedStates
-    note: Note
-    life: Life | None = None
-    dropped_intervals: int = 0
-    _workers: list[StageWorker] = field(default_factory=list)
-    _outlets_of: dict[str, Outlets] = field(default_factory=dict)
-    _committed_at: float = field(default_factory=time.monotonic)
-    _begun_at: float = 0.0
+    blueprint: Blueprint
+    outside: Outside
+    owner: RegionOwner
+    states: MultiStageStates
+    grace: Grace
+    crew: Crew
+    under_way: MomentCommit | None = None
+    board: Board | None = None
+    intervals: CommitIntervals = field(init=False)
+    _ids: IdAssignment = field(init=False)
+    _time: GroupTime = field(init=False)
+
+    def __post_init__(self) -> None:
+        region = self.blueprint.region
+        self.intervals = CommitIntervals(region.parameters.checkpoint_interval)
+        self._ids, self._time = IdAssignment(self.owner), GroupTime(region)
 
     # --- for the run -------------------------------------------------------------------------------------------------
 
     @property
+    def is_blocking(self) -> bool:
+        """Does the flow wait until a group is established?"""
+        return self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING
+
+    @property
     def in_hand(self) -> tuple[Trigger, ...]:
         """Return the triggers of all groups that are not committed, in order."""
-        groups = tuple(self.life.groups) if self.life is not None else ()
+        groups = tuple(self.board.groups) if self.board is not None else ()
         return tuple(member.trigger for group in groups for member in group.members)
 
     @property
     def is_held_up(self) -> bool:
-        """As of `Pipeline`: from when a checkpoint is due, and there is something for it, until it is established. What
-        is begun before belongs to it, so that a region with an interval still commits once in that time (K5, K8)."""
-        return self.is_blocking and bool(self.in_hand) and (self.under_way is not None or self._is_due)
+        """Does nothing begin now, since a checkpoint blocks the flow: from when one is due, and there is something for
+        it, until it is established? What is begun before belongs to it, so that a region with an interval still
+        commits once in that time (K5, K8)."""
+        return self.is_blocking and bool(self.in_hand) and (self.under_way is not None or self.intervals.is_due)
 
     @property
     def has_room(self) -> bool:
-        return self.life is not None and self.life.failure is None and self.life.has_room
-
-    def must_rest(self, pending: Sequence[Trigger]) -> bool:
-        """Is all that was begun to be done and committed before these triggers begin?"""
-        return replaces(pending) and not self.is_idle
+        return self.board is not None and self.board.failure is None and self.board.has_room
 
     @property
     def is_idle(self) -> bool:
-        return self.under_way is None and (self.life is None or (self.life.failure is None and self.life.is_idle))
+        return self.under_way is None and (self.board is None or (self.board.failure is None and self.board.is_idle))
 
     @property
     def has_ended(self) -> bool:
         """Has the commit under way come to its end, or to the end of its time?"""
-        return isinstance(self.under_way, StagedEstablishing) and (self.under_way.is_over or self.grace.is_over())
+        return self.under_way is not None and (self.under_way.establishing.is_over or self.grace.is_over())
 
     def await_change(self, seconds: float) -> None:
         """Wait until a stage has something new, or the commit under way may have ended; at most so many seconds."""
-        self._alive().await_change(min(seconds, POLL_SECONDS) if self.under_way is not None else seconds)
+        self._open_board().await_change(min(seconds, POLL_SECONDS) if self.under_way is not None else seconds)
 
     @property
     def failure(self) -> Failure | None:
-        return self.life.failure if self.life is not None else None
+        return self.board.failure if self.board is not None else None
 
     def give(self, pending: Sequence[Trigger]) -> None:
         """Assign ids to triggers, and give them to the stages of the starts as a group."""
-        life = self._alive()
+        board = self._open_board()
         reach(FailPoint.ASSIGN_BEFORE)
         self.follow(told=False)
         if self.owner.state in (State.STARTED, State.DRAINING):
             self.owner.moved(Event.TRIGGERED)
-        first = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, len(pending))
-        reminded = self._read_before.remind(pending)
-        members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(reminded))
+        members = self._ids.assign(pending)
         reach(FailPoint.ASSIGN_AFTER)
-        life.give(Group(members=members, epoch=self.owner.epoch, attempt=part_attempt(uuid.uuid4().hex)))
+        board.give(Group(members=members, epoch=self.owner.epoch, attempt=part_attempt(uuid.uuid4().hex)))
 
     def commit_if_due(self, *, is_final: bool) -> bool:
         """Begin to commit what can be committed; returns whether there is anything.
@@ -130,62 +161,68 @@ class StagedPipeline(Pipeline):
         Args:
             is_final: nothing is begun any more, so that no interval is waited for.
         """
-        life, parameters = self._alive(), self.blueprint.region.parameters
-        if self.under_way is not None or not self._may_commit(life, is_final=is_final):
-            return False
-        timeout = parameters.alignment_timeout
-        seconds = timeout.total_seconds() if timeout is not None else None
-        moment = life.moment(Alignment(parameters.alignment), seconds)
+        moment = self._moment(is_final=is_final)
         if moment is None:
             return False
         members = tuple(member for group in moment.groups for member in group.members)
         attempt = moment.groups[0].attempt if moment.groups else uuid.uuid4().hex
         group = Group(members=members, epoch=self.owner.epoch, attempt=attempt)
-        staged = replace(joined(group, moment, self._every_id()), dropped_intervals=self.dropped_intervals)
+        staged = replace(joined(group, moment, self.states.every_id()), dropped_intervals=self.intervals.dropped)
         if not moment.groups:
-            number = self.outside.registry.take_ids(self.owner.region, self.owner.epoch, 1)
-            staged = replace(staged, progress_id=number)
+            staged = replace(staged, progress_id=self._ids.take())
         self.follow(told=False)
         if self.owner.state is State.PROCESSING:  # what stages finish later is committed beside the work of the starts
             self.owner.moved(Event.DRAIN_BEGUN, told=False)
         self.owner.moved(Event.DRAINED_BLOCKING)
-        self.under_way = StagedEstablishing(
-            owner=self.owner, states=self.states, staged=staged, grace=self.grace,
-            deadline=time.monotonic() + self._group_timeout, late=self._late_commit(staged.row_id),
-            tag=f"drainmark-{attempt}-commit", moment=moment, is_progress=not moment.groups,
-        )  # fmt: skip
-        self._begun_at = time.monotonic()
-        self.under_way.begin()
+        engine, tag = self.outside.engine, f"drainmark-{attempt}-commit"
+        establishing = Establishing(
+            owner=self.owner,
+            engine=engine,
+            staged=staged,
+            finish=lambda staged: written(moment, staged, engine, tag),
+            grace=self.grace,
+            deadline=time.monotonic() + self._time.seconds,
+            late=self._time.commit_too_late(staged.row_id),
+            tag=tag,
+        )
+        self.under_way = MomentCommit(moment=moment, establishing=establishing)
+        self.intervals.begin()
+        establishing.begin()
         return True
 
-    def end(self) -> StagedEstablishing:
+    def end(self) -> MomentCommit:
+        """Await the commit under way, after which none is; where it fails, so does all that is in hand.
+
+        Raises:
+            DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
+            Exception: what it failed with; it may be committed all the same (H10).
+        """
         done = self.under_way
-        if not isinstance(done, StagedEstablishing) or self.life is None:
+        if done is None or self.board is None:
             raise RuntimeError("no checkpoint is under way")
         try:
-            done.wait()
+            done.establishing.wait()
         except Exception:
             self.under_way = None
             self._drop()
             raise
         self.under_way = None
-        self.dropped_intervals -= done.staged.dropped_intervals
-        self._tick(time.monotonic())
-        self._forget(self.life, done)
-        self.states.completed()
-        if self.life.is_idle:  # no stage reads anything
-            self.states.keep_copies(done.staged)
-        self.owner.moved(Event.CHECKPOINTED, told=self.life.is_idle)
+        self.intervals.end(time.monotonic(), told=done.staged.dropped_intervals)
+        settle(self.board, done.moment, self.owner)
+        self.states.hosted.completed()
+        if self.board.is_idle:  # no stage reads anything
+            keep_copies(self.outside.store, self.states.handlers, done.staged)
+        self.owner.moved(Event.CHECKPOINTED, told=self.board.is_idle)
         self.follow()
         return done
 
     def follow(self, *, told: bool = True) -> None:
         """Bring the controller to where the stages are: at work, or draining, as their starts are."""
-        if self.life is None or self.life.is_idle:
+        if self.board is None or self.board.is_idle:
             return
         if self.owner.state is State.STARTED:
-            self.owner.moved(Event.TRIGGERED, told=told and not self.life.is_draining)
-        if self.owner.state is State.PROCESSING and self.life.is_draining:
+            self.owner.moved(Event.TRIGGERED, told=told and not self.board.is_draining)
+        if self.owner.state is State.PROCESSING and self.board.is_draining:
             self.owner.moved(Event.DRAIN_BEGUN, told=told)
 
     def reset(self) -> None:
@@ -194,108 +231,57 @@ class StagedPipeline(Pipeline):
         region, store = self.blueprint.region, self.outside.store
         self.states.reset(self.owner.history)
         folder = channels_folder(region.name)
-        spool = Spool(store.staging(folder, self.owner.epoch, uuid.uuid4().hex), store.table(folder))
-        self.life = Life(
-            region, epoch=self.owner.epoch, spool=spool, history=self.owner.history,
+        spool = Spool(store.staging(folder, self.owner.epoch, uuid.uuid4().hex), store.table(folder).files)
+        self.board = Board(
+            region,
+            epoch=self.owner.epoch,
+            spool=spool,
+            history=self.owner.history,
             group_of=lambda first, last: group_of(self.owner.history, self.owner.epoch, first, last),
-        )  # fmt: skip
-        self._workers = [self._worker(self.life, name) for name in self.life.ends]
-        for worker in self._workers:
-            worker.begin()
+        )
+        self.crew.begin(self.board, self.states.of_stage)
 
     def leave(self) -> None:
-        """See `Pipeline.leave`; a life in which nothing is left to do goes on, should more come."""
-        if self.life is None or not self.is_idle:
-            Pipeline.leave(self)
+        """Let a commit under way come to its end where nobody goes on; what became of it is in the table.
+
+        Stages in which nothing is left to do go on, should more come.
+        """
+        if self.board is None or not self.is_idle:
+            self._end()
 
     def close(self) -> None:
-        Pipeline.leave(self)
+        """End a run: let go of the states too, and of what is still to be written outside."""
+        self._end()
         self.states.close()
-        for outlets in self._outlets_of.values():
-            outlets.close(PATIENCE_SECONDS)
+        self.crew.close()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _worker(self, life: Life, name: str) -> StageWorker:
-        parameters = self.blueprint.region.parameters
-        return StageWorker(
-            life=life,
-            plan=self.blueprint.region.stage(name),
-            states=self.states.of_stage[name],
-            outside=self.states.of_stage[name].outside,
-            outlets=self._outlets_of.setdefault(name, Outlets()),
-            grace=self.grace,
-            small_bytes=self.small_bytes,
-            group_timeout=self._group_timeout,
-            late=self._too_late,
-            restarts_allowed=parameters.max_consecutive_reset_attempts,
-            note=self._restarted,
-        )
+    def _moment(self, *, is_final: bool) -> Moment | None:
+        """Return what can be committed now, None where that is nothing, or may not be yet."""
+        board, parameters = self._open_board(), self.blueprint.region.parameters
+        if self.under_way is not None:
+            return None
+        if not self.intervals.may_commit(is_final=is_final, has_caught_up=lambda: board.has_caught_up):
+            return None
+        timeout = parameters.alignment_timeout
+        return board.moment(Alignment(parameters.alignment), timeout.total_seconds() if timeout is not None else None)
 
-    def _restarted(self, stage: str, group: Group, error: BaseException) -> None:
-        ids = {"first_id": group.first_id, "last_id": group.last_id}
-        self.note("restart", {"stage": stage, **ids, "error": str(error)})
-
-    def _forget(self, life: Life, done: StagedEstablishing) -> None:
-        """Note that a moment is committed, and delete what was staged of batches that all stages are done with."""
-        history = self.owner.history
-        flow = history.flow
-        through = min(flow.through.values()) if flow.channels else history.committed_id
-        dead = life.committed(done.moment, flow.channels, through)
-        with suppress(StoreUnavailable):  # `gc` finds them, too
-            self.outside.store.discard_staged(channels_folder(self.blueprint.region.name), dead)
-
-    def _alive(self) -> Life:
-        if self.life is None:
+    def _open_board(self) -> Board:
+        if self.board is None:
             raise RuntimeError("the region is not claimed")
-        return self.life
+        return self.board
 
     def _drop(self) -> None:
-        """End the life: what is not committed by now, or under way, never will be."""
-        life, self.life = self.life, None
-        if life is not None:
-            life.close()
-            for worker in self._workers:
-                worker.cancel()
-        self._workers = []
+        """Close the board: what is not committed by now, or under way, never will be."""
+        board, self.board = self.board, None
+        if board is not None:
+            board.close()
+            self.crew.dismiss()
 
-    def _every_id(self) -> dict[str, str]:
-        return {
-            table.name: name
-            for name, part in self.states.of_stage.items()
-            for table in part.blueprint.tables
-            if table.options.get("every_id")
-        }
-
-    @property
-    def _interval(self) -> float | None:
-        given = self.blueprint.region.parameters.checkpoint_interval
-        return given.total_seconds() if given is not None else None
-
-    def _may_commit(self, life: Life, *, is_final: bool) -> bool:
-        """May the region commit again (K5)? With an interval of 0 it does so once, at the end (K8)."""
-        interval = self._interval
-        if interval is None:
-            return True
-        if interval == 0:
-            return is_final and life.has_caught_up
-        return is_final or self._is_due
-
-    @property
-    def _is_due(self) -> bool:
-        """Is the interval of the region over? One of 0 never is."""
-        interval = self._interval
-        return interval is None or 0 < interval <= time.monotonic() - self._committed_at
-
-    def _tick(self, now: float) -> None:
-        """Begin the next interval; those that ended while the commit was under way are dropped, and counted (K7)."""
-        if self._interval:
-            self.dropped_intervals += int((now - self._begun_at) / self._interval)
-        self._committed_at = now
-
-    def _late_commit(self, number: int) -> DrainTimeout:
-        blame = self.blueprint.region.starts[0]
-        return DrainTimeout(
-            f"committing {number} took longer than {self._group_timeout:g} s", operator=blame.name,
-            location=blame.location, remedy="look at the store; or raise group_timeout in @consistent",
-        )  # fmt: skip
+    def _end(self) -> None:
+        self._drop()
+        done, self.under_way = self.under_way, None
+        if done is not None:
+            with suppress(Exception):
+                done.establishing.wait()

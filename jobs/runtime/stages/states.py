@@ -3,56 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from jobs.protocol.history import RegionHistory
-from jobs.runtime.blueprint import Blueprint
-from jobs.runtime.ports import Outside
-from jobs.runtime.side_by_side import side_by_side
-from jobs.runtime.staged import StagedGroup, StagedTable
-from jobs.runtime.stages.engine import of_stage
-from jobs.runtime.stages.narrowing import narrowed
-from jobs.runtime.states import RegionStates
-from jobs.state.handlers import Written
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.parallel import side_by_side
+from drainmark.jobs.runtime.stages.session import of_stage
+from drainmark.jobs.runtime.stages.sub_plan import narrowed
+from drainmark.jobs.state.checkpointed_state import Written
+from drainmark.jobs.state.keyed_state import KeyedState
 
 
 @dataclass(slots=True, kw_only=True)
-class StagedStates(RegionStates):
-    """As `RegionStates`, of the whole region; what is in here of handlers, hosts and starts is that of its stages.
+class MultiStageStates:
+    """The states of all stages.
 
     Attributes:
         of_stage: by name of a stage, its own.
+        hosted: what of all stages runs in this process.
     """
 
-    of_stage: Mapping[str, RegionStates] = field(default_factory=dict)
+    of_stage: Mapping[str, RegionStates]
+    hosted: Hosted
 
     @classmethod
-    def of(cls, blueprint: Blueprint, outside: Outside) -> StagedStates:
+    def of(cls, blueprint: Blueprint, outside: Outside, hosted: Hosted) -> MultiStageStates:
         """Return the states of a region, not loaded yet."""
         stages = blueprint.region.stages
         parts = {
             stage.name: RegionStates(blueprint=narrowed(blueprint, stage), outside=of_stage(outside, stage.name))
             for stage in stages
         }
-        return cls(blueprint=blueprint, outside=outside, of_stage=parts)
+        return cls(of_stage=parts, hosted=hosted)
 
-    def _reset(self, history: RegionHistory) -> None:
-        for part in self.of_stage.values():
-            part.hosts_starts = self.hosts_starts
-        side_by_side([partial(part.reset, history) for part in self.of_stage.values()], "reset")  # V115, N23
+    @property
+    def handlers(self) -> Mapping[str, KeyedState]:
+        """Return the states by name of their tables."""
+        return {name: state for part in self.of_stage.values() for name, state in part.handlers.items()}
+
+    def every_id(self) -> dict[str, str]:
+        """Return, by name of a derived table that wants to know of every id, the stage that writes it."""
+        return {
+            table.name: name
+            for name, part in self.of_stage.items()
+            for table in part.blueprint.tables
+            if table.options.get("every_id")
+        }
+
+    def reset(self, history: RegionHistory) -> None:
+        """Load the states of all stages as of the last committed id, side by side.
+
+        Raises:
+            ResetTimeout: as of `RegionStates.reset`.
+        """
         parts = self.of_stage.values()
-        self.handlers = {name: state for part in parts for name, state in part.handlers.items()}
-        self.hosts = {name: host for part in parts for name, host in part.hosts.items()}
-        self.starts = {name: start for part in parts for name, start in part.starts.items()}
-
-    def completed(self) -> None:
-        """Tell the handlers of this process that the region has the state of what they processed (N20)."""
-        for host in self.hosts.values():
-            host.completed()
+        for part in parts:
+            part.hosted.takes_starts = self.hosted.takes_starts
+        side_by_side([partial(part.reset, history) for part in parts], "reset")  # V115, N23
+        self.hosted.handlers = {name: host for part in parts for name, host in part.hosted.handlers.items()}
+        self.hosted.starts = {name: start for part in parts for name, start in part.hosted.starts.items()}
 
     def close(self) -> None:
-        RegionStates.close(self)
+        """Let go of everything at the end of a run; threads of handlers get no more permits."""
+        for part in self.of_stage.values():
+            part.release()
+        self.hosted.close()
         for part in self.of_stage.values():
             part.ports.close()
 

@@ -8,26 +8,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jobs.channels.items import Batch
-from jobs.channels.rows import ArrowRows, FileRows, Rows
-from jobs.errors import DrainTimeout, Retry
-from jobs.failpoints import ChannelPoint, reach
-from jobs.graph.operator import ORDINAL
-from jobs.handler_errors import ResetWanted
-from jobs.protocol.flow import part_attempt
-from jobs.regions.stages import StagePlan
-from jobs.runtime.bounded import Bounded, Grace
-from jobs.runtime.descriptions import classified
-from jobs.runtime.materialising import Materialiser
-from jobs.runtime.outlets import Outlets
-from jobs.runtime.ports import Outside
-from jobs.runtime.reading import Group
-from jobs.runtime.row_types import arrow_schema
-from jobs.runtime.staged import StagedGroup
-from jobs.runtime.stages.life import Life, Task
-from jobs.runtime.stages.states import moved_on
-from jobs.runtime.stages.work import StageWork
-from jobs.runtime.states import RegionStates
+from drainmark.jobs.errors import DrainTimeout, Retry
+from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.jobs.failpoints import ChannelPoint, reach
+from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.frames.tags import ORDINAL
+from drainmark.jobs.protocol.in_flight import part_attempt
+from drainmark.jobs.regions.stages import StagePlan
+from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.autonomous.tables import Outlets
+from drainmark.jobs.runtime.commit.operator_states import RegionStates
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.messages import classified
+from drainmark.jobs.runtime.stages.board import Board, Task
+from drainmark.jobs.runtime.stages.border import StageBorder
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.rows import ArrowRows, FileRows, Rows
+from drainmark.jobs.runtime.stages.states import moved_on
+from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +39,7 @@ _LONGEST_PAUSE_SECONDS = 5.0
 
 @dataclass(slots=True, kw_only=True)
 class StageWorker:
-    """Runs one stage through one life of the region.
+    """Runs one stage for one board.
 
     Attributes:
         states: of the stage.
@@ -49,7 +50,7 @@ class StageWorker:
         note: called with the stage, the group and the error whenever it begins a group again.
     """
 
-    life: Life
+    board: Board
     plan: StagePlan
     states: RegionStates
     outside: Outside
@@ -64,23 +65,23 @@ class StageWorker:
     _is_moving: bool = field(default=False, init=False)
 
     def begin(self) -> None:
-        """Start the thread; it ends with the life."""
+        """Start the thread; it ends when the board is closed."""
         threading.Thread(target=self._work, daemon=True, name=f"stage {self.plan.name}").start()
 
     def cancel(self) -> None:
-        """Stop what it has started in Spark; its life is over."""
+        """Stop what it has started in Spark; its board is closed."""
         if self.tag:
             self.outside.engine.cancel(self.tag)
 
     def _work(self) -> None:
         group: Group | None = None
         try:
-            while (task := self.life.next(self.plan.name)) is not None:
+            while (task := self.board.next(self.plan.name)) is not None:
                 group = task.group
                 self._do(task)
                 group = None
         except BaseException as error:
-            self.life.failed(self.plan.name, group, error)
+            self.board.failed(self.plan.name, group, error)
 
     def _do(self, task: Task) -> None:
         """Do a group, as often as it takes within what is allowed."""
@@ -93,12 +94,12 @@ class StageWorker:
                 failed += 1
                 if not self._may_restart(error, failed):
                     raise
-                self.life.restarted(self.plan.name)
+                self.board.restarted(self.plan.name)
                 self.note(self.plan.name, task.group, error)
-                if self.life.pause(pause):
+                if self.board.pause(pause):
                     raise
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        self.life.done(self.plan.name, task, staged, leaving)
+        self.board.done(self.plan.name, task, staged, leaving)
 
     def _may_restart(self, error: Exception, failed: int) -> bool:
         """May the stage begin the group again while the others go on (K22)?
@@ -107,7 +108,7 @@ class StageWorker:
         trying again cannot help; nor where an operator asks for a reset of the region (E19). Nor after a time-out:
         who was given up may still work on states that only a reset of the region replaces.
         """
-        if not self.plan.inputs or self._is_moving or self.life.is_closed or failed > self.restarts_allowed:
+        if not self.plan.inputs or self._is_moving or self.board.is_closed or failed > self.restarts_allowed:
             return False
         return classified(error).retry is Retry.ATTEMPT and not isinstance(error, ResetWanted | DrainTimeout)
 
@@ -119,28 +120,32 @@ class StageWorker:
         batches = task.taken.batches if task.taken is not None else {}
         size = group.bytes_to_read if is_start else sum(batch.bytes for batch in batches.values())
         files: dict[str, Rows] = {}
-        with self.life.entered():
+        with self.board.entered():
             self.states.begin_group()
-            work = StageWork(
+            border = StageBorder(
+                region=self.states.blueprint.region,
+                received=lambda materialiser: self._received(batches, materialiser),
+                send=lambda stream, frame: self._in_files(stream, frame, group, files),
+                outgoing=frozenset(channel.stream for channel in self.plan.outputs),
+                rows=sum(batch.rows.count for batch in batches.values()),
+            )
+            work = GroupWork(
                 blueprint=self.states.blueprint,
                 outside=self.outside,
                 group=group,
                 states=self.states.handlers,
-                hosts=self.states.attempts(),
+                hosts=self.states.hosted.attempts(),
                 small=size <= self.small_bytes,
                 tag=self.tag,
                 ports=self.states.ports,
                 outlets=self.outlets,
-                receive=lambda materialiser: self._received(batches, materialiser),
-                outgoing=frozenset(channel.stream for channel in self.plan.outputs),
-                send=lambda stream, frame: self._in_files(stream, frame, group, files),
-                received_rows=sum(batch.rows.count for batch in batches.values()),
+                border=border,
             )
         staged: StagedGroup = self._bounded(group, work.stage)
-        with self.life.entered():
+        with self.board.entered():
             self._is_moving = True  # from here on the states are not where the last group left them
         written: StagedGroup = self._bounded(group, lambda: self._moved_on(staged))
-        left: dict[str, Rows] = {stream: ArrowRows(rows) for stream, rows in work.left.items()}
+        left: dict[str, Rows] = {stream: ArrowRows(rows) for stream, rows in border.left.items()}
         return written, left | files
 
     def _moved_on(self, staged: StagedGroup) -> StagedGroup:
@@ -179,13 +184,16 @@ class StageWorker:
 
     def _in_files(self, stream: str, frame: DataFrame, group: Group, files: dict[str, Rows]) -> DataFrame:
         """Stage the rows of a group that is not small: an executor that is lost does not take them along."""
-        spool = self.life.spool
+        spool = self.board.spool
         stem = f"{stream.replace('[', '.').replace(']', '')}-{group.first_id:019d}-{group.attempt}"
         reach(ChannelPoint.SPOOL_BEFORE)
         found = spool.staging.write_frame(frame, stem)
         reach(ChannelPoint.SPOOL_WRITTEN)
         rows = FileRows(
-            found, sum(file.rows for file in found), sum(file.size for file in found), reader=spool.reader,
+            found,
+            sum(file.rows for file in found),
+            sum(file.size for file in found),
+            reader=spool.reader,
             last_id=group.last_id,
         )
         files[stream] = rows

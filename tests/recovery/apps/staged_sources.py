@@ -48,9 +48,7 @@ def of_left(left: DataFrame) -> DataFrame:
 
 
 slow = dm.operator(slow_at(GATE), output=f"place bigint, {ROW}", name="slow", inputs=[both])
-totals = dm.aggregate(
-    dm.buffered(slow), keys=["k"], values={"rows": dm.count(), "total": dm.sum("n")}, name="totals"
-)
+totals = dm.aggregate(dm.buffered(slow), keys=["k"], values={"rows": dm.count(), "total": dm.sum("n")}, name="totals")
 dm.sink(of_left, dm.DeltaAppend("sources_left"))
 dm.sink(slow, dm.DeltaAppend("sources_all"))
 dm.sink(totals, dm.DeltaUpsert("sources_totals", keys=["k"]))

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from channel_parts import KINDS, MemoryFiles, batch_of, ids_of, rows_of, spool_of, stages_of, values_of
 
-from jobs import failpoints
-from jobs.channel_errors import ChannelFull, OutOfOrder
-from jobs.channels.channel import Channel
-from jobs.channels.exchange import Exchange
-from jobs.channels.items import Batch
-from jobs.channels.stage_ends import StageEnds, Taken
-from jobs.channels.waiting import AT_ONCE, Wait
-from jobs.errors import AccountingError, Fenced, Interrupted
-from jobs.failpoints import ChannelPoint, InjectedFailure
-from jobs.graph.annotations import Consistent
+from drainmark.jobs import failpoints
+from drainmark.jobs.errors import AccountingError, Fenced, Interrupted
+from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
+from drainmark.jobs.failpoints import ChannelPoint, InjectedFailure
+from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+from drainmark.jobs.runtime.stages.channels.channel import Channel
+from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
+from drainmark.jobs.runtime.stages.channels.stage_endpoints import StageEnds, Taken, connect
+from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, Wait
 
 SOON = 20.0
 PATIENT = Wait(seconds=SOON)
@@ -192,13 +192,13 @@ def pass_on(ends: StageEnds, name: str) -> None:
 
 def test_a_start_waits_for_room_in_all_its_channels() -> None:
     exchange = region(batches=1)
-    start, fast = exchange.connect("s", 1), exchange.connect("a", 1)
+    start, fast = connect(exchange, "s", 1), connect(exchange, "a", 1)
     send(start, 1)
     got = fast.take(PATIENT)
     assert isinstance(got, Taken)
     fast.hand_over("a1", {"a": rows_of(1)}, taken=got)
     assert not start.room(AT_ONCE)
-    slow = exchange.connect("b", 1)
+    slow = connect(exchange, "b", 1)
     roomy = waiting(lambda: start.room(PATIENT))
     got = slow.take(PATIENT)
     assert isinstance(got, Taken)
@@ -209,7 +209,7 @@ def test_a_start_waits_for_room_in_all_its_channels() -> None:
 @pytest.mark.seed("V87", "V88", "V89", "V108", "V115", "N23")
 def test_a_stage_takes_a_group_when_every_connection_has_brought_it_and_before_a_checkpoint() -> None:
     exchange = region()
-    ends = {name: exchange.connect(name, 1) for name in "sabc"}
+    ends = {name: connect(exchange, name, 1) for name in "sabc"}
     send(ends["s"], 1)
     send(ends["s"], 2)
     for name in "aab":
@@ -232,7 +232,7 @@ def test_a_stage_takes_a_group_when_every_connection_has_brought_it_and_before_a
 def test_a_reset_empties_and_refills_every_channel_before_a_stage_gets_its_ends(kind: str) -> None:
     exchange, spool = region(kind, batches=9), spool_of(MemoryFiles())
     exchange.open(1, spool, through=dict.fromkeys("sabc", 0))
-    old = {name: exchange.connect(name, 1) for name in "sabc"}
+    old = {name: connect(exchange, name, 1) for name in "sabc"}
     send(old["s"], 1)
     pass_on(old["a"], "a")
     snapshot = exchange.snapshot()
@@ -247,7 +247,7 @@ def test_a_reset_empties_and_refills_every_channel_before_a_stage_gets_its_ends(
         old["b"].hand_over("doomed", {"b": rows}, taken=doomed)
     found = {name: [each.batch.first_id for each in of.overtaken()] for name, of in exchange.channels.items()}
     assert found == {"s->a": [], "s->b": [1], "a->c": [1], "b->c": []}, "of the second group nothing is left"
-    new = {name: exchange.connect(name, 2) for name in "abc"}
+    new = {name: connect(exchange, name, 2) for name in "abc"}
     assert new["a"].take(AT_ONCE) is None
     assert new["c"].take(AT_ONCE) is None
     pass_on(new["b"], "b")
@@ -258,7 +258,7 @@ def test_a_reset_empties_and_refills_every_channel_before_a_stage_gets_its_ends(
 
 def test_a_hand_over_without_its_group_or_with_another_is_refused() -> None:
     exchange = region()
-    start, other = exchange.connect("s", 1), exchange.connect("a", 1)
+    start, other = connect(exchange, "s", 1), connect(exchange, "a", 1)
     rows = rows_of(1)
     with pytest.raises(OutOfOrder):
         start.hand_over("x", {"s": rows})
@@ -273,7 +273,7 @@ def test_a_hand_over_without_its_group_or_with_another_is_refused() -> None:
 
 def test_ends_are_cut_off_with_their_block() -> None:
     exchange = region()
-    with exchange.connect("s", 1) as ends:
+    with connect(exchange, "s", 1) as ends:
         send(ends, 1)
     with pytest.raises(Fenced):
         send(ends, 2)
@@ -283,8 +283,8 @@ def test_ends_are_cut_off_with_their_block() -> None:
 @pytest.mark.seed("K10", "X2")
 def test_a_stage_that_fails_around_its_hand_over_has_handed_over_once(point: ChannelPoint) -> None:
     exchange = region()
-    send(exchange.connect("s", 1), 1)
-    ends, rows = exchange.connect("a", 1), rows_of(1, value="first")
+    send(connect(exchange, "s", 1), 1)
+    ends, rows = connect(exchange, "a", 1), rows_of(1, value="first")
     got = ends.take(AT_ONCE)
     assert isinstance(got, Taken)
     failpoints.arm(f"{point}:raise")
@@ -293,7 +293,7 @@ def test_a_stage_that_fails_around_its_hand_over_has_handed_over_once(point: Cha
             ends.hand_over("first", {"a": rows}, taken=got)
     finally:
         failpoints.arm("")
-    ends = exchange.connect("a", 1)
+    ends = connect(exchange, "a", 1)
     again = ends.take(AT_ONCE)
     if point is ChannelPoint.HAND_OVER_BEFORE:
         assert rows.holders == 1
@@ -322,7 +322,7 @@ class Stress:
         return Wait(seconds=SOON, is_cancelled=self.ended.is_set)
 
     def begin(self) -> None:
-        with self.exchange.connect("s", 1) as ends:
+        with connect(self.exchange, "s", 1) as ends:
             for number in range(1, self.groups + 1):
                 assert ends.room(self.wait)
                 value = f"s{next(self.serial)}"
@@ -331,7 +331,7 @@ class Stress:
 
     def work(self, name: str) -> None:
         while self.exchange.through[name] < self.groups:
-            with self.exchange.connect(name, 1) as ends:
+            with connect(self.exchange, name, 1) as ends:
                 while ends.through < self.groups and self.step(name, ends):
                     pass
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.counting import Stream
+from drainmark.jobs.streams import Stream
 
 Touch = Callable[[Any], Any]
 Feed = Sequence[tuple[int, Any]]

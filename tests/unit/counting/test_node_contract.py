@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from unit.counting.node_cases import CASES, Case, data_in
 
-from jobs.counting import ManualThreads, RefCounter, References, Stream, nodes
-from jobs.counting.keeping import Keeping, Kept
-from jobs.handler_errors import StreamClosed
+from drainmark.jobs.errors.handlers import StreamClosed
+from drainmark.jobs.streams import ManualThreads, RefCounter, References, Stream, nodes
+from drainmark.jobs.streams.retained_nodes import Keeping, Kept
 
 pytestmark = pytest.mark.seed("C9", "C12", "C15", "C16", "C17", "C26", "T10", "E40", "E41")
 
@@ -240,7 +240,7 @@ def test_closing_gives_up_what_is_kept_and_takes_nothing_more(case: Case) -> Non
         scene.sources[0].emit(99)
 
 
-# --- the registry ----------------------------------------------------------------------------------------------------
+# --- the registry -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("C22")
@@ -248,7 +248,7 @@ def test_every_node_is_registered_and_has_a_case() -> None:
     adding = {
         name
         for name, method in inspect.getmembers(Stream, inspect.isfunction)
-        if not name.startswith("_") and inspect.signature(method).return_annotation in ("Stream", "Collect")
+        if not name.startswith("_") and inspect.signature(method).return_annotation in ("Stream", "_Flushed")
     }
     assert {node.name for node in nodes()} == adding | {"sink_to_list"}
     assert {case.node for case in CASES} == {node.name for node in nodes()}
@@ -262,7 +262,9 @@ def below(cls: type) -> Iterator[type]:
 
 
 def test_no_class_of_a_node_is_left_out() -> None:
-    ours = {cls for cls in below(Stream) if cls.__module__.startswith("jobs.counting") and cls.__name__[0] != "_"}
+    ours = {
+        cls for cls in below(Stream) if cls.__module__.startswith("drainmark.jobs.streams") and cls.__name__[0] != "_"
+    }
     between = {cls for cls in ours if cls.__subclasses__() or inspect.isabstract(cls)}
     assert {node.cls for node in nodes()} == ours - between
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jobs.counting import ManualThreads, RefCounter, Stream, nodes
-from jobs.counting.gathering import Gathering
+from drainmark.jobs.streams import ManualThreads, RefCounter, Stream, nodes
+from drainmark.jobs.streams.batching import Gathering
 
 GRAPHS = 60
 NODES = 12

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs.counting import Acknowledged, ManualThreads, RealThreads, RefCounter, Stream
-from jobs.handler_errors import StreamClosed, StreamStuck
+from drainmark.jobs.errors.handlers import StreamClosed, StreamStuck
+from drainmark.jobs.streams import Acknowledged, ManualThreads, RealThreads, RefCounter, Stream
 
 SOON = 20.0
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from jobs.counting import Acknowledged, RefCounter, Stream
-from jobs.counting.references import release, retain
-from jobs.handler_errors import ReferenceMiscounted
+from drainmark.jobs.errors.handlers import ReferenceMiscounted
+from drainmark.jobs.streams import Acknowledged, RefCounter, Stream
+from drainmark.jobs.streams.references import release, retain
 
 SOON = 20.0
 
@@ -152,7 +152,7 @@ def test_all_are_let_go_also_where_a_callback_raises() -> None:
     assert [counter.count for counter in counters] == [0, 0]
 
 
-# --- prefixes --------------------------------------------------------------------------------------------------------
+# --- prefixes -----------------------------------------------------------------------------------------------------
 
 
 def begun(acknowledged: Acknowledged, *positions: Any) -> list[RefCounter]:

@@ -17,15 +17,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.counting import BOUNDARY, ManualThreads, Stream, StreamStart
-from jobs.counting.life import Life
-from jobs.counting.progress import Progress
-from jobs.counting.wholes import Wholes
-from jobs.errors import OperatorFailed
-from jobs.handler_errors import StreamRefused, StreamStuck
-from jobs.runtime.push_buffers import PUSHED_AT, PushBuffer
-from jobs.runtime.region_context import RegionContext
-from jobs.runtime.start_hosting import StartHost
+from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.errors.handlers import StreamRefused, StreamStuck
+from drainmark.jobs.operators.sources.push_buffer import PUSHED_AT, PushBuffer
+from drainmark.jobs.runtime.hosting.region_context import RegionContext
+from drainmark.jobs.runtime.hosting.start_host import StartHost
+from drainmark.jobs.streams import BOUNDARY, ManualThreads, Stream, StreamStart
+from drainmark.jobs.streams.all_or_nothing import Wholes
+from drainmark.jobs.streams.graph_run import GraphRun
+from drainmark.jobs.streams.progress import Progress
 
 SOON = 20.0
 Flow = Callable[[Stream], Stream]
@@ -127,7 +127,7 @@ def wait_for(condition: Callable[[], Any]) -> None:
         threading.Event().wait(0.002)
 
 
-# --- acknowledging ---------------------------------------------------------------------------------------------------
+# --- acknowledging ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("X8", "N20", "C2", "C25")
@@ -194,7 +194,7 @@ def test_a_source_that_cannot_be_told_fails_the_run_and_is_told_later(hosted: An
     assert "no connection" in str(at.host.failure)
 
 
-# --- whole data ------------------------------------------------------------------------------------------------------
+# --- whole data ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("C6")
@@ -264,7 +264,7 @@ def test_a_source_at_its_end_flushes_and_its_last_cut_has_everything(hosted: Any
     assert (at.all_rows, at.handler._progress.position) == ([1, 2, 3, 4, 5, 6], 6)
 
 
-# --- failures --------------------------------------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("C5", "E40", "E53")
@@ -371,7 +371,7 @@ def test_what_has_left_the_graph_and_is_not_submitted_is_in_flight() -> None:
     """Or a source that ends, or a boundary, would not wait for it, and the cut that is made then lacks it."""
     seen: list[int] = []
     threads = ManualThreads()
-    life = Life(
+    life = GraphRun(
         Progress(lambda position: None), lambda source: source.partition(2).map(table), threads,
         lambda life, outputs, entered: seen.append(life.in_flight),
     )  # fmt: skip
@@ -409,7 +409,7 @@ def test_a_zip_one_side_of_which_never_comes_is_stuck_and_says_so(
     at.ended()
 
 
-# --- at random -------------------------------------------------------------------------------------------------------
+# --- at random ----------------------------------------------------------------------------------------------------
 
 RANDOM_FLOWS: dict[str, Flow] = {
     "pool": lambda source: source.map_async(lambda n: n, parallelism=3).map(table),
@@ -455,7 +455,7 @@ def test_cuts_and_resets_at_random_lose_nothing_and_double_nothing(hosted: Any, 
     assert at.handler.told[-1] == total
 
 
-# --- the bookkeeping -------------------------------------------------------------------------------------------------
+# --- the bookkeeping ----------------------------------------------------------------------------------------------
 
 
 def test_outputs_that_share_data_are_one_whole() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.counting import ManualThreads, RefCounter, Stream
+from drainmark.jobs.streams import ManualThreads, RefCounter, Stream
 
 Trace = list[Any]
 
@@ -117,7 +117,7 @@ def test_all_branches_must_end() -> None:
     assert (slow, ref.is_done) == ([1], True)
 
 
-# --- what streamz does otherwise -------------------------------------------------------------------------------------
+# --- what streamz does otherwise ----------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("E40")
@@ -247,7 +247,7 @@ def test_metadata_may_be_an_iterator_or_a_list_that_is_used_again() -> None:
     assert all(ref.is_done for ref in refs)
 
 
-# --- time ------------------------------------------------------------------------------------------------------------
+# --- time ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("K16", "K18", "T11")

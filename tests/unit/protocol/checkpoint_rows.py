@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from jobs.protocol.rows import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 COLUMNS = frozenset(CheckpointRow.__dataclass_fields__)

@@ -8,7 +8,7 @@ from typing import Any
 from checkpoint_rows import claim, group, input_of, published, rewind, row, skip
 from hypothesis import strategies as st
 
-from jobs.protocol.rows import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
 
 
 @dataclasses.dataclass

@@ -7,9 +7,9 @@ from checkpoint_rows import claim, group, published, row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.engine_errors import EnvironmentFailed
-from jobs.errors import Retry
-from jobs.protocol.decisions import (
+from drainmark.jobs.errors import Retry
+from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.protocol.decisions import (
     EndRun,
     GroupSize,
     Halt,
@@ -23,8 +23,8 @@ from jobs.protocol.decisions import (
     before_claim,
     is_lifted,
 )
-from jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
-from jobs.protocol.rows import RowKind
+from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))

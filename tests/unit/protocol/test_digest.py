@@ -14,11 +14,11 @@ from history_model import STEPS, rows_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.errors import RewindRefused
-from jobs.protocol.digest import digest_of, history_from
-from jobs.protocol.history import RegionHistory
-from jobs.protocol.rows import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
-from jobs.protocol.states import Ids, StateRows
+from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.protocol.digest import digest_of, history_from
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.id_runs import Ids, StateRows
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
 
 TABLE = "state/app/words"
 

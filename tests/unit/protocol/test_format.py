@@ -10,16 +10,24 @@ import dataclasses
 
 import pytest
 
-from jobs.protocol.flow import InFlight
-from jobs.protocol.manifest import FeedTaken, Image, Manifest, RegionTable, Replaced, Sent, StagedFile, TableRole
-from jobs.protocol.rows import FORMAT_VERSION, CheckpointRow, RowKind
+from drainmark.jobs.protocol.in_flight import InFlight
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import (
+    FeedTaken,
+    Image,
+    Manifest,
+    RegionTable,
+    Replaced,
+    Sent,
+    StagedFile,
+    TableRole,
+)
 
 VOCABULARY = {
     "format": 5,
     "kinds": "claim halt progress published refused resume rewind skip state",
     "roles": "append changes copy overwrite upsert",
-    "RegionTable": "adopted columns evolves external history keys name operator options retention role"
-    " schema_json",
+    "RegionTable": "adopted columns evolves external history keys name operator options retention role schema_json",
     "Manifest": "channels dropped_intervals feeds files images late lookups replaced restarts sent spans stages"
     " upserts",
     "InFlight": "bytes files first_id half last_id rows",

@@ -8,11 +8,11 @@ import json
 import pytest
 from checkpoint_rows import claim, group, rewind
 
-from jobs.protocol.digest import digest_of
-from jobs.protocol.generations import first_generation, labels_in_force, state_table
-from jobs.protocol.history import RegionHistory
-from jobs.protocol.manifest import RegionTable, TableRole
-from jobs.protocol.table_changes import TableChange, change_of, is_state, misfit
+from drainmark.jobs.protocol.digest import digest_of
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.schema_compatibility import TableChange, change_of, is_state, misfit
+from drainmark.jobs.protocol.records.state_generations import first_generation, labels_in_force, state_table
 
 
 def described(name: str, *columns: str, **facts: object) -> RegionTable:
@@ -61,8 +61,8 @@ def test_verbs_that_have_no_code_keep_what_the_last_code_said() -> None:
 
 
 def test_a_digest_of_before_knows_no_code_and_no_drops() -> None:
-    from jobs.protocol.digest import history_from
-    from jobs.protocol.states import Archive
+    from drainmark.jobs.protocol.digest import history_from
+    from drainmark.jobs.protocol.id_runs import Archive
 
     value = json.loads(digest_of(RegionHistory.from_rows([claimed(1, 1, "a")])))
     del value["operators"], value["generations"], value["code"]

@@ -10,11 +10,11 @@ from history_model import STEPS, Model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.errors import RewindRefused
-from jobs.protocol.decisions import attempts_after
-from jobs.protocol.history import Outcome, RegionHistory
-from jobs.protocol.manifest import Image, Manifest
-from jobs.protocol.rows import CheckpointRow, RowKind
+from drainmark.jobs.errors import RewindRefused
+from drainmark.jobs.protocol.decisions import attempts_after
+from drainmark.jobs.protocol.history import Outcome, RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import Image, Manifest
 
 HORIZON = 10_000
 
@@ -205,7 +205,7 @@ def test_the_image_is_the_newest_that_no_rewind_withdrew() -> None:
     assert fold(rows).image_of("other") is None
 
 
-# --- any history ----------------------------------------------------------------------------------------------------
+# --- any history --------------------------------------------------------------------------------------------------
 
 
 @given(STEPS, st.integers(0, 60))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.protocol.ids import app_id, split_txn_version, txn_version
+from drainmark.jobs.protocol.records.ids import app_id, split_txn_version, txn_version
 
 EPOCHS = st.integers(0, 2**31 - 1)
 IDS = st.integers(0, 2**32 - 1)

@@ -8,8 +8,8 @@ from checkpoint_rows import group
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.protocol.history import RegionHistory, manifest_of
-from jobs.protocol.manifest import Image, Manifest, RegionTable, StagedFile, TableRole
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.protocol.records.manifest import Image, Manifest, RegionTable, StagedFile, TableRole
 
 NAMES = st.text(min_size=1, max_size=12)
 NUMBERS = st.integers(0, 2**32 - 1)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from checkpoint_rows import NOON, group, published, rewind, row
 
-from jobs.protocol.history import RegionHistory
-from jobs.protocol.retention import files_in_reach, first_id_in_reach
-from jobs.protocol.rows import CheckpointRow, RowKind
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.retention import files_in_reach, first_id_in_reach
 
 TABLE = "state/app/words"
 LATE = NOON + dt.timedelta(days=2)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.protocol.controller import at_rest, state_of
-from jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
-from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.protocol.transitions import IN_HAND, TABLE, Event, IllegalTransition, State, move
+from drainmark.jobs.protocol.history import UNCLEAN, Outcome, RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.region_state import at_rest, state_of
+from drainmark.jobs.protocol.transitions import IN_HAND, TABLE, Event, IllegalTransition, State, move
 
 RUNNING = (*sorted(IN_HAND), State.STARTED, State.RESETTING)
 
@@ -106,7 +106,7 @@ def test_any_walk_stays_in_the_table_and_halts_only_for_a_reason(events: list[Ev
         state = after
 
 
-# --- which state a region is in ------------------------------------------------------------------------------------
+# --- which state a region is in -----------------------------------------------------------------------------------
 
 
 def row(kind: RowKind, **detail: Any) -> CheckpointRow:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from jobs.errors import Location, Violation
-from jobs.graph.annotations import Buffered, Consistent
-from jobs.graph.application import Application
-from jobs.graph.composites import CompositeInstance
-from jobs.graph.operator import Guarantee, Input, Operator, Vectorises
-from jobs.regions.plan import RegionPlan
-from jobs.regions.ports import PortClass
+from drainmark.jobs.errors import Location, Violation
+from drainmark.jobs.graph.annotations import Buffered, Consistent
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.graph.composite_instance import CompositeInstance
+from drainmark.jobs.graph.operator import Guarantee, Operator, Vectorises
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.regions.operator_ports import PortClass
+from drainmark.jobs.regions.plan import RegionPlan
 
 PERIODIC = Consistent(trigger="periodic", period=dt.timedelta(seconds=10))
 OPERATOR_DRIVEN = Consistent(trigger="operator-driven")

@@ -17,11 +17,11 @@ import pandas as pd
 import pytest
 
 import drainmark as dm
-from jobs.graph.application import Application
-from jobs.graph.operator import Operator
-from jobs.regions.clocks import clock_reads
-from jobs.regions.explain import as_json, as_text
-from jobs.regions.plan import compile_application
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.regions.clocks import clock_reads
+from drainmark.jobs.regions.explain import as_json, as_text
+from drainmark.jobs.regions.plan import compile_application
 
 F = dm.F
 LIMIT = 3
@@ -147,7 +147,7 @@ def test_the_graph_reports_what_reads_the_clock() -> None:
 def test_looking_for_clocks_loads_no_spark() -> None:
     script = (
         "import sys, drainmark as dm\n"
-        "from jobs.regions.clocks import clock_reads\n"
+        "from drainmark.jobs.regions.clocks import clock_reads\n"
         "with dm.application('a') as found: dm.functor(lambda x: dm.F.now(), name='f', inputs=['x'])\n"
         "assert clock_reads(found.operators[0]) == ('F.now',)\n"
         "assert 'pyspark' not in sys.modules and 'dagster' not in sys.modules\n"

@@ -12,13 +12,13 @@ import pytest
 
 import drainmark as dm
 from drainmark import F
-from jobs.graph.code_digests import code_digest
+from drainmark.jobs.graph.code_digests import code_digest
 
 SOURCE = """\
 import functools
 import helpers
 from helpers import pick, CONFIG
-from jobs.graph.code_digests import code_digest
+from drainmark.jobs.graph.code_digests import code_digest
 {imported}
 
 LEVELS = {{"low", "high", "middle"}}

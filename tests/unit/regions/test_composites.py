@@ -10,10 +10,10 @@ from typing import Annotated, Any, NamedTuple
 import pytest
 
 import drainmark as dm
-from jobs.errors import DeclarationError, UsageError
-from jobs.graph.application import Application, application_of
-from jobs.regions.explain import as_json, as_mermaid, as_text
-from jobs.regions.plan import ApplicationPlan, compile_application
+from drainmark.jobs.errors import DeclarationError, UsageError
+from drainmark.jobs.graph.application import Application, application_of
+from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
+from drainmark.jobs.regions.plan import ApplicationPlan, compile_application
 
 SCAN = dm.DirectoryScan(path="inbox", pattern="*.txt", format="text")
 CONSISTENT = {"trigger": "operator-driven"}

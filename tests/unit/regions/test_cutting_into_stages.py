@@ -29,14 +29,15 @@ from shapes import (
 )
 
 import drainmark as dm
-from jobs.channels.exchange import Exchange
-from jobs.channels.waiting import AT_ONCE
-from jobs.errors import DeclarationError, UnknownName, UsageError
-from jobs.graph.annotations import Buffered
-from jobs.graph.application import Application
-from jobs.graph.sizes import size_of, size_text
-from jobs.regions.parts import as_plan, without_regions
-from jobs.regions.plan import RegionPlan, compile_application
+from drainmark.jobs.errors import DeclarationError, UnknownName, UsageError
+from drainmark.jobs.graph.annotations import Buffered
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.graph.sizes import size_of, size_text
+from drainmark.jobs.regions.autonomous_parts import as_plan, without_regions
+from drainmark.jobs.regions.plan import RegionPlan, compile_application
+from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
+from drainmark.jobs.runtime.stages.channels.stage_endpoints import connect
+from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE
 
 
 def start(name: str = "start", **fields: Any) -> Any:
@@ -170,10 +171,10 @@ def test_figure_3_awaits_two_batches_none_of_the_autonomous_port_and_its_loop(st
     region = figure_3_in_stages()
     exchange = Exchange(region.stages, region.channels, region.parameters)
     exchange.open(1, spool_of(MemoryFiles()), through=dict.fromkeys(exchange.stages, 0))
-    with exchange.connect("op3", 1) as ends:
+    with connect(exchange, "op3", 1) as ends:
         for name in starts:
             assert ends.take(AT_ONCE) is None, "the other connection of the same port may have brought its batch"
-            exchange.connect(name, 1).hand_over(name, {name: rows_of(1)}, ids=(1, 1), wait=AT_ONCE)
+            connect(exchange, name, 1).hand_over(name, {name: rows_of(1)}, ids=(1, 1), wait=AT_ONCE)
         taken = ends.take(AT_ONCE)
         assert taken is not None, "op6, which is autonomous, and op4, which has yet to run, are not awaited"
         assert set(taken.batches) == {"op1", "op2"}
@@ -262,7 +263,7 @@ def test_stages_are_what_is_left_when_channels_are_taken_away(drawn: tuple[Appli
     assert all(bool(stage.starts) != bool(stage.inputs) for stage in region.stages)
 
 
-# --- declaring -------------------------------------------------------------------------------------------------------
+# --- declaring ----------------------------------------------------------------------------------------------------
 
 
 def declared(build: Any, **parameters: Any) -> Application:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 SOURCE = """\
-from jobs.graph.operator import UserFunction
+from drainmark.jobs.graph.user_code import UserFunction
 
 LEVELS = {levels}
 
@@ -86,7 +86,8 @@ def reached(frame):
 functions = (seen, named, reached)
 """
 USING = (
-    "from jobs.graph.operator import UserFunction\nfrom jobs.sessionless import module_loading\n"
+    "from drainmark.jobs.graph.user_code import UserFunction\n"
+    "from drainmark.jobs.graph.sessionless import module_loading\n"
     + """\
 with module_loading("code"):
     import written

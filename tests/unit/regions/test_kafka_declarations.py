@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import UsageError
-from orchestration.assembly import Workplace
-from resources.kafka import client_settings
-from resources.settings import Settings, load_settings
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.kafka.topic import client_settings
+from drainmark.resources.settings import Settings, load_settings
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,7 @@ def test_settings_of_a_cluster_may_use_variables_and_underscores(
 @pytest.mark.parametrize(
     "clusters", [{}, {"main": {}}, {"main": {"bootstrap.servers": "h:1", "auto_offset_reset": "latest"}}]
 )
-def test_settings_that_decide_what_is_read_are_refused(
-    tmp_path: Path, clusters: dict[str, dict[str, str]]
-) -> None:
+def test_settings_that_decide_what_is_read_are_refused(tmp_path: Path, clusters: dict[str, dict[str, str]]) -> None:
     settings = Settings(home=tmp_path / "home", project_root=tmp_path, kafka=clusters)
     with pytest.raises(UsageError):
         client_settings(settings, servers="", cluster="main")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.protocol.manifest import RegionTable, TableRole
-from jobs.protocol.table_changes import misfit
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.schema_compatibility import misfit
 
 MINUTE = dt.timedelta(minutes=1)
 BY_TIME = {"duration": MINUTE, "event_time": "at"}

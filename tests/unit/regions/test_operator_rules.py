@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import DeclarationError, UsageError
-from jobs.operators.catalogue import entries
-from jobs.regions.notes import notes
-from jobs.regions.plan import compile_application
+from drainmark.jobs.errors import DeclarationError, UsageError
+from drainmark.jobs.operators.catalogue import entries
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.regions.warnings import notes
 
 MINUTE = dt.timedelta(minutes=1)
 TIMES = {"left_time": "at", "right_time": "at"}

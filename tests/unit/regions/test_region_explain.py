@@ -26,11 +26,11 @@ from shapes import (
 )
 
 import drainmark as dm
-from jobs.graph.application import Application
-from jobs.operators import catalogue
-from jobs.regions.explain import as_json, as_mermaid, as_text
-from jobs.regions.notes import notes
-from jobs.regions.plan import compile_application
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.operators import catalogue
+from drainmark.jobs.regions.explain import as_json, as_mermaid, as_text
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.regions.warnings import notes
 
 TEXT = """\
 app: 1 region, fingerprint FINGERPRINT

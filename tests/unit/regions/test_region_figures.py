@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from shapes import FIGURES, connections, figure_1a, figure_1b, figure_1c, figure_2, figure_3
 
-from jobs.graph.operator import Operator
-from jobs.regions.explain import as_json
-from jobs.regions.plan import compile_application
-from jobs.regions.ports import PortClass
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.regions.explain import as_json
+from drainmark.jobs.regions.operator_ports import PortClass
+from drainmark.jobs.regions.plan import compile_application
 
 PLANS = Path(__file__).parents[2] / "golden" / "plans"
 

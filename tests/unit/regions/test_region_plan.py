@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from shapes import OPERATOR_DRIVEN, PERIODIC, Beacon, Counter, Custom, Functor, OneByOne, app, figure_1c, made
 
-from jobs.errors import UnknownName
-from jobs.graph.application import Application
-from jobs.graph.operator import Guarantee, Vectorises
-from jobs.regions.plan import compile_application
+from drainmark.jobs.errors import UnknownName
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.graph.operator import Guarantee, Vectorises
+from drainmark.jobs.regions.plan import compile_application
 
 
 def pipeline(expression: str = "a", **parameters: Any) -> Application:
@@ -136,7 +136,7 @@ def test_long_chain_compiles() -> None:
 
 def test_compiling_imports_neither_spark_nor_dagster_nor_delta() -> None:
     code = (
-        "import sys, jobs.regions.plan, jobs.regions.explain;"
+        "import sys, drainmark.jobs.regions.plan, drainmark.jobs.regions.explain;"
         "print([name for name in ('pyspark', 'dagster', 'deltalake', 'sqlmodel', 'boto3') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

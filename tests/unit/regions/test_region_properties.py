@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import PERIODIC, Beacon, Functor, app, control, made
 
-from jobs.graph.application import Application
-from jobs.graph.operator import Operator
-from jobs.regions.plan import compile_application
-from jobs.regions.reachability import graph_of, loop_through, loops
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.regions.reachability import graph_of, loop_through, loops
 
 
 @dataclass(frozen=True)

@@ -31,17 +31,19 @@ from shapes import (
 )
 
 import drainmark as dm
-from jobs.errors import DeclarationError, Location, Violation
-from jobs.graph.annotations import Buffered
-from jobs.graph.application import Application
-from jobs.graph.operator import Input, Operator, UserFunction
-from jobs.operators import catalogue
-from jobs.operators.deduplicate import Deduplicate
-from jobs.operators.functor import Functor as RealFunctor
-from jobs.regions.plan import compile_application
-from jobs.regions.rules import RULES
-from jobs.regions.rules.annotations import start_kind, unsupported_in_region
-from jobs.regions.rules.draft import draft_of
+from drainmark.jobs.errors import DeclarationError, Location, Violation
+from drainmark.jobs.graph.annotations import Buffered
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.operators import catalogue
+from drainmark.jobs.operators.deduplicate import Deduplicate
+from drainmark.jobs.operators.functor import Functor as RealFunctor
+from drainmark.jobs.regions.plan import compile_application
+from drainmark.jobs.regions.rules import RULES
+from drainmark.jobs.regions.rules.annotations import start_kind, unsupported_in_region
+from drainmark.jobs.regions.rules.rule_input import draft_of
 
 
 def start(name: str = "start", **fields: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import DrainmarkError, OperatorFailed
-from jobs.runtime.bounded import Bounded, Grace
+from drainmark.jobs.errors import DrainmarkError, OperatorFailed
+from drainmark.jobs.runtime.timeout import Bounded, Grace
 
 PATIENCE = 20.0
 

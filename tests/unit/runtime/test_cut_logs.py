@@ -11,10 +11,10 @@ import pytest
 from deltalake import write_deltalake
 
 import drainmark as dm
-from jobs.errors import InputChanged, InputMissing
-from jobs.operators.sources import Cut
-from resources.reach import RegionReach
-from resources.settings import Settings
+from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.operators.sources.slices import Cut
+from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.settings import Settings
 
 VERSIONS = 4
 CUT = Cut(source="rows", is_periodic=True)

@@ -7,16 +7,17 @@ import socket
 
 import pytest
 
-from jobs.engine_errors import EnvironmentFailed
-from jobs.errors import AccountingError, DrainmarkError, OperatorFailed, SparkLost, StoreUnavailable
-from jobs.protocol.decisions import EndRun, after_failure
-from jobs.runtime.descriptions import classified
-from jobs.runtime.frames import summary_of
-from jobs.runtime.spark_faults import environment_fault
+from drainmark.jobs.errors import AccountingError, DrainmarkError, OperatorFailed, SparkLost, StoreUnavailable
+from drainmark.jobs.errors.environment import EnvironmentFailed
+from drainmark.jobs.errors.spark_faults import environment_fault
+from drainmark.jobs.graph.blame import summary_of
+from drainmark.jobs.protocol.decisions import EndRun, after_failure
+from drainmark.jobs.runtime.messages import classified
 
 LINK = "/srv/words/.drainmark/inbox/words/lines/3-0123456789abcdef0123456789abcdef/all/0000000000000000007.data"
 GONE = f"Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] file:{LINK} File does not exist."
 LOST = "org.apache.spark.SparkException: Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited)"
+UNWRITABLE = "java.io.IOException: Mkdirs failed to create file:/lake/left/_staged/1-abc/rows"
 
 
 def of_spark(text: str) -> Exception:
@@ -34,6 +35,8 @@ def of_spark(text: str) -> Exception:
     [
         (of_spark(GONE), EnvironmentFailed, LINK),
         (of_spark(LOST), EnvironmentFailed, "ExecutorLostFailure (executor 1 exited)"),
+        (of_spark(UNWRITABLE), EnvironmentFailed, "Mkdirs failed"),
+        (of_spark("org.apache.spark.SparkException: Could not find CoarseGrainedScheduler."), EnvironmentFailed, ""),
         (of_spark("java.io.IOException: No space left on device"), StoreUnavailable, "No space left on device"),
         (of_spark("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."), SparkLost, ""),
         (FileNotFoundError(errno.ENOENT, "No such file", LINK), EnvironmentFailed, LINK),

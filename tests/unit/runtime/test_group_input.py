@@ -6,9 +6,9 @@ import datetime as dt
 
 import pytest
 
-from jobs.protocol.triggers import Trigger, TriggerStatus
-from jobs.runtime.frames import summary_of
-from jobs.runtime.reading import Assigned, Group, paths_by_id
+from drainmark.jobs.graph.blame import summary_of
+from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, paths_by_id
 
 
 def trigger(uri: str, size: int = 10) -> Trigger:

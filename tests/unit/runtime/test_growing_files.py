@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import InputChanged
-from jobs.operators.file_source import FileSource
-from jobs.operators.sources import Cut, Slice
+from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.operators.sources.file_source import FileSource
+from drainmark.jobs.operators.sources.slices import Cut, Slice
 
 OPEN = Cut(source="lines")
 

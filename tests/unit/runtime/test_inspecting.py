@@ -18,10 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import DecimalType, DoubleType, IntegerType, LongType, StringType, StructType
 
-from jobs.runtime import csv_lines, json_lines
-from jobs.runtime.csv_lines import Dialect
-from jobs.runtime.inspecting import Expected, count_records, inspect
-from jobs.runtime.verdicts import CAPS, BadRecord, Verdict
+from drainmark.jobs.formats import csv_records as csv_lines
+from drainmark.jobs.formats import json_records as json_lines
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord, Verdict
+from drainmark.jobs.formats.csv_records import Dialect
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.inspection import inspect
 
 COLUMNS = (("id", LongType()), ("name", StringType()))
 Inspect = Callable[..., Verdict]
@@ -46,7 +48,7 @@ def lines(verdict: Verdict) -> dict[int | None, str]:
     return {bad.position: bad.reason for bad in verdict.bad}
 
 
-# --- good files -----------------------------------------------------------------------------------------------------
+# --- good files ---------------------------------------------------------------------------------------------------
 
 GOOD: Mapping[str, tuple[bytes, str, dict[str, str], int]] = {
     "text": ("a\r\nö\n\nlast".encode(), "text", {}, 4),
@@ -77,10 +79,10 @@ def test_a_good_file_is_left_alone_and_counted(name: str, judge: Inspect, tmp_pa
         verdict = judge(packed, format_, suffix, **options)
         assert (verdict.refused, verdict.bad, verdict.cleaned) == (None, (), None)
         expected = Expected(format=format_, columns=COLUMNS, options=options)
-        assert count_records(tmp_path / f"file{suffix}", expected) == records
+        assert expected.reads.recount(tmp_path / f"file{suffix}", expected) == records
 
 
-# --- bad lines ------------------------------------------------------------------------------------------------------
+# --- bad lines ----------------------------------------------------------------------------------------------------
 
 BAD_LINES: Mapping[str, tuple[bytes, str, str]] = {
     "text in Latin-1": (b"caf\xe9", "text", "not UTF-8: byte 0xe9 at 4"),
@@ -130,7 +132,7 @@ def test_the_text_of_a_bad_record_is_cut_and_says_so() -> None:
     assert record.reason == "bad (raw is cut to 4096 characters, of 10000 bytes)"
 
 
-# --- bad files ------------------------------------------------------------------------------------------------------
+# --- bad files ----------------------------------------------------------------------------------------------------
 
 GZIP = gzip.compress(b"1,a\n" * 1000)
 BAD_FILES: Mapping[str, tuple[bytes, str, dict[str, str], str]] = {
@@ -194,7 +196,7 @@ def test_more_bad_lines_than_the_cap_are_a_bad_file(judge: Inspect) -> None:
     assert verdict.refused == "more than 100000 rows are bad; the first, line 1: not UTF-8: byte 0xff at 1"
 
 
-# --- Parquet --------------------------------------------------------------------------------------------------------
+# --- Parquet ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("I19")
@@ -242,7 +244,7 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
         assert (verdict.refused or "").startswith("is no Parquet file")
 
 
-# --- the quick look agrees with the slow one -------------------------------------------------------------------------
+# --- the quick look agrees with the slow one ----------------------------------------------------------------------
 
 
 def test_a_quick_look_never_passes_what_line_by_line_is_bad() -> None:
@@ -269,7 +271,7 @@ def test_a_quick_look_never_passes_what_line_by_line_is_bad() -> None:
     assert passed > 200, "else nothing was compared"
 
 
-# --- bombs ----------------------------------------------------------------------------------------------------------
+# --- bombs --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("I14")
@@ -284,7 +286,7 @@ def test_a_gzip_bomb_is_refused_in_bounded_time_and_memory(content: bytes, tmp_p
     program = """
 import json, sys
 from pathlib import Path
-from jobs.runtime.inspecting import Expected, inspect
+from drainmark.jobs.formats.inspection import Expected, inspect
 verdict = inspect(Path(sys.argv[1]), Expected(format="text", columns=None), Path(sys.argv[1] + ".cleaned"))
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))  # not what it was forked from
 print(json.dumps([verdict.refused, int(peak.split()[1]) * 1024]))

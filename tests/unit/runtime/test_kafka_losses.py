@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import InputMissing
-from jobs.operators.kafka_topics import OffsetRange, Offsets, Stood, TopicLook
-from jobs.operators.sources import Cut, Position, Slice
-from jobs.protocol.triggers import slices_of
-from orchestration.assembly import Workplace, open_application
-from orchestration.declared import remember
-from orchestration.discovery import Tick, scan_region
-from orchestration.losses import accept_loss
-from resources.reach import RegionReach
-from resources.settings import Settings
+from drainmark.jobs.errors import InputMissing
+from drainmark.jobs.operators.sources.kafka_topic import OffsetRange, Offsets, Stood, TopicLook
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.protocol.records.triggers import slices_of
+from drainmark.orchestration.discovery.region_scan import Tick, scan_region
+from drainmark.orchestration.verbs.accept_loss import accept_loss
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.inputs.source_access import RegionReach
+from drainmark.resources.settings import Settings
 
 ONE = Cut(source="s")
 _IDENTITIES = itertools.count(1)
@@ -45,7 +45,7 @@ class Log:
 
 
 class Model:
-    """A topic as `jobs.operators.kafka_topics.Topic` has it, and the one of its name at a region's reach."""
+    """A topic as `jobs.operators.sources.kafka_topic.Topic` has it, and the one of its name at a region's reach."""
 
     region = "app/s"
 
@@ -226,7 +226,7 @@ def test_brokers_that_tell_no_epochs_are_asked_nothing() -> None:
     assert model.asked == []
 
 
-# --- beside a folder -------------------------------------------------------------------------------------------------
+# --- beside a folder ----------------------------------------------------------------------------------------------
 
 BESIDE_A_FOLDER = """
 import drainmark as dm

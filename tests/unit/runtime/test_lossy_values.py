@@ -19,11 +19,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from jobs.runtime.csv_lines import Dialect
-from jobs.runtime.inspecting import Expected, inspect
-from jobs.runtime.json_lines import good_records
-from jobs.runtime.lossy_values import Lossless
-from jobs.runtime.verdicts import Verdict
+from drainmark.jobs.formats.bad_records import Verdict
+from drainmark.jobs.formats.csv_records import Dialect
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.inspection import inspect
+from drainmark.jobs.formats.json_records import good_records
+from drainmark.jobs.formats.lossy_values import Lossless
 
 AMOUNT = DecimalType(10, 2)
 PART = StructType().add("at", TimestampType()).add("amount", AMOUNT)

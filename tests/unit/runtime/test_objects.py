@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.errors import StoreUnavailable, UsageError
-from jobs.operators.directory_scan import DirectoryScan
-from jobs.protocol.addresses import address_of, hadoop_address, prefix_of
-from jobs.runtime.objects import ObjectFacts, listing_prefix, scan_objects, selects
+from drainmark.jobs.errors import StoreUnavailable, UsageError
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, prefix_of
+from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, listing_prefix, scan_objects, selects
 
 
 def facts(key: str, etag: str = "e", modified: float = 0.0) -> ObjectFacts:

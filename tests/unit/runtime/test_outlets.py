@@ -13,10 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.protocol.manifest import Sent
-from jobs.runtime.outlets import WAITING, Outlets
-from resources.autonomous_tables import AutonomousTable
-from resources.locations import folder_at
+from drainmark.jobs.protocol.records.manifest import Sent
+from drainmark.jobs.runtime.autonomous.tables import WAITING, Outlets
+from drainmark.resources.delta.autonomous_tables import AutonomousTable
+from drainmark.resources.storage.folder import folder_at
 
 pytestmark = pytest.mark.seed("V48")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.runtime.pacing import Pace
+from drainmark.jobs.runtime.throttle import Pace
 
 
 class Clock:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import drainmark as dm
-from jobs.graph.operator import POSITION, SEQUENCE_ID
-from jobs.operators.parallel_map import ParallelMap
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.operators.parallel_map import ParallelMap
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])

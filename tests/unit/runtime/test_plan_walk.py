@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.runtime.walking import Verdict, verdict_of
+from drainmark.jobs.runtime.analysis.vectorisation import Verdict, verdict_of
 
 STREAM = "LogicalRDD [_sequence_id#1L, user#2], false"
 

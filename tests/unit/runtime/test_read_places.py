@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from jobs.graph.operator import POSITION, SEQUENCE_ID
-from jobs.runtime.materialising import _from_zero
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.runtime.input.materialisation import _from_zero
 
 PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])
 

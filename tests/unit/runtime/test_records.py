@@ -1,12 +1,14 @@
-"""What is found wrong with the bytes of a record before Spark parses it; no Spark (I12)."""
+"""What is found wrong with the bytes of a record before Spark parses it (I12); of Spark, only DDL is read."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 
-from jobs.operators.sources import Records
-from jobs.runtime.records import with_faults
+from drainmark.jobs.formats.byte_records import with_faults
+from drainmark.jobs.formats.records import Records
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("drainmark_session")]
 
 
 def records(form: str, **more: object) -> Records:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import InputChanged
-from jobs.operators.file_source import FileSource
-from jobs.operators.sources import Cut, Slice
-from jobs.runtime import rotated_names
+from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.operators.sources import rotated_names
+from drainmark.jobs.operators.sources.file_source import FileSource
+from drainmark.jobs.operators.sources.slices import Cut, Slice
 
 OPEN = Cut(source="lines")
 SOURCE = FileSource(path="log", rotated="log.*", rotate_wait=0)
@@ -294,9 +294,7 @@ def test_a_truncated_file_halts_or_begins_anew(log: Log, tmp_path: Path, rotated
     assert reader.text(reader.slices[-1]) == "new\n"
 
 
-def test_names_that_change_while_they_are_looked_at(
-    log: Log, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_change_while_they_are_looked_at(log: Log, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rotations fall between the listing of the folder and the opening of a file: nobody takes that for a loss."""
     log.write("one")
     log.rename()

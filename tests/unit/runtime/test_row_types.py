@@ -19,12 +19,12 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from jobs.errors import Location, OperatorFailed
-from jobs.far_times import python_rows
-from jobs.operators.delta_append import DeltaAppend
-from jobs.operators.text_columns import sql_of
-from jobs.runtime.row_types import arrow_schema, tagged_type
-from jobs.runtime.storable import require_text, unsupported
+from drainmark.jobs.errors import Location, OperatorFailed
+from drainmark.jobs.formats.far_times import python_rows
+from drainmark.jobs.formats.row_types import arrow_schema, tagged_type
+from drainmark.jobs.formats.text_columns import sql_of
+from drainmark.jobs.operators.sinks.delta_append import DeltaAppend
+from drainmark.jobs.runtime.analysis.column_types import require_text, unsupported
 
 
 def test_times_are_in_utc_and_those_without_a_zone_stay_so() -> None:

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from drainmark import DirectoryScan
-from jobs.errors import Retry
-from jobs.runtime.run import classified
+from drainmark.jobs.errors import Retry
+from drainmark.jobs.runtime.region_run import classified
 
 
 @pytest.mark.parametrize(

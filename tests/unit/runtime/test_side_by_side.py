@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from jobs.runtime.side_by_side import side_by_side
+from drainmark.jobs.runtime.parallel import side_by_side
 
 SOON = 20.0
 

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 import drainmark as dm
-from jobs.errors import SliceLost
-from jobs.operators.sources import SlicedSource
-from jobs.protocol.rows import CheckpointRow, RowKind
-from jobs.protocol.triggers import DIGESTS, Trigger, TriggerStatus
-from jobs.protocol.withdrawn import identity_of
-from jobs.runtime.descriptions import full_identity, scanned_identity
-from jobs.runtime.reading import Assigned, Group
-from jobs.runtime.slice_files import ReadBefore, files_of_slices, require_same_bytes
-from jobs.runtime.slicing import cut_one
-from orchestration import slice_files
-from orchestration.assembly import Workplace, open_application
-from orchestration.declared import remember
-from orchestration.slice_files import lost_slices
-from resources.settings import Settings
+from drainmark.jobs.errors import SliceLost
+from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.triggers import DIGESTS, Trigger, TriggerStatus
+from drainmark.jobs.protocol.withdrawn_ids import identity_of
+from drainmark.jobs.runtime.input.inbox import Assigned, Group
+from drainmark.jobs.runtime.input.slice_inputs import ReadBefore, files_of_slices, require_same_bytes
+from drainmark.jobs.runtime.input.slices import cut_one
+from drainmark.jobs.runtime.messages import full_identity, scanned_identity
+from drainmark.orchestration.discovery import slice_files
+from drainmark.orchestration.discovery.slice_files import lost_slices
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.workplace.workplace import Workplace, open_application
+from drainmark.resources.settings import Settings
 
 pytestmark = pytest.mark.seed("RT9")
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import Location
-from jobs.graph.annotations import Consistent
-from jobs.graph.operator import UserFunction
-from jobs.operators.beacon import Beacon
-from jobs.operators.sources import Cut, Position, Reach, Replayable, Slice, SlicedSource
-from jobs.protocol.triggers import DROPPED, SLICES, NewTrigger, slices_of
-from jobs.runtime.slicing import (
+from drainmark.jobs.errors import Location
+from drainmark.jobs.graph.annotations import Consistent
+from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.operators.sources.beacon import Beacon
+from drainmark.jobs.operators.sources.contract import Reach, Replayable
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.protocol.records.triggers import DROPPED, SLICES, NewTrigger, slices_of
+from drainmark.jobs.runtime.input.slices import (
     LIMIT,
     NUMBER,
     SMALLEST_BYTES,
@@ -179,7 +181,7 @@ def test_a_beacon_has_a_count_where_nobody_else_ends_it(beacon: Beacon, trigger:
     assert {violation.rule for violation in found} == rules
 
 
-# --- what is lost (K1) -----------------------------------------------------------------------------------------------
+# --- what is lost (K1) --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -188,9 +190,7 @@ class Losing(Counter):
 
     first: int = 0
 
-    def past_loss(
-        self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None
-    ) -> Slice | None:
+    def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
         begun = after["n"] if after else 0
         if begun >= self.first:
             return None
@@ -206,9 +206,7 @@ def test_a_loss_is_a_trigger_of_its_own_behind_which_slices_go_on(trigger: str) 
     newest = {SLICES: slices, NUMBER: 6, LIMIT: 9}
     loss = cut_loss(starts, newest, REACH)
     assert loss is not None
-    assert slice_of(loss.identity, "a") == Slice(
-        start={"n": 4}, end={"n": 12}, size_bytes=0, facts={"lost": [4, 12]}
-    )
+    assert slice_of(loss.identity, "a") == Slice(start={"n": 4}, end={"n": 12}, size_bytes=0, facts={"lost": [4, 12]})
     assert positions(loss.identity) == {**before, "a": {"n": 12}}
     assert (loss.size_bytes, loss.identity.get(NUMBER)) == (0, 7 if trigger == "periodic" else None)
     assert cut_loss(starts, loss.identity, REACH) is None

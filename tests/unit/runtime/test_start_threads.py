@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.errors import ResetTimeout
-from jobs.runtime.push_buffers import PUSHED_AT, PushBuffer
-from jobs.runtime.region_context import RegionContext
-from jobs.runtime.start_hosting import StartHost
-from jobs.state.checkpoints import Checkpoint, CheckpointWriter
-from jobs.state.single_checkpoints import packed
-from jobs.state.start_handlers import StartHandler
+from drainmark.jobs.errors import ResetTimeout
+from drainmark.jobs.operators.sources.push_buffer import PUSHED_AT, PushBuffer
+from drainmark.jobs.runtime.hosting.region_context import RegionContext
+from drainmark.jobs.runtime.hosting.start_host import StartHost
+from drainmark.jobs.state.handlers.checkpoint import Checkpoint, CheckpointWriter
+from drainmark.jobs.state.handlers.single_checkpoints import packed
+from drainmark.jobs.state.handlers.start_handler import StartHandler
 
 SOON = 20.0
 Hosted = Callable[[Callable[[], StartHandler], pa.Schema], StartHost]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runtime.inspecting import Expected
-from jobs.runtime.intake import _is_about_content
-from jobs.runtime.misfits import bad_records
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.spark_rejects import bad_records
+from drainmark.jobs.runtime.input.spark_reading import is_about_content
 
 NAMED = "[FAILED_READ_FILE.{}] Encountered error while reading file file:/inbox/0000000000000000007.gz. SQLSTATE: KD001"
 
@@ -17,7 +17,7 @@ NAMED = "[FAILED_READ_FILE.{}] Encountered error while reading file file:/inbox/
 @pytest.mark.seed("I9")
 @pytest.mark.parametrize("cause", ["java.util.zip.ZipException: invalid stored block lengths", "incorrect data check"])
 def test_damaged_content_is_the_files_fault(cause: str) -> None:
-    assert _is_about_content(f"{NAMED.format('NO_HINT')}\nCaused by: {cause}")
+    assert is_about_content(f"{NAMED.format('NO_HINT')}\nCaused by: {cause}")
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ def test_damaged_content_is_the_files_fault(cause: str) -> None:
     ],
 )
 def test_a_fault_of_the_machine_is_not_the_files(cause: str) -> None:
-    assert not _is_about_content(f"{NAMED.format('NO_HINT')}\nCaused by: {cause}")
-    assert not _is_about_content(NAMED.format("FILE_NOT_EXIST"))
+    assert not is_about_content(f"{NAMED.format('NO_HINT')}\nCaused by: {cause}")
+    assert not is_about_content(NAMED.format("FILE_NOT_EXIST"))
 
 
 def test_a_bad_row_of_a_file_that_only_spark_unpacks_has_the_number_of_its_record(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.handler_errors import CheckpointUnreadable
-from jobs.state.checkpoints import CHUNK_BYTES, CheckpointReader, CheckpointWriter, Header, read_back
+from drainmark.jobs.errors.handlers import CheckpointUnreadable
+from drainmark.jobs.state.handlers.checkpoint import CHUNK_BYTES, CheckpointReader, CheckpointWriter, Header, read_back
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(-(2**80), 2**80), st.floats(allow_nan=False), st.text(),

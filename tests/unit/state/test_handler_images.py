@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.state.handler_state import HandlerState
-from resources.delta_tables import ManagedTable
-from resources.locations import LocalFolder
-from resources.staging import Staging
+from drainmark.jobs.state.handlers.handler_state import HandlerState
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.storage.folder import LocalFolder
 
 GROUPS = 150
 CHUNKS = 20
@@ -31,7 +31,7 @@ def chunks(number: int, count: int) -> pa.Table:
 def test_groups_of_one_get_an_image_now_and_then(tmp_path: Path, is_late: bool) -> None:
     """What is written while the next group is processed counts as what a blocking handler has written by then."""
     folder = LocalFolder(tmp_path)
-    state = HandlerState(table="state/app/op", stored=ManagedTable(folder, "app/start"), keys=("entry", "chunk"),
+    state = HandlerState(table="state/app/op", stored=ManagedTable(folder, "app/start").files, keys=("entry", "chunk"),
                          schema=None)  # fmt: skip
     images: list[int] = []
     session: Any = None

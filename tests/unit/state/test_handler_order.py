@@ -13,16 +13,16 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from jobs.errors import DrainTimeout, Interrupted, ResetTimeout
-from jobs.handler_errors import CheckpointUnreadable, PermitViolation, ResetWanted
-from jobs.runtime.hosting import Attempt, HandlerHost
-from jobs.runtime.region_context import RegionContext
-from jobs.state.callbacks import StateHandler, callbacks_missing
-from jobs.state.checkpoints import Checkpoint
-from jobs.state.cow import CowDict
-from jobs.state.data_stores import DataStoreEntry
-from jobs.state.stored_checkpoints import StoredCheckpoints
-from resources.data_stores import DirectoryDataStore
+from drainmark.jobs.errors import DrainTimeout, Interrupted, ResetTimeout
+from drainmark.jobs.errors.handlers import CheckpointUnreadable, PermitViolation, ResetWanted
+from drainmark.jobs.runtime.hosting.handler_host import Attempt, HandlerHost
+from drainmark.jobs.runtime.hosting.region_context import RegionContext
+from drainmark.jobs.state.handlers.checkpoint import Checkpoint
+from drainmark.jobs.state.handlers.cow_dict import CowDict
+from drainmark.jobs.state.handlers.data_store import DataStoreEntry
+from drainmark.jobs.state.handlers.state_handler import StateHandler, callbacks_missing
+from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
+from drainmark.resources.checkpoints.handler_stores import DirectoryDataStore
 
 SCHEMA = pa.schema([("n", pa.int64())])
 NOTHING = SCHEMA.empty_table()
@@ -369,6 +369,7 @@ def test_a_reset_of_the_handlers_own_that_does_not_end_ends_in_a_time_out(to: in
 @pytest.mark.seed("V77", "V101")
 def test_an_attempt_that_was_given_up_changes_nothing() -> None:
     """Its thread wakes after the reset, and gets no further than the row it was at."""
+
     class Slow(Recorder):
         entered, go = threading.Event(), threading.Event()
 
@@ -452,6 +453,7 @@ def test_an_attempt_that_was_given_up_before_it_came_to_the_handler_finds_it_shu
 
 def test_an_attempt_given_up_while_it_awaits_a_checkpoint_leaves_the_next_life_alone() -> None:
     """Else the next checkpoint would be compared with one that does not count, and chunks would be missing."""
+
     class Large(NonBlocking):
         ballast = b"x" * 200_000
 

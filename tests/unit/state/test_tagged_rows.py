@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from jobs.state.keyed_rows import last_rows_per_key
-from jobs.state.tagged_rows import in_order, rows_by_id
+from drainmark.jobs.frames.rows_by_id import in_order, rows_by_id
+from drainmark.jobs.state.keyed_rows import last_rows_per_key
 
 PLACE = pa.struct([("block", pa.int64()), ("row", pa.int64())])
 
 
 def tagged(*rows: tuple[int, tuple[int, int] | None, str]) -> pa.Table:
     """Return rows of (id, position, x), in two chunks."""
+
     def chunk(some: tuple[tuple[int, tuple[int, int] | None, str], ...]) -> pa.Table:
         places = [None if at is None else {"block": at[0], "row": at[1]} for _, at, _ in some]
         return pa.table({

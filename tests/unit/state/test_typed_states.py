@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 import drainmark as dm
-from jobs.graph.operator import POSITION, SEQUENCE_ID
-from jobs.operators.custom import _WHAT, Custom, _Call, _Shape
-from jobs.state.typed import reader_of
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.operators.custom import _WHAT, Custom, _Call, _Shape
+from drainmark.jobs.state.dataclass_state import reader_of
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 NAIVE = NOON.replace(tzinfo=None)

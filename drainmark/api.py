@@ -1,0 +1,222 @@
+"""Drainmark: exactly-once, rewindable pipelines on Spark and Delta Lake. `import drainmark as dm`.
+
+Everything an author of applications uses, and nothing else. Importing it starts no Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.graph.annotations import Autonomous, Buffered, Control
+from drainmark.jobs.graph.application import application, build_application, load_application
+from drainmark.jobs.graph.composites import composite
+from drainmark.jobs.graph.declarations import Stream, autonomous, buffered, consistent
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.barrier import barrier, pair
+from drainmark.jobs.operators.custom import custom
+from drainmark.jobs.operators.decompress import decompress
+from drainmark.jobs.operators.deduplicate import deduplicate
+from drainmark.jobs.operators.delay import delay
+from drainmark.jobs.operators.dynamic_filter import dynamic_filter
+from drainmark.jobs.operators.filter import filter  # noqa: A004
+from drainmark.jobs.operators.functor import functor, select
+from drainmark.jobs.operators.handler import Checkpoint, Copied, CowDict, SerialisedCopy, StateHandler, operator
+from drainmark.jobs.operators.join import join
+from drainmark.jobs.operators.lookup import lookup
+from drainmark.jobs.operators.parallel_map import parallel_map
+from drainmark.jobs.operators.parse import format, parse  # noqa: A004
+from drainmark.jobs.operators.per_trigger import per_trigger
+from drainmark.jobs.operators.punctor import punctor
+from drainmark.jobs.operators.sinks.database_sinks import DatabaseAppend, DatabaseUpsert
+from drainmark.jobs.operators.sinks.delta_append import DeltaAppend
+from drainmark.jobs.operators.sinks.delta_overwrite import DeltaOverwrite
+from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsert
+from drainmark.jobs.operators.sinks.file_sink import FileSink
+from drainmark.jobs.operators.sinks.quarantine import quarantine
+from drainmark.jobs.operators.sinks.sink import sink
+from drainmark.jobs.operators.sort import sort
+from drainmark.jobs.operators.sources.beacon import Beacon
+from drainmark.jobs.operators.sources.database_source import DatabaseSource
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.operators.sources.directory_source import source
+from drainmark.jobs.operators.sources.file_source import FileSource
+from drainmark.jobs.operators.sources.kafka_source import KafkaSource
+from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
+from drainmark.jobs.operators.sources.table_source import TableSource
+from drainmark.jobs.operators.sources.threaded_start import StartHandler, ThreadedStart
+from drainmark.jobs.operators.split import split
+from drainmark.jobs.operators.sql import sql
+from drainmark.jobs.operators.throttle import throttle
+from drainmark.jobs.operators.union import union
+from drainmark.jobs.operators.unsupported import gate, switch, tcp_sink, tcp_source, udp_sink, udp_source
+from drainmark.jobs.operators.windows.aggregate import (
+    Aggregation,
+    aggregate,
+    approx_distinct,
+    collect_set,
+    count,
+    first,
+    last,
+    max,  # noqa: A004 - the field's words, exported to authors as dm.max and so on
+    mean,
+    min,  # noqa: A004
+    sum,  # noqa: A004
+)
+from drainmark.jobs.operators.windows.window import session, sliding, tumbling
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import drainmark.jobs.streams as counting
+    import drainmark.orchestration.testing as testing  # noqa: PLR0402 - mypy finds the other form only outside of a cycle
+
+__all__ = [
+    "Aggregation",
+    "Autonomous",
+    "Beacon",
+    "Buffered",
+    "Checkpoint",
+    "Control",
+    "Copied",
+    "CowDict",
+    "DatabaseAppend",
+    "DatabaseSource",
+    "DatabaseUpsert",
+    "DeltaAppend",
+    "DeltaOverwrite",
+    "DeltaUpsert",
+    "DirectoryScan",
+    "DrainmarkError",
+    "F",
+    "FileSink",
+    "FileSource",
+    "KafkaSource",
+    "Params",
+    "ReplayableStart",
+    "SerialisedCopy",
+    "StartHandler",
+    "StateHandler",
+    "Stream",
+    "TableSource",
+    "ThreadedStart",
+    "aggregate",
+    "application",
+    "approx_distinct",
+    "autonomous",
+    "barrier",
+    "buffered",
+    "build_application",
+    "collect_set",
+    "composite",
+    "consistent",
+    "count",
+    "counting",
+    "custom",
+    "decompress",
+    "deduplicate",
+    "delay",
+    "dynamic_filter",
+    "filter",
+    "first",
+    "format",
+    "functor",
+    "gate",
+    "join",
+    "last",
+    "load_application",
+    "lookup",
+    "max",
+    "mean",
+    "min",
+    "operator",
+    "pair",
+    "parallel_map",
+    "parse",
+    "per_trigger",
+    "punctor",
+    "push",
+    "quarantine",
+    "read",
+    "select",
+    "session",
+    "sink",
+    "sliding",
+    "sort",
+    "source",
+    "split",
+    "sql",
+    "sum",
+    "switch",
+    "tcp_sink",
+    "tcp_source",
+    "testing",
+    "throttle",
+    "tumbling",
+    "udp_sink",
+    "udp_source",
+    "union",
+]
+
+
+def read(region: str, table: str, *, at: int | None = None, home: str | None = None) -> pa.Table:
+    """Return a sink of a region as it was at a consistent state, every table at the same one.
+
+    Args:
+        region: `APP/START`, or `APP` where it has one region.
+        table: name of the sink's table, e.g. `log_watch_hosts`.
+        at: a sequence id; the last committed one by default.
+        home: DRAINMARK_HOME, found as the command line finds it by default.
+
+    Raises:
+        UnknownName: no such region or table.
+        RewindRefused: `at` is no effective committed id.
+    """
+    from drainmark.resources.checkpoints.as_of import read_at
+
+    return read_at(region, table, at=at, home=home)
+
+
+def push(region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = None, home: str | None = None) -> int:
+    """Append rows to the buffer of a `ReplayableStart`, all in one segment; return its number.
+
+    They are durable when this returns. From then on they are triggers like any other input.
+
+    Args:
+        region: `APP/START`, or `APP` where it has one region.
+        rows: by column, values of JSON; times as ISO texts.
+        start: which start, where several take rows.
+        home: DRAINMARK_HOME, found as the command line finds it by default.
+
+    Raises:
+        UnknownName: no such region, or its code cannot be found.
+        UsageError: the region has no such start, or a row is no JSON object; nothing was appended.
+    """
+    from drainmark.orchestration.verbs.push import push as push_rows
+    from drainmark.orchestration.workplace.workplace import Workplace
+    from drainmark.resources.settings import load_settings
+
+    place = Workplace(load_settings(home=home))
+    try:
+        return push_rows(place, region, rows, start=start)
+    finally:
+        place.registry.close()
+
+
+_PACKAGES = {"counting": "drainmark.jobs.streams", "testing": "drainmark.orchestration.testing"}
+
+
+def __getattr__(name: str) -> Any:
+    """Find a package of the facade, or what an operator file of the library exports and this facade does not name."""
+    if name in _PACKAGES:
+        return importlib.import_module(_PACKAGES[name])
+    from drainmark.jobs.operators.catalogue import exports
+
+    try:
+        return exports()[name]
+    except KeyError:
+        msg = f"module 'drainmark' has no attribute {name!r}"
+        raise AttributeError(msg) from None

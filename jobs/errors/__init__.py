@@ -1,0 +1,400 @@
+"""Every error of Drainmark, in one tree: an id for machines, a sentence and a remedy for a tired person.
+
+`retry` says what the control plane does with it: see `Retry`. Tests assert ids and attributes, never prose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from drainmark.jobs.printable import printable
+
+
+class Retry(StrEnum):
+    """What follows a failure (design.md §3.5)."""
+
+    WAIT = "wait"  # passing: try again later, no attempt is counted
+    ATTEMPT = "attempt"  # reset and replay; one of max_consecutive_reset_attempts
+    RENEW = "renew"  # as ATTEMPT, and this process cannot go on: what it computes with is gone
+    PERMANENT = "permanent"  # trying again cannot help: halt at once, naming the trigger
+    QUIET = "quiet"  # somebody else owns the region: end without a word in the registry
+    REFUSE = "refuse"  # nothing was started: the request itself is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where something was declared."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class DrainmarkError(Exception):
+    """Root of the tree.
+
+    Args:
+        message: what happened, where, what was expected.
+        operator: name of the operator to blame.
+        location: where that operator was declared.
+        remedy: the next thing to do, preferably a command.
+        facts: further typed attributes, readable as `error.facts["name"]`.
+    """
+
+    id: ClassVar[str] = "ERROR"
+    exit_code: ClassVar[int] = 1
+    retry: ClassVar[Retry] = Retry.ATTEMPT
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operator: str | None = None,
+        location: Location | None = None,
+        remedy: str | None = None,
+        **facts: Any,
+    ) -> None:
+        self.message = message
+        self.operator = operator
+        self.location = location
+        self.remedy = remedy
+        self.facts = facts
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = f" [{self.operator}{f' at {self.location}' if self.location else ''}]" if self.operator else ""
+        return printable(f"{self.message}{where}{f' → {self.remedy}' if self.remedy else ''}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of the CLI's error object (design.md §6)."""
+        return {
+            "id": self.id,
+            "message": self.message,
+            "operator": self.operator,
+            "location": str(self.location) if self.location else None,
+            "remedy": self.remedy,
+        }
+
+
+# --- what the author or the user of the command line got wrong -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One broken rule of the graph: its id, the sentence, and where."""
+
+    rule: str
+    message: str
+    operator: str | None = None
+    location: Location | None = None
+    remedy: str | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.location}: " if self.location else ""
+        return f"{where}{self.rule}: {self.message}{f' → {self.remedy}' if self.remedy else ''}"
+
+
+class DeclarationError(DrainmarkError):
+    """The graph breaks rules; all violations at once, in `violations`."""
+
+    id = "DECLARATION"
+    exit_code = 2
+    retry = Retry.REFUSE
+
+    def __init__(self, application: str, violations: Sequence[Violation]) -> None:
+        self.violations = tuple(violations)
+        first = self.violations[0]
+        listing = "\n".join(f"  {violation}" for violation in self.violations)
+        super().__init__(
+            f"application {application!r} breaks {len(self.violations)} rule(s):\n{listing}",
+            operator=first.operator,
+            location=first.location,
+            remedy=first.remedy,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        violations = [
+            {
+                "id": violation.rule,
+                "message": violation.message,
+                "operator": violation.operator,
+                "location": str(violation.location) if violation.location else None,
+                "remedy": violation.remedy,
+            }
+            for violation in self.violations
+        ]
+        return {**super().to_json(), "violations": violations}
+
+
+class UsageError(DrainmarkError):
+    """The command cannot be carried out as given; nothing was changed."""
+
+    id = "USAGE"
+    exit_code = 2
+    retry = Retry.REFUSE
+
+
+class ReplaceRefused(UsageError):
+    """A file cannot be processed anew in the place of its earlier state: the region keeps state that counts it."""
+
+    id = "REPLACE_REFUSED"
+
+
+class UnknownName(UsageError):
+    """No application, region, table or operator of that name."""
+
+    id = "UNKNOWN_NAME"
+
+
+class HomeNotFound(UsageError):
+    """Neither a flag, nor the environment, nor a drainmark.toml above says where DRAINMARK_HOME is."""
+
+    id = "HOME_NOT_FOUND"
+
+
+class RewindRefused(UsageError):
+    """The target of a rewind is not an effective committed id within the horizon, or inputs above it are gone."""
+
+    id = "REWIND_REFUSED"
+
+
+class ForeignTable(DrainmarkError):
+    """A table exists that Drainmark did not make."""
+
+    id = "FOREIGN_TABLE"
+    exit_code = 2
+    retry = Retry.REFUSE
+
+
+class AdoptionRefused(DrainmarkError):
+    """A table cannot be adopted: there is none, it is another's, or it asks for what Drainmark cannot promise."""
+
+    id = "ADOPTION_REFUSED"
+    exit_code = 2
+    retry = Retry.REFUSE
+
+
+class RegistryLost(DrainmarkError):
+    """The registry is empty and the checkpoint table is not: running would read everything again (H27)."""
+
+    id = "REGISTRY_LOST"
+    retry = Retry.REFUSE
+
+
+class FormatTooNew(DrainmarkError):
+    """The checkpoint table was written by a newer Drainmark."""
+
+    id = "FORMAT_TOO_NEW"
+    retry = Retry.REFUSE
+
+
+class NotRowWise(DrainmarkError):
+    """Two triggers together gave other rows than two triggers apart: the function is not row-wise (H14)."""
+
+    id = "NOT_ROW_WISE"
+    exit_code = 2
+    retry = Retry.REFUSE
+
+
+class SchemaMismatch(DrainmarkError):
+    """An output's columns are not those of its table (H17)."""
+
+    id = "SCHEMA_MISMATCH"
+    retry = Retry.PERMANENT
+
+
+class StateIncompatible(SchemaMismatch):
+    """An operator's state has other columns or keys than its code: going on would mix the two."""
+
+    id = "STATE_INCOMPATIBLE"
+    exit_code = 1
+
+
+class InFlightLost(StateIncompatible):
+    """What is in flight between two stages has no place in code that is cut otherwise."""
+
+    id = "IN_FLIGHT_LOST"
+
+
+class StatesMoved(DrainmarkError):
+    """States were dropped, or a rewind brought them back, between reading the code and claiming the region."""
+
+    id = "STATES_MOVED"
+    retry = Retry.WAIT
+
+
+class JavaMissing(DrainmarkError):
+    """Spark needs a Java runtime and there is none."""
+
+    id = "JAVA_MISSING"
+    retry = Retry.REFUSE
+
+
+# --- who is in charge --------------------------------------------------------------------------------------------
+
+
+class Fenced(DrainmarkError):
+    """Another owner raised the epoch: nothing of this owner may be committed or written any more (H1, H26)."""
+
+    id = "FENCED"
+    exit_code = 4
+    retry = Retry.QUIET
+
+
+class Owned(DrainmarkError):
+    """Another process that is alive owns the region."""
+
+    id = "OWNED"
+    exit_code = 4
+    retry = Retry.QUIET
+
+
+class Halted(DrainmarkError):
+    """The region is halted and waits for an operator."""
+
+    id = "HALTED"
+    exit_code = 3
+    retry = Retry.REFUSE
+
+
+class Interrupted(DrainmarkError):
+    """SIGINT, SIGTERM or Terminate: the group was abandoned; costs no attempt."""
+
+    id = "INTERRUPTED"
+    exit_code = 130
+    retry = Retry.WAIT
+
+
+class SplitBrain(DrainmarkError):
+    """A managed table holds what Drainmark did not write: somebody else commits to it."""
+
+    id = "SPLIT_BRAIN"
+    retry = Retry.PERMANENT
+
+
+class WriterBusy(DrainmarkError):
+    """Another JVM writes to an adopted table on this disk, where commits of two overwrite each other (faults.md 1)."""
+
+    id = "WRITER_BUSY"
+    exit_code = 4
+    retry = Retry.WAIT
+
+
+class TableRefused(DrainmarkError):
+    """An adopted table does not take rows that are committed: its maker changed it since they were checked."""
+
+    id = "TABLE_REFUSED"
+    retry = Retry.PERMANENT
+
+
+# --- what went wrong while a group was processed -----------------------------------------------------------------
+
+
+class OperatorFailed(DrainmarkError):
+    """User code or its Spark job failed; the cause is chained."""
+
+    id = "OPERATOR_FAILED"
+
+
+class SparkLost(DrainmarkError):
+    """The Spark server or JVM under a run died or does not answer; a new attempt gets a new one."""
+
+    id = "SPARK_LOST"
+    retry = Retry.RENEW
+
+
+class ConstraintViolated(DrainmarkError):
+    """Rows break a constraint of the adopted table that they are for; found before anything is committed."""
+
+    id = "CONSTRAINT_VIOLATED"
+    retry = Retry.PERMANENT
+
+
+class DrainTimeout(DrainmarkError):
+    """One group took longer than group_timeout, its checkpoint included (V36); its jobs were cancelled."""
+
+    id = "DRAIN_TIMEOUT"
+
+
+class ResetTimeout(DrainmarkError):
+    """One reset took longer than reset_timeout (V37)."""
+
+    id = "RESET_TIMEOUT"
+
+
+class AccountingError(DrainmarkError):
+    """Rows in are not rows out plus quarantined, or files read are not files of the group (H16, H22)."""
+
+    id = "ACCOUNTING"
+
+
+class CommitOutcomeUnknown(DrainmarkError):
+    """A commit raised and could not be read back either (H10)."""
+
+    id = "COMMIT_OUTCOME_UNKNOWN"
+
+
+class StoreUnavailable(DrainmarkError):
+    """The store or the registry does not answer now."""
+
+    id = "STORE_UNAVAILABLE"
+    retry = Retry.WAIT
+
+
+class StoreRefused(DrainmarkError):
+    """The object store knows who asks and says no, or cannot be used as it is set; asking again gives the same."""
+
+    id = "STORE_REFUSED"
+    retry = Retry.PERMANENT
+
+
+class ObjectMissing(DrainmarkError):
+    """There is no object of that key."""
+
+    id = "OBJECT_MISSING"
+
+
+class ObjectChanged(DrainmarkError):
+    """A condition on an object does not hold: it is another one than was named, or it is there already."""
+
+    id = "OBJECT_CHANGED"
+
+
+class SpoolTooSmall(DrainmarkError):
+    """One object is larger than the room that fetched objects may take (`s3_spool_bytes`)."""
+
+    id = "SPOOL_TOO_SMALL"
+    retry = Retry.PERMANENT
+
+
+class InputChanged(DrainmarkError):
+    """A file is not the one that was scanned any more."""
+
+    id = "INPUT_CHANGED"
+    retry = Retry.PERMANENT
+
+
+class InputMissing(DrainmarkError):
+    """A file that was scanned is gone."""
+
+    id = "INPUT_MISSING"
+    retry = Retry.PERMANENT
+
+
+class SliceLost(DrainmarkError):
+    """What a source gave once cannot be read again as it was; no scan finds it anew."""
+
+    id = "SLICE_LOST"
+    retry = Retry.PERMANENT
+
+
+class BadInput(DrainmarkError):
+    """A file cannot be read as what it was declared to be; reading it again gives the same."""
+
+    id = "BAD_INPUT"
+    retry = Retry.PERMANENT

@@ -1,0 +1,23 @@
+"""Tell a disk that is full or cannot be written from an operator that fails: it costs no attempt (D11)."""
+
+from __future__ import annotations
+
+import errno
+
+from drainmark.jobs.errors import StoreUnavailable
+
+_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_TEXTS = ("No space left on device", "Disk quota exceeded", "Read-only file system", "disk is full")
+"""As the C library, Java and SQLite say it: Spark's and deltalake's errors carry no number."""
+
+
+def no_space(error: BaseException) -> StoreUnavailable | None:
+    """Return the error that says so if a full or read-only disk is behind another one, None if none is."""
+    cause: BaseException | None = error
+    while cause is not None:
+        text = next((text for text in _TEXTS if text in str(cause)), None)
+        if text is not None or (isinstance(cause, OSError) and cause.errno in _NUMBERS):
+            msg = f"a disk cannot be written: {text or cause}"
+            return StoreUnavailable(msg, remedy="free some space, then start again: no attempt was counted")
+        cause = cause.__cause__
+    return None

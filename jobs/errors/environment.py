@@ -1,0 +1,27 @@
+"""Errors of the place that a run works in: Spark's executors, disks, what lies between them."""
+
+from __future__ import annotations
+
+from drainmark.jobs.errors import DrainmarkError, Retry, UsageError
+
+SHARE_FOLDERS = (
+    "put DRAINMARK_HOME, the tables' folder and the inputs on a folder that all machines have under the same path"
+    ' (NFS, EFS, …), or run on this machine: spark_master = "local[*]"'
+)
+"""Remedy where executors write to other disks than this process reads."""
+
+
+class ClusterRefused(UsageError):
+    """Spark's executors do not reach the files of this process, or cannot run its functions; nothing was claimed."""
+
+    id = "CLUSTER_REFUSED"
+
+
+class EnvironmentFailed(DrainmarkError):
+    """An executor was lost, or a file of Drainmark's own is gone: no input and no function is to blame.
+
+    The group is not split; a new attempt does it again.
+    """
+
+    id = "ENVIRONMENT_FAILED"
+    retry = Retry.RENEW

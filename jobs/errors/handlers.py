@@ -1,0 +1,58 @@
+"""Errors of operators that the author writes in Python: handlers, permits, and where their checkpoints are kept."""
+
+from __future__ import annotations
+
+from drainmark.jobs.errors import DrainmarkError, Retry
+
+
+class ResetWanted(DrainmarkError):
+    """An operator asked for a reset of its region, upon a passing error of its own (E19)."""
+
+    id = "RESET_WANTED"
+
+
+class PermitViolation(DrainmarkError):
+    """A thread submitted or waited against the protocol of permits (V128, V135): code to be mended."""
+
+    id = "PERMIT_VIOLATION"
+    retry = Retry.PERMANENT
+
+
+class CheckpointUnreadable(DrainmarkError):
+    """A handler reads other values than it wrote, or what it wrote is damaged or gone (V120)."""
+
+    id = "CHECKPOINT_UNREADABLE"
+    retry = Retry.PERMANENT
+
+
+class ValueTooLarge(DrainmarkError):
+    """A value is larger than a data store takes (V156)."""
+
+    id = "VALUE_TOO_LARGE"
+    retry = Retry.PERMANENT
+
+
+class ReferenceMiscounted(DrainmarkError):
+    """A node of a counted stream took or let go of a reference that is not there (C15, C16): code to be mended."""
+
+    id = "REFERENCE_MISCOUNTED"
+    retry = Retry.PERMANENT
+
+
+class StreamClosed(DrainmarkError):
+    """A counted stream is closed: what it kept is given up, and does not count as done."""
+
+    id = "STREAM_CLOSED"
+
+
+class StreamStuck(DrainmarkError):
+    """Data of a counted stream wait at a node for room, or for others, and nothing is under way that brings any."""
+
+    id = "STREAM_STUCK"
+
+
+class StreamRefused(DrainmarkError):
+    """A counted stream cannot begin a consistent region: a node remembers what no replay gives it again."""
+
+    id = "STREAM_REFUSED"
+    retry = Retry.PERMANENT

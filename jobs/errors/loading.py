@@ -1,0 +1,23 @@
+"""Errors of a run before its claim: what is wrong with its code or its process, and with no input."""
+
+from __future__ import annotations
+
+from drainmark.jobs.errors import DrainmarkError
+
+
+class ApplicationBroken(DrainmarkError):
+    """An application cannot be imported, for what its file or a package that it needs does; `location` is the line."""
+
+    id = "APPLICATION_BROKEN"
+
+
+class AnalysisTimeout(DrainmarkError):
+    """The import, the analysis or the first trial of an application took longer than analysis_timeout_seconds."""
+
+    id = "ANALYSIS_TIMEOUT"
+
+
+class RunDied(DrainmarkError):
+    """A run of Dagster ended before its claim and left no word: killed, or never begun."""
+
+    id = "RUN_DIED"

@@ -1,0 +1,139 @@
+"""What fails a group and is not in it: a Spark that is gone, an executor, a disk, a file of Drainmark's own.
+
+No input and no operator is to blame for it.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+
+from drainmark.jobs.errors import DrainmarkError, OperatorFailed, SparkLost
+from drainmark.jobs.errors.disk_faults import no_space
+from drainmark.jobs.errors.environment import EnvironmentFailed
+
+_GONE = ("UNAVAILABLE", "UNAUTHENTICATED")
+"""gRPC's codes of a server that died, and of one that was started anew, with another token."""
+
+_SESSION_GONE = ("INVALID_HANDLE.SESSION_", "INVALID_HANDLE.OPERATION_NOT_FOUND", "NO_ACTIVE_SESSION")
+_CONTEXT_GONE = ("SparkContext was shut down", "SparkContext has been shutdown", "on a stopped SparkContext")
+_JVM_GONE = ("Py4JNetworkError",)
+
+_EXECUTOR_GONE = re.compile(
+    r"ExecutorLostFailure|ExecutorDeadException|FetchFailedException|MetadataFetchFailedException"
+    r"|Checkpoint block \S+ not found|Unable to find (?:\w+ )*block|Could not find CoarseGrainedScheduler"
+)
+_WORKER_GONE = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back")
+"""It was killed, for want of memory as a rule. Where a function does it on some row, the next run splits the group."""
+
+_NOT_FOUND = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|NoSuchFileException|does not exist")
+_NOT_WRITTEN = re.compile(r"Mkdirs failed to create|Permission denied|AccessDeniedException")
+_OUR_FILES = re.compile(r"/inbox/\S*?/\d+-[\w-]{32,}/|/_staged/")
+"""Links to inputs and staged files, which nobody but Drainmark puts there and takes away."""
+
+_NOT_THERE = "a file of Drainmark's own is not where it was put"
+
+
+def environment_fault(error: BaseException) -> DrainmarkError | None:
+    """Return the error that blames no operator, where none is to blame; None where one may be."""
+    if isinstance(error, DrainmarkError) and not isinstance(error, OperatorFailed):
+        return None
+    return lost_engine(error) or no_space(error) or _lost_part(error)
+
+
+def _lost_part(error: BaseException) -> EnvironmentFailed | None:
+    """Return the error for an executor that is lost, or a file of our own that is not there."""
+    for link in _chain(error):
+        if isinstance(link, FileNotFoundError) and _OUR_FILES.search(str(link.filename)):
+            return _failed(error, f"{_NOT_THERE}: {link}")
+        lines = [line.strip() for line in str(link).splitlines()]
+        for line in lines if _is_of_spark(link) else ():
+            if (what := _lost_in(line)) is not None:
+                return _failed(error, f"{what}: {line.removeprefix(': ').removeprefix('Caused by: ')[:400]}")
+    return None
+
+
+def _lost_in(line: str) -> str | None:
+    """Return what a line of Spark's says is lost, None where it says nothing of the kind."""
+    if _EXECUTOR_GONE.search(line):
+        return "an executor was lost"
+    if _WORKER_GONE.search(line):
+        return "a Python worker of Spark died"
+    if not _OUR_FILES.search(line):
+        return None
+    if _NOT_WRITTEN.search(line):
+        return "a file of Drainmark's own cannot be written"
+    return _NOT_THERE if _NOT_FOUND.search(line) else None
+
+
+def _failed(error: BaseException, message: str) -> EnvironmentFailed:
+    failed = EnvironmentFailed(message, remedy="look at the machine and the cluster; the whole group is tried again")
+    failed.__cause__ = error
+    return failed
+
+
+def _is_of_spark(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
+
+
+def lost_engine(error: BaseException) -> SparkLost | None:
+    """Return the error as `SparkLost` if the server or the JVM died under it, else None.
+
+    Judged by names and codes: neither gRPC nor py4j need be installed, or loaded, to look.
+    """
+    if isinstance(error, SparkLost):
+        return error
+    if isinstance(error, DrainmarkError) and not isinstance(error, OperatorFailed):
+        return None
+    if not any(_says_so(link) for link in _chain(error)):
+        return None
+    remedy = "nothing is lost: the next attempt gets a new one; see drainmark doctor"
+    lost = SparkLost(f"Spark is gone: {_telling(error)}", remedy=remedy)
+    lost.__cause__ = error
+    return lost
+
+
+def _says_so(error: BaseException) -> bool:
+    if type(error).__name__ in _JVM_GONE or _is_of_the_gateway(error):
+        return True
+    module = type(error).__module__.partition(".")[0]
+    if _is_of_spark(error) and any(text in str(error) for text in _CONTEXT_GONE):
+        return True
+    if module == "grpc":
+        code = getattr(error, "code", lambda: None)()
+        return getattr(code, "name", "") in _GONE
+    if module != "pyspark":
+        return False
+    status = getattr(error, "_grpc_status_code", None)
+    text = str(error)
+    return getattr(status, "name", "") in _GONE or any(name in text for name in _SESSION_GONE)
+
+
+def _is_of_the_gateway(error: BaseException) -> bool:
+    """Say whether nobody listens where the JVM did: py4j leaves that error as the socket raised it."""
+    frames = traceback.walk_tb(error.__traceback__ if isinstance(error, ConnectionError) else None)
+    return any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in frames)
+
+
+def _telling(error: BaseException) -> str:
+    """Return what gRPC says in its details, else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    details = (line for line in lines if line.startswith("details = "))
+    return next(details, lines[0] if lines else type(error).__name__).removeprefix("details = ")[:300]
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def telling_line(text: str) -> str:
+    """Return the line of an error of the JVM's that says what is wrong."""
+    lines = [line.strip() for line in text.splitlines()]
+    named = (line for line in lines if "Exception" in line and not line.startswith("at "))
+    return next(named, lines[0] if lines else "").removeprefix(": ")[:300]

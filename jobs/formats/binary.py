@@ -1,0 +1,34 @@
+"""Files that are one row each, as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.formats.bad_records import CAPS, Verdict
+from drainmark.jobs.formats.format import Expected, Format, Take
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader
+
+
+class Binary(Format):
+    """Whatever is in a file is the content of its row."""
+
+    name = "binary"
+    has_schema = False
+    columns = "content binary, length bigint"
+    picked = ("content", "length")
+
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+        """Judge a file by its size alone; an empty one has no row."""
+        size = path.stat().st_size
+        if size > CAPS.document_bytes:
+            return Verdict(refused=f"has {size} bytes, more than the {CAPS.document_bytes} of one row")
+        return Verdict(records=1 if size else 0)
+
+    def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
+        return reader.format("binaryFile")
+
+
+FORMAT = Binary()

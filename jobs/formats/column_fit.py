@@ -1,0 +1,90 @@
+"""Does a file that says which columns it has, have the declared ones (I19)?
+
+Spark fills a column that a file lacks with nulls, silently; the file tells before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType
+
+Columns: TypeAlias = "Sequence[tuple[str, DataType]]"
+"""Declared columns: name and type."""
+
+Widened: TypeAlias = Mapping[str, frozenset[str]]
+"""Types, as Spark writes them, to the others that values are read as."""
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+WIDENED: Widened = {
+    **{kind: frozenset((*_WHOLE[place + 1 :], *(("double",) if kind != "bigint" else ())))
+       for place, kind in enumerate(_WHOLE)},
+    "float": frozenset({"double"}),
+    "date": frozenset({"timestamp_ntz"}),
+    "timestamp": frozenset({"timestamp_ntz"}),
+    "timestamp_ntz": frozenset({"timestamp"}),
+    "string": frozenset({"binary"}),
+    "binary": frozenset({"string"}),
+}  # fmt: skip
+"""Types of a Parquet file that Spark reads as another one without loss."""
+
+
+def fault_of_columns(schema: pa.Schema, columns: Columns, read_as: Widened = WIDENED) -> str | None:
+    """Return how a file's columns differ from the declared ones, None if they fit, whatever the case of names."""
+    wrong = [fault for name, kind in columns if (fault := _fault(schema, name, kind, read_as))]
+    return f"has other columns than declared; {'; '.join(wrong)}" if wrong else None
+
+
+def _fault(schema: Any, name: str, declared: DataType, read_as: Widened) -> str | None:
+    fields = [field for field in schema if field.name.casefold() == name.casefold()]
+    if not fields:
+        return f"missing: {name!r}"
+    found = _spark_type(fields[0].type)
+    if found is None or _fits(found, declared, read_as):
+        return None
+    return f"{name!r} is {found.simpleString()}, not {declared.simpleString()}"
+
+
+def _spark_type(kind: Any) -> DataType | None:
+    """Return Spark's type for Arrow's, None where only Spark can tell."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    try:
+        return from_arrow_type(kind)
+    except Exception:
+        return None
+
+
+def _fits(found: DataType, declared: DataType, read_as: Widened) -> bool:
+    have, want = found.simpleString(), declared.simpleString()
+    if have in (want, "void") or want in read_as.get(have, ()):  # void: nothing but nulls
+        return True
+    if have.startswith("decimal") and want.startswith("decimal"):
+        digits: Any = (found, declared)
+        (p1, s1), (p2, s2) = ((kind.precision, kind.scale) for kind in digits)
+        return bool(s2 >= s1 and p2 - s2 >= p1 - s1)
+    return _parts_fit(found, declared, read_as)
+
+
+def _parts_fit(found: Any, declared: Any, read_as: Widened) -> bool:
+    if type(found) is not type(declared):
+        return False
+    if hasattr(declared, "fields"):
+        inner = {field.name.casefold(): field.dataType for field in found.fields}
+        return all(
+            field.name.casefold() in inner and _fits(inner[field.name.casefold()], field.dataType, read_as)
+            for field in declared.fields
+        )
+    if hasattr(declared, "elementType"):
+        return _fits(found.elementType, declared.elementType, read_as)
+    if hasattr(declared, "keyType"):
+        return _fits(found.keyType, declared.keyType, read_as) and _fits(found.valueType, declared.valueType, read_as)
+    return False
+
+
+def short(error: Exception) -> str:
+    """Return what an error says in its first line."""
+    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__

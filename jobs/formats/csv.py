@@ -1,0 +1,191 @@
+"""CSV: lines of fields, with or without a header."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drainmark.jobs.formats import csv_records
+from drainmark.jobs.formats.arrow_parser import block_size
+from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text, lines_in
+from drainmark.jobs.formats.inspection import BLANK, ParsedFormat
+from drainmark.jobs.formats.text_columns import without_line_end
+from drainmark.jobs.formats.text_values import NotSure, Reader, reader_of
+from drainmark.jobs.formats.value_tests import TEXTS, family, times_last
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PLAIN_OPTIONS: Mapping[str, frozenset[str]] = {
+    "header": frozenset({"true", "false"}),
+    "encoding": frozenset({"utf-8", "utf8"}),
+    "charset": frozenset({"utf-8", "utf8"}),
+    "quote": frozenset({'"'}),
+    "escape": frozenset({"\\", '"'}),
+}
+_SEPARATORS = frozenset({",", ";", "|", "\t"})
+
+
+class CsvLines(Lines):
+    """Lines of fields; quotes, separators and comments are as the options say."""
+
+    may_have_header = True
+
+    def header(self, expected: Expected) -> tuple[str, ...] | None:
+        has_one = expected.options.get("header", "false").lower() == "true"
+        return tuple(name for name, _ in expected.columns) if has_one and expected.columns else None
+
+    def has_header(self, chunk: bytes, expected: Expected) -> bool:
+        """Look for the first line that is none of spaces and no comment."""
+        wanted, dialect = expected.header, expected.dialect
+        for line in chunk.splitlines():
+            if line.strip(BLANK) and not (dialect.comment and line.startswith(dialect.comment)):
+                csv_records.check_header(line, wanted or (), dialect)
+                return True
+        return False
+
+    def records_test(self, expected: Expected) -> Callable[[bytes], bool]:
+        comment = expected.dialect.comment
+        return lambda line: bool(line.strip(BLANK) or b"\0" in line) and not (comment and line.startswith(comment))
+
+    def good_records(self, chunk: bytes, expected: Expected) -> int | None:
+        dialect = expected.dialect
+        if not _has_short_lines(chunk) or not csv_records.quotes_are_closed(chunk, dialect):
+            return None
+        if not expected.parsed_here and expected.lossless.suspects_csv(chunk, dialect.sep, dialect.quote):
+            return None
+        return lines_in(chunk)
+
+    def fault_of(self, line: str, expected: Expected) -> str | None:
+        return csv_records.fault_of(line, expected.dialect) or self.change_in(line, expected)
+
+    def misfit(self, record: str, expected: Expected) -> str | None:
+        columns, fields = expected.columns or (), csv_records.fields_of(record, expected.dialect)
+        if fields is None:
+            return "a quote is not closed"
+        if len(fields) != len(columns):
+            return f"has {len(fields)} columns, declared are {len(columns)}"
+        values = dict(zip((name for name, _ in columns), fields, strict=True))
+        for name, kind in times_last(expected):
+            is_one = TEXTS.get(family(kind.simpleString()))
+            if values[name] and is_one is not None and not is_one(values[name], kind):
+                return f"column {name!r}: {values[name][:64]!r} is no {kind.simpleString()}"
+        return None
+
+    def fault_of_document(self, text: str, expected: Expected) -> str | None:
+        is_closed = csv_records.ends_closed(text, expected.dialect)
+        return None if is_closed else "has a quote that is not closed at the end of the file"
+
+    def may_be_changed(self, expected: Expected) -> bool:
+        return expected.lossless.matters_in_csv
+
+    def records_of(self, text: str, expected: Expected) -> Iterator[str]:
+        return csv_records.records_of(text, expected.dialect)
+
+    def change_in(self, record: str, expected: Expected) -> str | None:
+        return expected.lossless.fault_of_csv(record, expected.dialect)
+
+    def are_good(self, values: Sequence[bytes | None], joined: bytes, expected: Expected) -> bool:
+        dialect = expected.dialect
+        if expected.lossless.suspects_csv(joined, dialect.sep, dialect.quote):
+            return False
+        quote = dialect.quote.encode()
+        is_plain = b"\r" not in joined and joined.count(b"\n") == len(values) - 1 and b"" not in values
+        return is_plain and not (quote and quote in joined)
+
+    def fault_of_value(self, text: str, expected: Expected) -> str | None:
+        record = text.removesuffix("\n").removesuffix("\r")
+        return csv_records.fault_of_record(record, expected.dialect) or self.change_in(record, expected)
+
+    def sql_of_value(self, text: str) -> str:
+        return without_line_end(text)
+
+
+class Csv(ParsedFormat):
+    """Files of lines of fields; plain ones are parsed by Arrow."""
+
+    name = "csv"
+    options_in_place: ClassVar[Mapping[str, str]] = {"enforceSchema": "false"}
+    lines = CsvLines()
+
+    def can_parse(self, expected: Expected) -> bool:
+        columns = expected.columns or ()
+        plain = all(value.lower() in _PLAIN_OPTIONS.get(name, ()) for name, value in expected.options.items()
+                    if name not in ("sep", "delimiter"))  # fmt: skip
+        # A line of spaces is no record of Spark's, and would be one of a single column's.
+        return (
+            plain
+            and len(columns) > 1
+            and expected.dialect.sep in _SEPARATORS
+            and len(_readers_of(expected)) == len(columns)
+        )
+
+    def is_plain(self, content: bytes, expected: Expected) -> bool:
+        return expected.dialect.quote.encode() * 2 not in content  # an empty field in quotes, or a quote in a field
+
+    def parse(self, content: bytes, expected: Expected) -> pa.Table:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        columns, dialect = expected.columns or (), expected.dialect
+        readers = _readers_of(expected)
+        names = [str(place) for place in range(len(columns))]  # the same name twice would be one column of the reader's
+        if not content:
+            return pa.table([pa.array([], reader.kind) for reader in readers], names=[name for name, _ in columns])
+        table = csv.read_csv(
+            pa.BufferReader(content),
+            read_options=csv.ReadOptions(column_names=names, block_size=block_size(content)),
+            parse_options=csv.ParseOptions(
+                delimiter=dialect.sep,
+                quote_char=dialect.quote if dialect.quote.encode() in content else False,
+                double_quote=False,
+                escape_char=False,
+            ),
+            # Texts, to be cast, which is as fast: of a number the reader would trim spaces, which are bad for Spark.
+            convert_options=csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), check_utf8=False, null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )  # fmt: skip
+        if dialect.sep in BLANK.decode() and _has_blank_line(table.columns):
+            raise NotSure  # no record of Spark's
+        read = [reader.convert(column, reader.kind) for reader, column in zip(readers, table.columns, strict=True)]
+        return pa.table(read, names=[name for name, _ in columns])
+
+    def encoded(
+        self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]
+    ) -> bytes:
+        text = io.StringIO(newline="")
+        separator = options.get("sep", options.get("delimiter", ","))
+        writer = csv.writer(text, delimiter=separator, lineterminator="\n", escapechar="\\", doublequote=False)
+        if options.get("header", "false").lower() == "true":
+            writer.writerow(columns)
+        for row in rows:
+            values = (row.get(column) for column in columns)
+            writer.writerow(["" if value is None else as_text(value) for value in values])
+        return text.getvalue().encode()
+
+
+def _has_short_lines(chunk: bytes) -> bool:
+    """Say whether no line is longer than the allowed number of columns: then it cannot have too many."""
+    window = CAPS.columns // 2
+    return all(chunk.find(b"\n", at, at + window) >= 0 for at in range(0, len(chunk) - window, window))
+
+
+def _readers_of(expected: Expected) -> list[Reader]:
+    return [reader for _, kind in expected.columns or () if (reader := reader_of(kind)) is not None]
+
+
+def _has_blank_line(texts: Sequence[Any]) -> bool:
+    """Say whether a line has nothing but separators and spaces."""
+    import pyarrow.compute as pc
+
+    blank = (pc.fill_null(pc.equal(pc.ascii_trim(column, BLANK.decode()), ""), True) for column in texts)
+    return bool(pc.any(functools.reduce(pc.and_, blank)).as_py())
+
+
+FORMAT = Csv()

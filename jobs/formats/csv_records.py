@@ -1,0 +1,184 @@
+"""CSV as Spark's parser sees it: quotes that are not closed, too many columns, headers of other columns (I12, I19).
+
+Spark closes an open quote at the end of the line by itself, and puts a reordered header's values into wrong columns;
+both without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from drainmark.jobs.formats.bad_records import CAPS, OtherColumns
+
+_NEWLINES = b"\r\n"
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """The reader's options that say where a field ends; `quote` "" for none, `comment` b"" for none."""
+
+    sep: str = ","
+    quote: str = '"'
+    escape: str = "\\"
+    comment: bytes = b""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Dialect:
+        """Return the dialect of Spark's options, their names in lower case."""
+        sep = options.get("sep", options.get("delimiter", ","))
+        return cls(
+            sep={"\\t": "\t", "\\\\": "\\"}.get(sep, sep),
+            quote=options.get("quote", '"').replace("\0", ""),
+            escape=options.get("escape", "\\"),
+            comment=options.get("comment", "").encode(),
+        )
+
+
+def quotes_are_closed(chunk: bytes, dialect: Dialect) -> bool:
+    """Say whether every quote opens or closes a field of its line; False asks for a closer look."""
+    import numpy as np
+
+    quote, escape = dialect.quote.encode(), dialect.escape.encode()
+    if not quote or quote not in chunk:
+        return True
+    if len(quote) > 1 or len(dialect.sep.encode()) > 1 or (escape != quote and escape and escape in chunk):
+        return False
+    content = np.frombuffer(chunk, np.uint8)
+    quotes = np.flatnonzero(content == quote[0])
+    if len(quotes) % 2:
+        return False
+    allowed = np.frombuffer(_NEWLINES + dialect.sep.encode() + (quote if escape == quote else b""), np.uint8)
+    opening, closing = quotes[::2], quotes[1::2]
+    before, after = content[opening[opening > 0] - 1], content[closing[closing < len(content) - 1] + 1]
+    if not (np.isin(before, allowed).all() and np.isin(after, allowed).all()):
+        return False
+    if b"\r" in chunk.replace(_NEWLINES, b""):
+        return False
+    ends = np.flatnonzero(content == ord("\n"))
+    return bool((np.searchsorted(ends, opening) == np.searchsorted(ends, closing)).all())
+
+
+def fault_of(line: str, dialect: Dialect) -> str | None:
+    """Return what is wrong with the shape of a line, None if nothing is."""
+    if len(line) >= CAPS.columns and line.count(dialect.sep) >= CAPS.columns:
+        return f"has more than {CAPS.columns} columns"
+    if fields_of(line, dialect) is None:
+        return "a quote is not closed"
+    return None
+
+
+def fields_of(line: str, dialect: Dialect) -> list[str] | None:
+    """Return the fields of a line, None where a quote is not closed."""
+    fields, end = _record(line, 0, dialect, multiline=False)
+    return None if end < 0 else fields
+
+
+def fault_of_record(text: str, dialect: Dialect) -> str | None:
+    """Return why a text is not one record, None if it is; a field in quotes may hold line ends."""
+    if not text:
+        return "is empty"
+    _, end = _record(text, 0, dialect, multiline=True)
+    if end < 0:
+        return "a quote is not closed"
+    return "has several lines" if end <= len(text) else None
+
+
+def records_of(text: str, dialect: Dialect) -> Iterator[str]:
+    """Yield the records of a text in which fields in quotes may hold line ends; empty ones are none."""
+    at = 0
+    while 0 <= at < len(text):
+        _, after = _record(text, at, dialect, multiline=True)
+        record = text[at : after - 1 if after > 0 else len(text)].rstrip("\r")
+        if record.strip():
+            yield record
+        at = after
+
+
+def ends_closed(text: str, dialect: Dialect) -> bool:
+    """Say whether the last quote of a file whose fields may hold line ends is closed."""
+    if not dialect.quote or dialect.quote not in text:
+        return True
+    at = 0
+    while 0 <= at < len(text):
+        _, at = _record(text, at, dialect, multiline=True)
+    return at >= 0
+
+
+def _record(text: str, at: int, dialect: Dialect, *, multiline: bool) -> tuple[list[str], int]:
+    """Return the fields of the record that starts at a place, and where the next one does; -1 if a quote is open."""
+    fields: list[str] = []
+    while True:
+        start = at
+        if dialect.quote and text.startswith(dialect.quote, at):
+            at = _closing(text, at, dialect)
+            if at < 0:
+                return fields, -1
+        end = _next(text, at, dialect.sep)
+        stop = _next(text, at, "\n") if multiline else len(text)
+        fields.append(_unquoted(text[start : min(end, stop)], dialect))
+        if stop <= end:
+            return fields, stop + 1
+        at = end + len(dialect.sep)
+
+
+def _closing(text: str, start: int, dialect: Dialect) -> int:
+    """Return the place behind the quote that closes the field or, stray, makes it unquoted; -1 for none."""
+    at = start + 1
+    while True:
+        quote = text.find(dialect.quote, at)
+        if quote < 0:
+            return -1
+        if dialect.escape == dialect.quote:
+            if text.startswith(dialect.quote, quote + 1):
+                at = quote + 2
+                continue
+        elif dialect.escape and _is_escaped(text, at, quote, dialect.escape):
+            at = quote + 1
+            continue
+        return quote + 1
+
+
+def _is_escaped(text: str, start: int, place: int, escape: str) -> bool:
+    before = place
+    while before > start and text[before - 1] == escape:
+        before -= 1
+    return (place - before) % 2 == 1
+
+
+def _next(text: str, at: int, wanted: str) -> int:
+    found = text.find(wanted, at)
+    return len(text) if found < 0 else found
+
+
+def _unquoted(field: str, dialect: Dialect) -> str:
+    quote = dialect.quote
+    is_quoted = quote and len(field) > 1 and field.startswith(quote) and field.endswith(quote)
+    return field[1:-1].replace(dialect.escape + quote, quote) if is_quoted else field
+
+
+def check_header(line: bytes, wanted: Sequence[str], dialect: Dialect) -> None:
+    """Compare a header with the declared columns: the same names in the same order, in upper or lower case (I19).
+
+    Raises:
+        OtherColumns: says which columns are new, missing, or elsewhere.
+    """
+    fields = fields_of(line.decode(errors="replace"), dialect)
+    if fields is None:
+        raise OtherColumns("has a header with a quote that is not closed")
+    found = [name.strip().casefold() for name in fields]
+    declared = [name.casefold() for name in wanted]
+    if found == declared:
+        return
+    added = [name for name in fields if name.strip().casefold() not in declared]
+    missing = [name for name in wanted if name.casefold() not in found]
+    said = [f"{what}: {_some(names)}" for what, names in (("not declared", added), ("missing", missing)) if names]
+    if not said:
+        said = [f"in another order, or twice: {_some(fields)}; declared: {_some(wanted)}"]
+    raise OtherColumns(f"has a header that differs from the declared columns; {'; '.join(said)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    listed = ", ".join(repr(name[:64]) for name in names[:_SHOWN])
+    return listed if len(names) <= _SHOWN else f"{listed} and {len(names) - _SHOWN} more"

@@ -1,0 +1,291 @@
+"""What a format of files is: how they are judged, parsed and read.
+
+A module of this room that has a `FORMAT` is a format, found without further ado. So a new one is one file: a subclass
+of `Format`, or of `jobs.formats.inspection.LineFormat` with its `Lines` where records are lines.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drainmark.jobs.formats.bad_records import Verdict
+from drainmark.jobs.formats.column_fit import Columns
+from drainmark.jobs.formats.csv_records import Dialect
+from drainmark.jobs.formats.lossy_values import Lossless
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrameReader
+
+Take = Callable[[bytes], object]
+"""Gets each piece of a file with a record a line, as long as nothing bad was found."""
+
+_SILENT = frozenset({"mode", "columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a file of one output is declared to be.
+
+    Attributes:
+        format: name of a `Format`.
+        columns: as declared; None for text.
+        options: of Spark's reader, names in lower case.
+        strict: refuse JSON that Spark would take in part: trailing text, duplicate keys, several values on a line.
+        rounding: how decimals lose the digits that are too many; None: they may not.
+        parsed_here: a file that is good at first sight is parsed by Arrow, which refuses what would change a value.
+    """
+
+    format: str
+    columns: Columns | None
+    options: Mapping[str, str] = field(default_factory=dict)
+    strict: bool = True
+    rounding: str | None = None
+    parsed_here: bool = False
+
+    @property
+    def reads(self) -> Format:
+        return format_of(self.format)
+
+    @property
+    def lines(self) -> Lines | None:
+        return self.reads.lines
+
+    @property
+    def lossless(self) -> Lossless:
+        """Return what tells records that Spark's parser would change."""
+        return Lossless.of(self.columns or (), self.options, self.rounding)
+
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect.of(self.options)
+
+    @property
+    def has_multiline(self) -> bool:
+        may_have = self.lines is not None and self.lines.may_be_document
+        return may_have and self.options.get("multiline", "false").lower() == "true"
+
+    @property
+    def encoding(self) -> str | None:
+        """Return the declared encoding where it is another one than UTF-8."""
+        named = self.options.get("encoding", self.options.get("charset", "UTF-8"))
+        return None if named.upper().replace("-", "") == "UTF8" else named
+
+    @property
+    def has_records_in_lines(self) -> bool:
+        """Is each line a record, so that a bad one leaves the others alone?"""
+        whole = self.has_multiline or self.options.get("wholetext", "false").lower() == "true"
+        return self.lines is not None and not whole and "linesep" not in self.options and self.encoding is None
+
+    @property
+    def has_row_a_record(self) -> bool:
+        """Does Spark make exactly one row of each record?"""
+        return self.lines is None or self.lines.has_row_a_record(self)
+
+    @property
+    def header(self) -> tuple[str, ...] | None:
+        """Return the names that a file's first line must have, None where it has no header."""
+        return self.lines.header(self) if self.lines is not None else None
+
+
+class Lines:
+    """How the records of a format with lines are judged; what is left as it is here has no faults of its own.
+
+    Attributes:
+        may_have_header: with the option `header` a file's first line names the columns.
+        may_be_document: with the option `multiLine` a file is one document, or its records have several lines.
+    """
+
+    may_have_header: ClassVar[bool] = False
+    may_be_document: ClassVar[bool] = True
+
+    def header(self, expected: Expected) -> tuple[str, ...] | None:
+        """Return the names that the first line must have, None for no header."""
+        return None
+
+    def has_header(self, chunk: bytes, expected: Expected) -> bool:
+        """Say whether the header is in these whole lines; asked only where there is one.
+
+        Raises:
+            OtherColumns: it has others than the declared columns (I19).
+        """
+        return True
+
+    def has_row_a_record(self, expected: Expected) -> bool:
+        """Say whether Spark makes exactly one row of each record."""
+        return True
+
+    def is_one_document(self, expected: Expected) -> bool:
+        """Say whether a file is one value, so that a row that does not fit has no text of its own."""
+        return False
+
+    # --- lines -------------------------------------------------------------------------------------------------------
+
+    def records_test(self, expected: Expected) -> Callable[[bytes], bool]:
+        """Return what says of a line whether Spark makes a record of it, or of its header."""
+        return lambda line: True
+
+    def good_records(self, chunk: bytes, expected: Expected) -> int | None:
+        """Return the number of records of whole lines, UTF-8 without NUL, that are all good at first sight.
+
+        It may be too high by lines of which Spark makes no records. None asks for a closer look.
+        """
+        return lines_in(chunk)
+
+    def fault_of(self, line: str, expected: Expected) -> str | None:
+        """Return why a line is no record, or one that Spark would change; None if nothing is wrong."""
+        return None
+
+    def misfit(self, record: str, expected: Expected) -> str | None:
+        """Return why a record does not fit the declared columns, as far as it can be told without Spark."""
+        return None
+
+    # --- files without a record a line -------------------------------------------------------------------------------
+
+    def fault_of_document(self, text: str, expected: Expected) -> str | None:
+        """Return what is wrong with a file that is read with `multiLine`."""
+        return None
+
+    def may_be_changed(self, expected: Expected) -> bool:
+        """Say whether Spark's parser might change values of such a file without a word."""
+        return False
+
+    def records_of(self, text: str, expected: Expected) -> Iterator[str]:
+        """Yield the records of a file that is read with `multiLine`."""
+        yield text
+
+    def change_in(self, record: str, expected: Expected) -> str | None:
+        """Return which value of a record Spark's parser would change."""
+        return None
+
+    # --- values that come as bytes -----------------------------------------------------------------------------------
+
+    def are_good(self, values: Sequence[bytes | None], joined: bytes, expected: Expected) -> bool:
+        """Say whether each value, UTF-8 without NUL, is one good record; False asks for a closer look.
+
+        Args:
+            joined: the values with line feeds between them.
+        """
+        return True
+
+    def fault_of_value(self, text: str, expected: Expected) -> str | None:
+        """Return why a value is no record, None if it is one."""
+        return None
+
+    def sql_of_value(self, text: str) -> str:
+        """Return the SQL of a value as Spark's parser is to see it."""
+        return text
+
+
+class Format(ABC):
+    """One format of files; its `name` is what users write.
+
+    Attributes:
+        has_schema: users declare the columns.
+        columns: DDL of the columns that all files have, where they are not declared and not a text alone.
+        picked: what is taken of what Spark reads, as SQL.
+        has_misfits: Spark gives rows that do not fit the declared columns in a column of their own.
+        is_judged_by_libraries: they let go of Python's lock, so that two files are judged at once.
+        is_judged_in_part: `judge` does not look at all of a file, and `fault_within` does.
+        has_sure_count: a good file says how many rows it has; of one that has others for Spark nothing is read.
+        options_in_place: of Spark's reader, for objects that nobody looked at before.
+        refused_options: of Spark's reader, in lower case: they would lose rows without a word.
+        lines: None where lines mean nothing.
+    """
+
+    name: ClassVar[str]
+    has_schema: ClassVar[bool] = True
+    columns: ClassVar[str | None] = None
+    picked: ClassVar[tuple[str, ...]] = ("*",)
+    has_misfits: ClassVar[bool] = False
+    is_judged_by_libraries: ClassVar[bool] = False
+    is_judged_in_part: ClassVar[bool] = False
+    has_sure_count: ClassVar[bool] = False
+    options_in_place: ClassVar[Mapping[str, str]] = {}
+    refused_options: ClassVar[frozenset[str]] = _SILENT
+    lines: ClassVar[Lines | None] = None
+
+    @abstractmethod
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+        """Judge one file; see `jobs.formats.inspection.inspect`."""
+
+    def recount(self, path: Path, expected: Expected) -> int | None:
+        """Count a file's records anew, where the count of `judge` need not be Spark's; None where it must be."""
+        return None
+
+    def fault_within(self, path: Path) -> str | None:
+        """Return why a file cannot be read to its end; None if it can be."""
+        return None
+
+    def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
+        """Return Spark's reader, options set, for files of the declared columns."""
+        return (reader if ddl is None else reader.schema(ddl)).format(self.name)
+
+    # --- parsing in this process -------------------------------------------------------------------------------------
+
+    def can_parse(self, expected: Expected) -> bool:
+        """Say whether files declared so, with a record a line, are parsed here, as far as their content allows it."""
+        return False
+
+    def is_plain(self, content: bytes, expected: Expected) -> bool:
+        """Say whether this parser and Spark's split a good file's content into the same records and fields."""
+        return False
+
+    def parse(self, content: bytes, expected: Expected) -> pa.Table:
+        """Return the rows of files that are good and plain, one after the other.
+
+        Raises:
+            NotSure, pa.ArrowException: Spark might read other values.
+        """
+        raise NotImplementedError
+
+    # --- tests -------------------------------------------------------------------------------------------------------
+
+    def encoded(
+        self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]
+    ) -> bytes | None:
+        """Return rows as a file of the format, for the tests of applications; None where a file has no rows.
+
+        Args:
+            columns: the names of the declared ones, in order.
+            schema: gives the declared columns with their types; it starts Spark.
+        """
+        return None
+
+
+Rows = Sequence[Mapping[str, Any]]
+"""Rows by column, of a test."""
+
+
+@lru_cache(maxsize=1)
+def formats() -> Mapping[str, Format]:
+    """Return the formats by name."""
+    room = importlib.import_module(__package__)
+    modules = sorted(module.name for module in pkgutil.iter_modules(room.__path__))
+    found = (getattr(importlib.import_module(f"{room.__name__}.{name}"), "FORMAT", None) for name in modules)
+    return {each.name: each for each in found if each is not None}
+
+
+def format_of(name: str) -> Format:
+    """Return the format of a name that was checked."""
+    return formats()[name]
+
+
+def lines_in(chunk: bytes) -> int:
+    """Count lines, however they end."""
+    lines = chunk.count(b"\n")
+    if b"\r" in chunk:
+        lines += chunk.count(b"\r") - chunk.count(b"\r\n")
+    return lines + (not chunk.endswith((b"\n", b"\r")))
+
+
+def as_text(value: Any) -> str:
+    """Return a value of a test's row as a file of texts has it."""
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

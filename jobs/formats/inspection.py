@@ -1,0 +1,287 @@
+"""Look at a group's files before Spark reads them: what Spark would take silently, or die of, is found here (I9–I14).
+
+A good file costs one pass over its bytes at the speed of memory. Only a file that fails this quick look is taken apart
+line by line: its good lines go into a copy, which Spark reads instead, and each bad line is kept with its reason. Where
+lines do not stand for records (multiLine, lineSep, an encoding other than UTF-8), the whole file is good or bad.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord, OtherColumns, Refused, Verdict
+from drainmark.jobs.formats.format import Expected, Format, Lines, Take
+from drainmark.jobs.formats.lossy_files import check_values
+from drainmark.jobs.frames.tags import CORRUPT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader
+
+BLANK = bytes(range(33))
+"""What Spark's CSV and JSON readers trim: a line of nothing else is no record."""
+
+_UTF8_MARK = codecs.BOM_UTF8
+_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+_MAGIC = {
+    b"PK\x03\x04": "is a zip archive",
+    b"PAR1": "is a Parquet file",
+    b"\x1f\x8b": "is compressed with gzip, and its name does not end in .gz",
+}
+_DECOMPRESSORS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+"""By the ending that Spark sees; what else is compressed, by `.zst` for example, is judged by Spark alone."""
+
+
+def inspect(path: Path, expected: Expected, cleaned: Path, take: Take = lambda piece: None) -> Verdict:
+    """Judge one file; it is read at most twice, in pieces of bounded size.
+
+    Args:
+        path: ends in what Spark sees of the name (`.data`, `.gz`, …).
+        cleaned: where the good lines are written, if some lines are bad.
+        take: gets each piece of a file with a record a line, as long as nothing bad was found: whole lines, without
+            byte order mark.
+    """
+    return expected.reads.judge(path, expected, cleaned, take)
+
+
+class LineFormat(Format):
+    """A format with a record a line, unless options say otherwise."""
+
+    lines: ClassVar[Lines]
+
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+        if not can_be_read_here(path):
+            return Verdict()
+        try:
+            if expected.has_records_in_lines:
+                return _quick(path, expected, self.lines, take) or _separate(path, expected, self.lines, cleaned)
+            return _whole(path, expected, self.lines)
+        except Refused as refused:
+            return Verdict(refused=str(refused), is_schema=isinstance(refused, OtherColumns))
+        except (EOFError, zlib.error, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk's fault, not the file's
+            return Verdict(refused=f"cannot be decompressed: {error}")
+
+    def recount(self, path: Path, expected: Expected) -> int:
+        """Count a good file's records line by line, which takes longer and is exact."""
+        return sum(1 for _ in numbered_records(path, expected, self.lines))
+
+
+class ParsedFormat(LineFormat):
+    """A format of lines that Spark parses; the text of a row that does not fit comes in a column of its own."""
+
+    has_misfits = True
+
+    def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
+        parsing = reader.schema(f"{ddl}, {CORRUPT} string").option("mode", "PERMISSIVE")
+        return parsing.option("columnNameOfCorruptRecord", CORRUPT).format(self.name)
+
+
+def can_be_read_here(path: Path) -> bool:
+    """Say whether the lines of a file can be looked at by Python; what else is compressed is Spark's alone to judge."""
+    return path.suffix in (".data", *_DECOMPRESSORS)
+
+
+def numbered_records(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, bytes]]:
+    """Yield (number of its line from 1, content) of every line that Spark makes a record of."""
+    return ((number, _content(line)) for number, line, is_record in _lines(path, expected, lines) if is_record)
+
+
+# --- the quick look -----------------------------------------------------------------------------------------------
+
+
+def _quick(path: Path, expected: Expected, lines: Lines, take: Take) -> Verdict | None:
+    """Return the verdict on a file that is good at first sight, None for one to be taken apart.
+
+    The number of records may be too high, by lines of spaces and comments: Spark's word is checked by `recount`.
+    """
+    records, awaits_header = 0, expected.header is not None
+    for chunk in _pieces(path):
+        awaits_header = awaits_header and not lines.has_header(chunk, expected)
+        found = None if 0 in chunk or not _is_utf8(chunk) else lines.good_records(chunk, expected)
+        if found is None:
+            return None
+        take(chunk)
+        records += found
+    return Verdict(records=max(0, records - (expected.header is not None)), is_good=True)
+
+
+def _is_utf8(chunk: bytes) -> bool:
+    if chunk.isascii():
+        return True
+    try:
+        chunk.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# --- line by line -------------------------------------------------------------------------------------------------
+
+
+def _separate(path: Path, expected: Expected, lines: Lines, cleaned: Path) -> Verdict:
+    """Write the good lines of a file into a copy, and return the others."""
+    records, bad = 0, []
+    with cleaned.open("xb") as copy:
+        for number, line, is_record in _lines(path, expected, lines):
+            reason = _fault(line, expected, lines) if is_record else None
+            if reason is None:
+                copy.write(line)
+                records += is_record
+                continue
+            bad.append(BadRecord.of(number, _content(line), reason))
+            if len(bad) > CAPS.bad_rows:
+                break
+    if not bad or len(bad) > CAPS.bad_rows:
+        cleaned.unlink()
+    if len(bad) > CAPS.bad_rows:
+        raise Refused(f"more than {CAPS.bad_rows} rows are bad; the first, line {bad[0].position}: {bad[0].reason}")
+    return Verdict(records=records, bad=tuple(bad), cleaned=cleaned if bad else None)
+
+
+def _lines(path: Path, expected: Expected, lines: Lines) -> Iterator[tuple[int, bytes, bool]]:
+    """Yield (number from 1, line with its end, whether Spark makes a record of it)."""
+    number, awaits_header, is_one = 0, expected.header is not None, lines.records_test(expected)
+    for chunk in _pieces(path):
+        for line in chunk.splitlines(keepends=True):
+            number += 1
+            is_record = is_one(line)
+            if is_record and awaits_header:
+                lines.has_header(line, expected)
+                is_record = awaits_header = False
+            yield number, line, is_record
+
+
+def _fault(line: bytes, expected: Expected, lines: Lines) -> str | None:
+    content = _content(line)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: byte 0x{content[error.start]:02x} at {error.start + 1}"
+    if "\0" in text:
+        return f"has a NUL byte at {text.index(chr(0)) + 1}"
+    return lines.fault_of(text, expected)
+
+
+def _content(line: bytes) -> bytes:
+    return line.rstrip(b"\r\n")
+
+
+# --- files without lines ------------------------------------------------------------------------------------------
+
+
+def _whole(path: Path, expected: Expected, lines: Lines) -> Verdict:
+    """Judge a file in which one bad byte may mean anything: it is good, or refused."""
+    if expected.encoding is not None:
+        _check_encoding(path, expected.encoding, expected, lines)
+        check_values(_raw_pieces(path), expected, lines)
+        return Verdict()
+    offset, kept, awaits_header = 0, bytearray(), expected.header is not None
+    for chunk in _pieces(path):
+        awaits_header = awaits_header and not lines.has_header(chunk, expected)
+        if 0 in chunk:
+            raise Refused(f"has a NUL byte at {offset + chunk.index(0) + 1}")
+        if not _is_utf8(chunk):
+            raise Refused(f"is not UTF-8, somewhere behind byte {offset}")
+        offset += len(chunk)
+        if expected.has_multiline:
+            kept += chunk
+            if len(kept) > CAPS.document_bytes:
+                raise Refused(f"is longer than {CAPS.document_bytes} bytes, too long to be read with multiLine")
+    if expected.has_multiline and (fault := lines.fault_of_document(kept.decode(), expected)):
+        raise Refused(fault)
+    check_values(_raw_pieces(path), expected, lines)
+    return Verdict()
+
+
+def _check_encoding(path: Path, encoding: str, expected: Expected, lines: Lines) -> None:
+    try:
+        decoder = codecs.getincrementaldecoder(encoding)()
+    except LookupError:
+        return  # one that Java knows and Python does not: left to Spark
+    try:
+        for number, piece in enumerate(_raw_pieces(path)):
+            text = decoder.decode(piece)
+            if "\0" in text:
+                raise Refused("has a NUL character")
+            if number == 0 and expected.header is not None:  # later ones may begin within a line
+                lines.has_header(text.encode(errors="replace"), expected)
+        decoder.decode(b"", final=True)
+    except UnicodeError as error:
+        raise Refused(f"is not {encoding}, as options say: {error}") from error
+
+
+# --- bytes --------------------------------------------------------------------------------------------------------
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """Yield a file's content, less a byte order mark, in pieces that end where a line does.
+
+    Raises:
+        Refused: by its first bytes, a cap, or a line that does not end.
+    """
+    rest, is_first = b"", True
+    for piece in _raw_pieces(path):
+        if is_first:
+            _refuse_by_mark(piece)
+        rest += piece.removeprefix(_UTF8_MARK) if is_first else piece
+        is_first = False
+        cut = rest.rfind(b"\n") + 1
+        if cut:
+            yield rest[:cut]
+            rest = rest[cut:]
+        if len(rest) > CAPS.line_bytes:
+            raise Refused(f"has a line of more than {CAPS.line_bytes} bytes")
+    if rest:
+        yield rest
+
+
+def _refuse_by_mark(piece: bytes) -> None:
+    for mark, encoding in _MARKS.items():
+        if piece.startswith(mark):
+            option = f'options={{"encoding": "{encoding}"}}'
+            raise Refused(f"is {encoding} by its byte order mark; CSV and JSON are read so with {option}")
+    for magic, kind in _MAGIC.items():
+        if piece.startswith(magic):
+            raise Refused(kind)
+
+
+def _raw_pieces(path: Path) -> Iterator[bytes]:
+    """Yield what Spark would decompress, within the caps for it (I14)."""
+    total = 0
+    stream: BinaryIO
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if path.suffix == ".data":
+            while piece := file.read(CAPS.piece_bytes):
+                total += len(piece)
+                _require_sized(total, size)
+                yield piece
+            return
+        with _DECOMPRESSORS[path.suffix](file) as stream:
+            while piece := stream.read(CAPS.piece_bytes):
+                _require_sized(file.tell(), size)
+                total += len(piece)
+                if total > CAPS.decompressed_bytes:
+                    raise Refused(f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
+                if total > CAPS.ratio_free_bytes and total > CAPS.ratio * file.tell():
+                    raise Refused(f"holds more than {CAPS.ratio} times its bytes when decompressed")
+                yield piece
+
+
+def _require_sized(read: int, size: int) -> None:
+    """Refuse what has more than its size says, as files of /proc have: Spark would read none of it."""
+    if read > size:
+        raise Refused(f"holds more than the {size} bytes of its size: it is no file of a disk, or is being written to")

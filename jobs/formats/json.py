@@ -1,0 +1,80 @@
+"""JSON lines: an object a line; with `multiLine` a file is an object, or an array of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.formats import json_records
+from drainmark.jobs.formats.format import Expected, Lines, Rows, as_text
+from drainmark.jobs.formats.inspection import BLANK, ParsedFormat
+from drainmark.jobs.formats.value_tests import KINDS, family, times_last
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class JsonLines(Lines):
+    """Lines of JSON, judged by the letter."""
+
+    def has_row_a_record(self, expected: Expected) -> bool:
+        """Of a line that is an array Spark makes any number of rows, where it is told not to be strict."""
+        return expected.strict
+
+    def is_one_document(self, expected: Expected) -> bool:
+        return expected.has_multiline
+
+    def records_test(self, expected: Expected) -> Callable[[bytes], bool]:
+        return lambda line: bool(line.strip(BLANK) or b"\0" in line)
+
+    def good_records(self, chunk: bytes, expected: Expected) -> int | None:
+        return json_records.good_records(chunk, expected.lossless)
+
+    def fault_of(self, line: str, expected: Expected) -> str | None:
+        return json_records.fault_of(line, strict=expected.strict) or self.change_in(line, expected)
+
+    def misfit(self, record: str, expected: Expected) -> str | None:
+        try:
+            value = json.loads(record)
+        except (ValueError, RecursionError) as error:
+            return f"is no JSON: {error}"
+        if not isinstance(value, dict):
+            return "is JSON, and no object"
+        for name, kind in times_last(expected):
+            allowed = KINDS.get(family(kind.simpleString()))
+            found = value.get(name)
+            if found is not None and allowed is not None and not allowed(found, kind):
+                return f"field {name!r}: {json.dumps(found)[:64]} is no {kind.simpleString()}"
+        return None
+
+    def fault_of_document(self, text: str, expected: Expected) -> str | None:
+        return json_records.fault_of_document(text) if expected.strict else None
+
+    def may_be_changed(self, expected: Expected) -> bool:
+        return True
+
+    def change_in(self, record: str, expected: Expected) -> str | None:
+        return expected.lossless.fault_of_json(record)
+
+    def are_good(self, values: Sequence[bytes | None], joined: bytes, expected: Expected) -> bool:
+        return self.good_records(joined, expected) == len(values)
+
+    def fault_of_value(self, text: str, expected: Expected) -> str | None:
+        return self.fault_of(text, expected) if text.strip() else "is empty"
+
+
+class Json(ParsedFormat):
+    """Files of JSON."""
+
+    name = "json"
+    is_judged_by_libraries = True
+    lines = JsonLines()
+
+    def encoded(
+        self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]
+    ) -> bytes:
+        return "".join(json.dumps(row, default=as_text, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+FORMAT = Json()

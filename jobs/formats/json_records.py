@@ -1,0 +1,155 @@
+"""JSON lines by the letter: one object a line, no name twice, nothing behind it (I12).
+
+Spark takes the first value of a line and forgets the rest, keeps the last of two equal names, makes several rows of an
+array, and puts `?` for half a surrogate pair: none of it leaves a trace. A line is good here if RFC 8259 allows it, its
+value is one object, no object has a name twice, and every text can be stored as UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.formats.bad_records import CAPS
+
+if TYPE_CHECKING:
+    from drainmark.jobs.formats.lossy_values import Lossless
+
+_NOT_A_NUMBER = re.compile(rb"[:\[,]\s*[-+]?(?:NaN|Inf)")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+def good_records(chunk: bytes, lossless: Lossless | None = None) -> int | None:
+    """Return the number of records of whole lines that are all good, None where one needs a closer look.
+
+    Args:
+        lossless: a record whose values Spark would change is not good either.
+
+    The parser is Arrow's, which refuses what RFC 8259 does, names that stand twice, and lone surrogates. It would take
+    NaN and several values on a line; and it would follow nesting until the stack is gone.
+    """
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    data = chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    if b"\r" in data or _may_hold_nan(data):
+        return None
+    lines = _objects_in_lines(data)
+    if lines is None:
+        return None
+    options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    types = pj.ParseOptions(explicit_schema=lossless.explicit_schema if lossless else None)
+    try:
+        rows = pj.read_json(pa.BufferReader(data), read_options=options, parse_options=types)
+    except (pa.ArrowException, ValueError):
+        return None
+    return lines if rows.num_rows == lines and not (lossless and lossless.suspects_json(rows)) else None
+
+
+def _may_hold_nan(data: bytes) -> bool:
+    return (b"NaN" in data or b"Inf" in data) and _NOT_A_NUMBER.search(data) is not None
+
+
+def _objects_in_lines(data: bytes) -> int | None:
+    """Return the number of lines if each starts with { and ends with }, and none can be nested too deep.
+
+    Such a line cannot end inside a value: no JSON has } and { next to each other.
+    """
+    import numpy as np
+
+    content = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(content == ord("\n"))
+    starts = ends[:-1] + 1
+    if content[0] != ord("{") or (content[starts] != ord("{")).any() or (content[ends - 1] != ord("}")).any():
+        return None
+    opens = np.flatnonzero((content == ord("{")) | (content == ord("[")))
+    if len(opens) > CAPS.json_depth:
+        lines = np.searchsorted(ends, opens)
+        if (lines[CAPS.json_depth :] == lines[: -CAPS.json_depth]).any():
+            return None
+    return len(ends)
+
+
+def fault_of(line: str, *, strict: bool) -> str | None:
+    """Return why a line is no record, None if it is one."""
+    if line.count("{") + line.count("[") > CAPS.json_depth and _depth(line) > CAPS.json_depth:
+        return f"is nested deeper than {CAPS.json_depth}"
+    if not strict:
+        return None
+    value, fault = _parsed(line)
+    if fault is None and not isinstance(value, dict):
+        return f"is JSON, and no object: {_kind(value)}"
+    return fault
+
+
+def fault_of_document(text: str) -> str | None:
+    """Return why a whole file is neither an object nor an array of objects, None if it is."""
+    if not text.strip():
+        return None
+    if text.count("{") + text.count("[") > CAPS.json_depth and _depth(text) > CAPS.json_depth:
+        return f"is nested deeper than {CAPS.json_depth}"
+    value, fault = _parsed(text)
+    if fault is not None:
+        return fault
+    found = value if isinstance(value, list) else [value]
+    wrong = next((item for item in found if not isinstance(item, dict)), None) if found else None
+    if wrong is not None or None in found:
+        return f"is JSON, and neither an object nor an array of objects: {_kind(wrong)}"
+    return None
+
+
+def _parsed(text: str) -> tuple[Any, str | None]:
+    try:
+        value = _DECODER.decode(text)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return None, "has half of a surrogate pair, which no UTF-8 can hold"
+    except (ValueError, RecursionError) as error:
+        return None, f"is no JSON: {error}"
+    return value, None
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for token in _NESTING.finditer(text):
+        if token.group() in ("{", "["):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif token.group() in ("}", "]"):
+            depth -= 1
+    return deepest
+
+
+def _kind(value: Any) -> str:
+    kinds = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice[:64]!r} stands twice in an object")
+    return found
+
+
+def _refused(literal: str) -> Any:
+    raise ValueError(f"{literal} is no number of JSON")
+
+
+def _finite(literal: str) -> float:
+    value = float(literal)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{literal[:64]} is too large for a double")
+    return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refused, parse_float=_finite, parse_int=len)
+"""Whole numbers may be longer than Python converts, so only their length is taken; nobody uses the values."""

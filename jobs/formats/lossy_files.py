@@ -1,0 +1,46 @@
+"""Files without a record a line: one with a value that Spark's parsers would change is refused whole."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator
+
+from drainmark.jobs.formats.bad_records import Refused
+from drainmark.jobs.formats.format import Expected, Lines
+
+
+def check_values(pieces: Iterable[bytes], expected: Expected, lines: Lines) -> None:
+    """Look through a file.
+
+    Args:
+        pieces: its bytes, decompressed.
+
+    Raises:
+        Refused: names the first record of which Spark's parser would change a value.
+    """
+    if not lines.may_be_changed(expected):
+        return
+    try:
+        decoder = codecs.getincrementaldecoder(expected.encoding or "UTF-8")()
+    except LookupError:
+        return  # one that Java knows and Python does not: left to Spark
+    records = _records_in((decoder.decode(piece) for piece in pieces), expected, lines)
+    for number, record in enumerate(records, 1):
+        if number == 1 and expected.header is not None:
+            continue
+        fault = lines.change_in(record, expected)
+        if fault is not None:
+            raise Refused(f"has a record that cannot be read as it is, number {number}: {fault}")
+
+
+def _records_in(pieces: Iterator[str], expected: Expected, lines: Lines) -> Iterator[str]:
+    """Yield the records: a JSON document, CSV records that may hold line ends, or what ends as the options say."""
+    if expected.has_multiline:
+        yield from lines.records_of("".join(pieces).removeprefix("\ufeff"), expected)
+        return
+    rest, end = "", expected.options.get("linesep", "\n")
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(end)
+        yield from (record.strip("\r\ufeff") for record in whole if record.strip())
+    if rest.strip():
+        yield rest.strip("\r\ufeff")

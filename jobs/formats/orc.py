@@ -1,0 +1,165 @@
+"""ORC: a file is judged by its footer, its times by their values, and read by Spark."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.formats.bad_records import Refused, Verdict
+from drainmark.jobs.formats.column_fit import WIDENED, Columns, fault_of_columns, short
+from drainmark.jobs.formats.format import Expected, Format, Rows, Take
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrameReader
+
+_READ_AS = {
+    **{kind: others for kind, others in WIDENED.items() if kind not in ("date", "timestamp", "binary")},
+    "timestamp_ntz": frozenset({"timestamp"}),
+}
+"""Bytes would be read as hexadecimal digits; times of ORC without a zone are for Spark those of its machine."""
+
+_SECOND = 1_000_000_000
+_CATALYST = b"spark.sql.catalyst.type"
+_NTZ = "timestamp_ntz"
+
+
+class Orc(Format):
+    """Files of rows in columns, which say what they are; Spark finds damage in most compressed ones alone."""
+
+    name = "orc"
+    is_judged_by_libraries = True
+    is_judged_in_part = True
+    has_sure_count = True
+
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+        """Judge a file by its footer and, where times are declared, by the columns that have some."""
+        import pyarrow as pa
+        from pyarrow import orc
+
+        columns = expected.columns or ()
+        try:
+            with pa.OSFile(str(path)) as opened:
+                file = orc.ORCFile(opened)
+                fault = _fault_of_columns(file.schema, columns)
+                if fault is None:
+                    _check_times(file, columns)
+                return Verdict(refused=fault, is_schema=True) if fault else Verdict(records=file.nrows)
+        except Refused as refused:
+            return Verdict(refused=str(refused))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk's fault, not the file's
+            return Verdict(refused=f"is no ORC file that can be read: {short(error)}")
+
+    def fault_within(self, path: Path) -> str | None:
+        import pyarrow as pa
+        from pyarrow import orc
+
+        try:
+            with pa.OSFile(str(path)) as opened:
+                file = orc.ORCFile(opened)
+                for stripe in range(file.nstripes):
+                    file.read_stripe(stripe)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            return f"has stripes that cannot be read: {short(error)}"
+        return None
+
+    def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
+        """Return a reader for the Gregorian calendar where a file names none: old dates would be others, silently."""
+        return super().reader(reader.option("orc.proleptic.gregorian.default", "true"), ddl)
+
+    def encoded(
+        self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]
+    ) -> bytes:
+        import pyarrow as pa
+        from pyarrow import orc
+
+        buffer = io.BytesIO()
+        orc.write_table(pa.Table.from_pylist(list(rows), schema=schema()), buffer)
+        return buffer.getvalue()
+
+
+def _fault_of_columns(schema: pa.Schema, columns: Columns) -> str | None:
+    """Compare columns; Spark writes times without a zone as numbers, with a mark, and reads no others as such."""
+    marked = {column.name.casefold() for column in schema if (column.metadata or {}).get(_CATALYST) == _NTZ.encode()}
+    judged = [(name, kind) for name, kind in columns if kind.simpleString() != _NTZ or name.casefold() not in marked]
+    strange = next((name for name, kind in judged if _NTZ in kind.simpleString()), None)
+    if strange is not None:
+        return f"has times in {strange!r} that Spark cannot read as {_NTZ}"
+    return fault_of_columns(schema, judged, _READ_AS)
+
+
+# --- times ----------------------------------------------------------------------------------------------------------
+
+
+def _check_times(file: Any, columns: Columns) -> None:
+    """Look at the values of a file's timestamps.
+
+    Raises:
+        Refused: Spark would read them by the clock of its machine, or end with an error that names no file: of what the
+            C++ library writes it cannot read fractions of seconds before 1970.
+    """
+    declared = {name.casefold() for name, kind in columns if "timestamp" in kind.simpleString()}
+    timed = [column for column in file.schema if column.name.casefold() in declared]
+    if any(_is_by_clock(column.type) for column in timed) and not _has_utc_clock():
+        raise Refused(f"has times without a zone, and Spark would take them for those of {time.tzname[0]}: set TZ=UTC")
+    names = [column.name for column in timed if any(_times_in(column.type))]
+    if not names or file.writer == "ORC_JAVA":
+        return
+    for stripe in range(file.nstripes):
+        for name, values in zip(names, file.read_stripe(stripe, columns=names).columns, strict=True):
+            if any(_has_early_fraction(times) for times in _plain(values)):
+                raise Refused(f"has times before 1970 with fractions of seconds, which Spark cannot read, in {name!r}")
+
+
+def _times_in(kind: Any) -> Iterator[Any]:
+    """Yield the types of times that a type has in it."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        yield kind
+    for place in range(kind.num_fields):
+        yield from _times_in(kind.field(place).type)
+
+
+def _is_by_clock(kind: Any) -> bool:
+    return any(found.tz is None for found in _times_in(kind))
+
+
+def _has_utc_clock() -> bool:
+    return not any((time.timezone, time.daylight))
+
+
+def _plain(values: Any) -> Iterator[Any]:
+    """Yield the values of every part of a column that has none."""
+    import pyarrow as pa
+
+    if pa.types.is_map(values.type):
+        parts = [values.keys, values.items]
+    elif pa.types.is_list(values.type):
+        parts = [values.flatten()]
+    elif pa.types.is_struct(values.type):
+        parts = values.flatten()
+    else:
+        yield values
+        return
+    for part in parts:
+        yield from _plain(part)
+
+
+def _has_early_fraction(values: Any) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_timestamp(values.type):
+        return False
+    numbers = values.cast(pa.timestamp("ns", values.type.tz)).cast(pa.int64())
+    whole = pc.multiply(pc.divide(numbers, _SECOND), _SECOND)
+    return bool(pc.any(pc.and_(pc.less(numbers, 0), pc.not_equal(numbers, whole))).as_py())
+
+
+FORMAT = Orc()

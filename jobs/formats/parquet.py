@@ -1,0 +1,72 @@
+"""Parquet: a file is judged by its footer, and read by Spark."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.formats.bad_records import CAPS, Verdict
+from drainmark.jobs.formats.column_fit import fault_of_columns, short
+from drainmark.jobs.formats.format import Expected, Format, Rows, Take
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrameReader
+
+
+class Parquet(Format):
+    """Files of rows in columns, which say what they are."""
+
+    name = "parquet"
+    is_judged_by_libraries = True
+    is_judged_in_part = True
+    has_sure_count = True
+
+    def judge(self, path: Path, expected: Expected, cleaned: Path, take: Take) -> Verdict:
+        """Judge a file by its footer; its pages are read by nobody yet."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            metadata = pq.read_metadata(path)
+            found = metadata.schema.to_arrow_schema()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk's fault, not the file's
+            return Verdict(refused=f"is no Parquet file that can be read: {short(error)}")
+        size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+        if size > CAPS.decompressed_bytes:
+            return Verdict(refused=f"holds more than {CAPS.decompressed_bytes} bytes when decompressed")
+        fault = fault_of_columns(found, expected.columns or ())
+        return Verdict(refused=fault, is_schema=True) if fault else Verdict(records=metadata.num_rows)
+
+    def fault_within(self, path: Path) -> str | None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                for _ in file.iter_batches():
+                    pass
+        except (pa.ArrowException, OSError, ValueError) as error:
+            return f"has pages that cannot be read: {short(error)}"
+        return None
+
+    def reader(self, reader: DataFrameReader, ddl: str | None) -> DataFrameReader:
+        """Return a reader that verifies checksums: it is off by default, and a damaged page is read as other values."""
+        return super().reader(reader.option("parquet.page.verify-checksum.enabled", "true"), ddl)
+
+    def encoded(
+        self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]
+    ) -> bytes:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(list(rows), schema=schema()), buffer)
+        return buffer.getvalue()
+
+
+FORMAT = Parquet()

@@ -1,0 +1,74 @@
+"""Rows that Spark's parser could not fit into the declared columns: which line each was, and what is wrong with it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.formats.bad_records import CAPS, BadRecord
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.inspection import can_be_read_here, numbered_records
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Misfit = tuple[int, str, int, int]
+"""Number among the file's records from 1, text (cut), CRC-32 and length in bytes of the whole text."""
+
+
+def misfits_of(rows: DataFrame, corrupt: str, ids: Sequence[int]) -> dict[int, list[Misfit]]:
+    """Return the rows that do not fit, by id, in the order of their files; one Spark job, for groups that have some."""
+    listed = ",".join(map(str, ids))
+    found = (
+        rows.where(f"{SEQUENCE_ID} in ({listed})")
+        .selectExpr(
+            SEQUENCE_ID,
+            f"row_number() over (partition by {SEQUENCE_ID} order by {POSITION}) as place",
+            f"{corrupt} as text",
+        )
+        .where("text is not null")
+        .selectExpr(
+            SEQUENCE_ID,
+            "place",
+            f"substring(text, 1, {CAPS.raw_characters + 1}) as raw",
+            "crc32(text) as crc",
+            "octet_length(text) as size",
+        )
+        .toArrow()
+    )
+    misfits: dict[int, list[Misfit]] = {number: [] for number in ids}
+    for row in sorted(found.to_pylist(), key=lambda row: (row[SEQUENCE_ID], row["place"])):
+        misfits[row[SEQUENCE_ID]].append((row["place"], row["raw"], row["crc"], row["size"]))
+    return misfits
+
+
+def bad_records(misfits: Sequence[Misfit], path: Path | None, expected: Expected) -> list[BadRecord]:
+    """Return the misfits of a file with their lines: a line of the same text is bad as well, so the order decides.
+
+    Args:
+        path: of the file as it was scanned; None where it cannot be read here, and then the record's number stands.
+    """
+    lines = None
+    if path is not None and expected.lines and expected.has_records_in_lines and can_be_read_here(path):
+        lines = numbered_records(path, expected, expected.lines)
+    records = []
+    for place, raw, crc, size in misfits:
+        position = (_line_of(lines, crc, size) if lines is not None else None) or place
+        reason = reason_for(raw, expected) if size == len(raw.encode()) else _MISFIT
+        records.append(BadRecord.of(position, raw, reason, size=size))
+    return records
+
+
+_MISFIT = "does not fit the declared columns"
+
+
+def _line_of(lines: Iterator[tuple[int, bytes]], crc: int, size: int) -> int | None:
+    return next((number for number, text in lines if len(text) == size and zlib.crc32(text) == crc), None)
+
+
+def reason_for(text: str, expected: Expected) -> str:
+    """Return what is wrong with a record, as far as it can be told without Spark."""
+    return (expected.lines.misfit(text, expected) if expected.lines is not None else None) or _MISFIT

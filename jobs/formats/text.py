@@ -1,0 +1,58 @@
+"""Text: a line is a row, and any line of UTF-8 without NUL is good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.formats.arrow_parser import block_size
+from drainmark.jobs.formats.format import Expected, Lines, Rows
+from drainmark.jobs.formats.inspection import LineFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NO_SUCH_BYTE = b"\x01"
+
+
+class TextLines(Lines):
+    """Lines with nothing to be judged but their bytes."""
+
+    may_be_document = False
+
+
+class Text(LineFormat):
+    """Files of lines, each the `value` of a row."""
+
+    name = "text"
+    has_schema = False
+    lines = TextLines()
+
+    def can_parse(self, expected: Expected) -> bool:
+        return not expected.options
+
+    def is_plain(self, content: bytes, expected: Expected) -> bool:
+        return _NO_SUCH_BYTE not in content
+
+    def parse(self, content: bytes, expected: Expected) -> pa.Table:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        if not content:
+            return pa.table({"value": pa.array([], pa.string())})
+        return csv.read_csv(
+            pa.BufferReader(content),
+            read_options=csv.ReadOptions(column_names=["value"], block_size=block_size(content)),
+            parse_options=csv.ParseOptions(
+                delimiter=_NO_SUCH_BYTE.decode(), quote_char=False, escape_char=False, ignore_empty_lines=False
+            ),
+            convert_options=csv.ConvertOptions(column_types={"value": pa.string()}, check_utf8=False, null_values=[]),
+        )
+
+    def encoded(
+        self, rows: Rows, columns: Sequence[str], options: Mapping[str, str], schema: Callable[[], pa.Schema]
+    ) -> bytes:
+        return "".join(f"{row['value']}\n" for row in rows).encode()
+
+
+FORMAT = Text()

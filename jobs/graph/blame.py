@@ -1,0 +1,98 @@
+"""Who is to blame for what was raised: an operator, with function and line, or the place that a run works in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import CodeType
+from typing import Protocol, TypeVar
+
+from drainmark.jobs.errors import DrainmarkError, Location, OperatorFailed
+from drainmark.jobs.errors.spark_faults import environment_fault
+from drainmark.jobs.failpoints import InjectedFailure
+from drainmark.jobs.graph.user_code import UserFunction
+
+
+class Blamed(Protocol):
+    """What is said of an operator that is to blame."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def location(self) -> Location: ...
+
+
+Candidate = TypeVar("Candidate", bound=Blamed)
+
+
+@contextmanager
+def blaming(operator: Blamed) -> Iterator[None]:
+    """Blame an operator for what is raised inside, unless that says already who is to blame."""
+    try:
+        yield
+    except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # `sys.exit`, too: the process is not the author's to end
+        raise environment_fault(error) or failure_of(operator, error) from error
+
+
+def failure_of(operator: Blamed, error: BaseException) -> OperatorFailed:
+    """Return the error that blames an operator for what its code raised."""
+    remedy = "mend the function or the input, then: drainmark resume REGION (or skip the file)"
+    if own := _TAKEN.search(str(error)):
+        remedy = f"rename {own.group(1)} in a dm.functor before: the operator has a column of that name; or {remedy}"
+    return OperatorFailed(
+        f"operator {operator.name!r} failed: {summary_of(error)}",
+        operator=operator.name,
+        location=operator.location,
+        remedy=remedy,
+    )
+
+
+_TAKEN = re.compile(r"\[(?:AMBIGUOUS_REFERENCE\] Reference|COLUMN_ALREADY_EXISTS\] The column) `(_\w+)`")
+"""Operators keep their rows with columns such as `_from` and `_place`, which tables have that are there already."""
+
+
+def blamed_operator(error: BaseException, operators: Sequence[Candidate], default: Candidate) -> Candidate:
+    """Return the operator whose function, or a function that it uses, stands in the traceback that Spark brought back.
+
+    Spark fuses operators, so the one whose output was being computed is only the default.
+    """
+    raised = set(_RAISED_IN.findall(str(error)))
+    candidates = [(operator, code) for operator in reversed(operators) if (code := _code_of(operator)) is not None]
+    for names_of in (lambda code: {code.co_name}, _names_in):
+        for operator, code in candidates:
+            if any((code.co_filename, name) in raised for name in names_of(code)):
+                return operator
+    return default
+
+
+_RAISED_IN = re.compile(r'File "([^"]+)", line \d+, in (\w+)')
+
+
+def _code_of(operator: Blamed) -> CodeType | None:
+    function: UserFunction | None = getattr(operator, "function", None)
+    return getattr(function.function, "__code__", None) if function else None
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Return what a function calls by name, and the functions defined inside it."""
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return {*code.co_names, *(const.co_name for const in inner)}
+
+
+def summary_of(error: BaseException) -> str:
+    """Return the telling line of an error: the last line of a Python traceback inside it, else its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    for line in reversed(lines):
+        head, separator, _ = line.partition(": ")
+        names_an_error = head.replace(".", "").isidentifier() and head.endswith(("Error", "Exception"))
+        if separator and names_an_error and not head.startswith(("org.", "java.")):
+            return line[:500]
+    if lines[0].startswith("An error occurred while calling "):  # of py4j's: what was called, not what happened
+        lines = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")][-1:] or lines[1:]
+        return (lines or [type(error).__name__])[0].removeprefix(": ")[:500]
+    return f"{type(error).__name__}: {lines[0][:500]}"

@@ -1,0 +1,254 @@
+"""What an operator's `apply` sees of a group: its input frames, parameters, state, lookups; and the boundary around
+the author's code, which names operator, function and line whatever goes wrong inside (style.md §4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.row_order import in_given_order, places_in
+from drainmark.jobs.frames.rows_by_id import rows_by_id, untagged
+from drainmark.jobs.frames.tags import ORDINAL, SEQUENCE_ID, SOURCE_FILE, TAGS
+from drainmark.jobs.graph.blame import Blamed, blaming
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.graph.ports import Input, control_part
+from drainmark.jobs.graph.sessionless import function_called
+from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.lazy import F
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+Made = TypeVar("Made")
+KeptReader = Callable[[Any, str, "DataFrame | None"], "DataFrame | None"]
+StateReader = Callable[[Any, "DataFrame"], "tuple[DataFrame, DataFrame | None]"]
+
+
+class Step(Blamed, Protocol):
+    """An operator, as far as its frames ask for it."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]: ...
+    @property
+    def keeps_tags(self) -> bool: ...
+
+
+class SqlStep(Step, Protocol):
+    """A step that is a statement of SQL."""
+
+    @property
+    def statement(self) -> str: ...
+
+
+class Hosted(Protocol):
+    """One attempt of a handler that runs in this process."""
+
+    def step(self, ids: range, rows: Mapping[int, pa.Table], none: pa.Table) -> tuple[pa.Table, pa.Table]: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class OperatorContext:
+    """Frames of one attempt at a group, filled in topological order.
+
+    Attributes:
+        scanned_frames: rows as read, by the name of the stream that a source makes of them.
+        read_state: see `state`.
+        read_kept: see `kept`.
+        materialise: see `once`.
+        read_lookup: frame of a lookup's table.
+        read_statement: text of a SQL operator.
+        collect: see `hosted`.
+        hosts: the handlers of the run, by operator; none while a plan is only analysed.
+        is_run: is a group processed, so that rows may be asked for, or only a plan analysed?
+        small: the group's rows are few: one partition is faster than an exchange.
+        known_types: column types of the state by aggregate, so that Spark need not be asked for every group.
+        made: see `once_a_run`.
+        in_files: names of operators whose state is too large for one partition.
+        readers: how many connections read an output of an operator, by name and output.
+        own_places: streams of which no two rows of an id share a position; others are numbered anew by what goes by
+            the order of rows (`placed.ranked`).
+        multiplied: streams whose rows get ordinals; see `Blueprint`.
+    """
+
+    session: SparkSession
+    params: Params
+    first_id: int
+    last_id: int
+    scanned_frames: Mapping[str, DataFrame]
+    read_state: StateReader
+    read_lookup: Callable[[Any], DataFrame]
+    read_statement: Callable[[str], str]
+    read_kept: KeptReader = lambda operator, part, changed: None
+    materialise: Callable[[Any, DataFrame], DataFrame] = lambda operator, frame: frame
+    collect: Callable[[Any, DataFrame], pa.Table] = lambda operator, frame: frame.toArrow()
+    hosts: Mapping[str, Hosted] = field(default_factory=dict)
+    is_run: bool = False
+    small: bool = False
+    known_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    streams: dict[str, DataFrame] = field(default_factory=dict)
+    made: dict[Any, Any] = field(default_factory=dict)
+    in_files: Collection[str] = ()
+    readers: Callable[[str, str], int] = lambda operator, output: 1
+    own_places: Collection[str] = ()
+    multiplied: Collection[str] = ()
+
+    def reads(self, operator: Step, output: str) -> bool:
+        """Does anybody read an output of an operator? What nobody reads need not be computed."""
+        return self.readers(operator.name, output) > 0
+
+    def once_a_run(self, key: Any, make: Callable[[], Made]) -> Made:
+        """Return what the groups of a run have in common: expressions, which are not of any frame."""
+        if key not in self.made:
+            self.made[key] = make()
+        found: Made = self.made[key]
+        return found
+
+    def scanned(self, stream: str) -> DataFrame:
+        """Return the rows of a source's output as read: columns, `source_file`, the tags."""
+        return self.scanned_frames[stream]
+
+    def input(self, port: Input) -> DataFrame:
+        """Return the frame connected to a data port."""
+        return self.streams[port.stream]
+
+    def inputs(self, operator: Step) -> list[DataFrame]:
+        """Return what an operator's function is called with: the frames of its data ports; of a control port the last
+        row of each key, as of the id before (see `dm.Control`). Of several streams none has ordinals, which order the
+        rows of one stream alone, and would stand in the way of a union."""
+        frames = [self._known(operator, port) if port.control else self.input(port) for port in operator.inputs]
+        if len(frames) < 2:
+            return frames
+        return [frame.drop(ORDINAL) if ORDINAL in frame.columns else frame for frame in frames]
+
+    def _known(self, operator: Step, port: Input) -> DataFrame:
+        if port.control_schema is not None:
+            like = self.session.createDataFrame([], port.control_schema)
+        elif port.stream in self.streams:
+            like = self.streams[port.stream].drop(*TAGS)
+        else:
+            raise OperatorFailed(
+                f"{operator.name!r}: {port.stream!r} comes back to it, and nothing says which columns it has",
+                operator=operator.name,
+                location=operator.location,
+                remedy='declare them: Annotated[DataFrame, dm.Control(keys=["…"], schema="… bigint")]',
+            )
+        return self.kept(operator, control_part(port), like.schema)
+
+    def on_control(self, operator: Step, port: Input) -> DataFrame:
+        """Return what a control port brings to the kept state: a row a key and id, the last by position."""
+        rows = self.input(port)
+        names = [name for name in rows.columns if name not in TAGS]
+        payload = F.struct(*(f"`{name}`" for name in names))
+        order = F.struct(*places_in(rows.columns), F.to_json(payload))
+        keys = [f"`{key}`" for key in port.control_keys]
+        last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, order).alias("_last"))
+        return last.select(*(f"_last.`{name}`" for name in names), SEQUENCE_ID)
+
+    def kept(self, operator: Step, part: str, schema: StructType, changed: DataFrame | None = None) -> DataFrame:
+        """Return a kept state as it was before the group, without rows of keys that are gone.
+
+        Args:
+            schema: columns to return; what the state's table lacks is null.
+            changed: has key columns, some or all: then only rows that agree with one of its rows in these.
+        """
+        rows = self.read_kept(operator, part, changed)
+        if rows is None:
+            return self.session.createDataFrame([], schema)
+        known = set(rows.columns)
+        return rows.select(*(
+            F.col(f"`{field.name}`") if field.name in known else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in schema.fields
+        ))  # fmt: skip
+
+    def ids(self) -> DataFrame:
+        """Return the group's ids, also those of triggers without rows: one column, `__id`."""
+        import pyarrow as pa
+
+        numbers = pa.array(range(self.first_id, self.last_id + 1), pa.int64())
+        return frame_of(self.session, pa.table({"__id": numbers})).coalesce(1)
+
+    def once(self, operator: Step, frame: DataFrame) -> DataFrame:
+        """Return a frame of the same rows that is computed once (H15). The one thing in a step that may start a job."""
+        return self.materialise(operator, frame)
+
+    def hosted(self, operator: Step, frame: DataFrame) -> tuple[pa.Table, pa.Table]:
+        """Give a group's rows to the handler of an operator in this process; see `HandlerHost.step`. Starts a job."""
+        rows = self.collect(operator, frame)
+        ids = range(self.first_id, self.last_id + 1)
+        return self.hosts[operator.name].step(ids, rows_by_id(rows), untagged(rows.slice(0, 0)))
+
+    def local(self, rows: pa.Table | None, schema: StructType) -> DataFrame:
+        """Return rows of this process as a frame, in one partition where the group is small; None for no rows."""
+        if rows is None or rows.num_rows == 0:
+            return self.session.createDataFrame([], schema)
+        frame = frame_of(self.session, rows, schema)
+        return frame.coalesce(1) if self.small else frame
+
+    def state(self, operator: Step, partials: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        """Return the partials, computed once where they are read twice (H15), and the state rows that their keys had
+        before the group, None where there is no state yet."""
+        return self.read_state(operator, partials)
+
+    def types_of(self, operator: Step, frame: DataFrame) -> Mapping[str, Any]:
+        """Return the types of an aggregate's state columns: those of its table, else those of the frame."""
+        known = self.known_types.get(operator.name)
+        return known if known is not None else {field.name: field.dataType for field in frame.schema.fields}
+
+    def is_local(self, operator: Step) -> bool:
+        """Are group and state small, so that rows may be gone through in this process?"""
+        return self.is_run and self.small and operator.name not in self.in_files
+
+    def gathered(self, operator: Step, frame: DataFrame) -> DataFrame:
+        """Return the frame in one partition where group and state are small: a keyed step then needs no exchange."""
+        return frame.coalesce(1) if self.small and operator.name not in self.in_files else frame
+
+    def statement(self, operator: SqlStep) -> str:
+        return str(self.guard(operator, lambda: self.read_statement(operator.statement)))
+
+    def call(self, operator: Step, function: UserFunction, frames: Sequence[DataFrame]) -> Any:
+        """Call the author's function with its streams and parameters.
+
+        Raises:
+            OperatorFailed: whatever it raised, chained.
+        """
+        arguments = dict(zip(function.streams, frames, strict=True))
+        arguments.update(dict.fromkeys(function.params, self.params))
+        return self.guard(operator, lambda: function.function(**arguments))
+
+    def guard(self, operator: Step, action: Callable[[], Any]) -> Any:
+        """Run something of the author's and blame the operator for what it raises."""
+        with blaming(operator), function_called():
+            return action()
+
+    def tagged(self, operator: Step, frame: DataFrame, output: str = "") -> DataFrame:
+        """Return an operator's result with its tags: `_sequence_id`, put back where a group of one lost it, and what
+        orders rows that were made of one."""
+        if (f"{operator.name}[{output}]" if output else operator.name) in self.multiplied:
+            frame = in_given_order(frame)
+        if operator.keeps_tags or SEQUENCE_ID in frame.columns:
+            return frame
+        if self.first_id != self.last_id:
+            msg = f"the result of {operator.name!r} has no {SEQUENCE_ID}, and the group has several ids"
+            raise OperatorFailed(msg, operator=operator.name, location=operator.location)
+        return frame.withColumn(SEQUENCE_ID, F.lit(self.first_id).cast("bigint"))
+
+
+def empty_like(session: SparkSession, frame: DataFrame) -> DataFrame:
+    """Return a frame without rows and with the same columns, cut off from the other's plan."""
+    return session.createDataFrame([], frame.schema)
+
+
+def with_source_file(frame: DataFrame, first_id: int, uris: str) -> DataFrame:
+    """Add `source_file`: a function of the id, so it costs no join and no room in what is materialised."""
+    # As text, and in hex since it may hold anything: one call to the JVM where Columns would take twenty.
+    listed = f"split(decode(unhex('{uris.encode().hex()}'), 'UTF-8'), '\\\\x00')"
+    if "\0" not in uris:
+        return frame.selectExpr("*", f"{listed}[0] as {SOURCE_FILE}")
+    index = f"cast({SEQUENCE_ID} - {first_id} as int)"
+    return frame.selectExpr("*", f"{listed}[{index}] as {SOURCE_FILE}")

@@ -1,0 +1,40 @@
+"""Input ports of an operator, and the streams connected to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drainmark.jobs.graph.annotations import Buffered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One input port and the stream connected to it.
+
+    Attributes:
+        upstream: name of the operator that feeds it.
+        output: which of the upstream's outputs, "" if it has one.
+        parameter: how the user's function calls it.
+        control: a control port: its tuples change state only (V20).
+        autonomous: declared as fed from outside the region (V52).
+        control_keys, control_schema: of a control port, as in `dm.Control`.
+        buffered: it reads through a channel with these bounds; None where it is fused with what feeds it.
+    """
+
+    upstream: str
+    output: str = ""
+    parameter: str = ""
+    control: bool = False
+    autonomous: bool = False
+    control_keys: tuple[str, ...] = ()
+    control_schema: str | None = None
+    buffered: Buffered | None = None
+
+    @property
+    def stream(self) -> str:
+        return f"{self.upstream}[{self.output}]" if self.output else self.upstream
+
+
+def control_part(port: Input) -> str:
+    """Return the part of the kept state in which a control port's rows are kept."""
+    return f"on-{port.parameter or port.stream}"

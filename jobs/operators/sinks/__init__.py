@@ -1,0 +1,1 @@
+"""Sinks, one a file: Delta tables, databases, files, the quarantine."""

@@ -1,0 +1,156 @@
+"""`sink(stream, DatabaseAppend(…))` and `DatabaseUpsert(…)`: a table of a database that can retract (V124, V148)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from drainmark.jobs.errors import Location
+from drainmark.jobs.graph.operator import names_of
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.operators.sinks.sink import Sink
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+
+__all__ = ["DatabaseAppend", "DatabaseUpsert"]
+
+_CONDITION = (
+    "as long as the database keeps what it has acknowledged, and others leave drainmark_applied and rows with a"
+    " _sequence_id alone; rows without one are theirs, and no rewind touches them"
+)
+_SETTING = re.compile(r"[a-z][a-z0-9_]*")
+_TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _label(database: str, table: str) -> str:
+    """Return what names a sink; a URL in the place of a database's name, which is refused, is not repeated there."""
+    return f"{database}_{table}" if _SETTING.fullmatch(database) else table
+
+
+@dataclass(frozen=True)
+class DatabaseAppend:
+    """A table of a PostgreSQL or SQLite database that gets every row of a stream, with its `_sequence_id`.
+
+    The rows of a group and the version that they bring the table to are one transaction: `drainmark_applied` beside the
+    table has a row for each sink, which every transaction locks and checks first. So rows arrive exactly once, whoever
+    publishes, and a process that was stopped and comes late changes nothing. A rewind to N deletes rows of ids above N.
+
+    The table is created if it is absent. One that others made must have a column `_sequence_id` (a 64-bit integer,
+    nullable); its constraints are tried on the rows of each group before these are committed, and a row that breaks one
+    halts the region, named. So does a value that the database cannot hold: in SQLite NaN, which it would make null, in
+    PostgreSQL a text with a NUL, in both a year after 9999.
+
+    The rows are kept in the sink's history as well, as far as the rewind horizon reaches: `dm.read(at=N)` reads
+    that, and older rows in the database. `backfill --again` replaces the rows of a file.
+
+    Attributes:
+        database: name of the database among the setting `databases`, which has its SQLAlchemy URL, credentials
+            and all: nothing of it is in the code, in checkpoint rows, or in messages.
+        table: name in the database, or `schema.name`.
+    """
+
+    database: str
+    table: str
+
+    @property
+    def label(self) -> str:
+        return _label(self.database, self.table)
+
+    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DatabaseAppendSink:
+        return DatabaseAppendSink(name=name, inputs=inputs, location=location, database=self.database, table=self.table)
+
+
+@dataclass(frozen=True)
+class DatabaseUpsert:
+    """A table of a PostgreSQL or SQLite database with one row a key: the last by (sequence id, position in the file).
+
+    As `DatabaseAppend`, but for: rows replace those of their keys, and a rewind to N gives each key that changed since
+    its last row up to N, or deletes it. Null keys are keys. Columns of the table that the stream lacks keep their
+    values; a row of others whose key the stream has becomes the region's.
+
+    Attributes:
+        database, table: as for `DatabaseAppend`.
+        keys: key columns.
+    """
+
+    database: str
+    table: str
+    keys: Sequence[str]
+
+    @property
+    def label(self) -> str:
+        return _label(self.database, self.table)
+
+    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DatabaseUpsertSink:
+        return DatabaseUpsertSink(
+            name=name, inputs=inputs, location=location, database=self.database, table=self.table,
+            keys=names_of(self.keys),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseSink(Sink):
+    """What the sinks in databases share."""
+
+    because: ClassVar[str] = "rows and the version of the checkpoint row that has them are one transaction"
+    role: ClassVar[TableRole]
+
+    database: str
+    table: str
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (f"database/{self.database if _SETTING.fullmatch(self.database) else '?'}/{self.table}",)
+
+    @property
+    def format(self) -> str:
+        return "database"
+
+    @property
+    def condition(self) -> str | None:
+        return _CONDITION
+
+    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
+        return RegionTable(
+            name=self.tables[0], role=self.role, operator=self.name, schema_json=schema_json, keys=self.keys,
+            history=history, columns=columns, external="database",
+            options={"database": self.database, "table": self.table},
+        )  # fmt: skip
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "database": self.database, "table": self.table}
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if "://" in self.database or not _SETTING.fullmatch(self.database):
+            message = "the first argument is no name of a database"  # not shown: it may be a URL with a password
+            yield "DATABASE_NAME", message, "name one of the setting `databases`: lower case letters, digits, _"
+        if not _TABLE.fullmatch(self.table):
+            message = f"{self.table!r} is no name of a database table"
+            yield "TABLE_NAME", message, "letters, digits and _, before it the schema and a point if need be"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseAppendSink(DatabaseSink):
+    """Inserts the rows of a group; a rewind deletes those of later ids."""
+
+    kind: ClassVar[str] = "database-append"
+    summary: ClassVar[str] = "database table of all rows"
+    role: ClassVar[TableRole] = TableRole.COPY
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseUpsertSink(DatabaseSink):
+    """Updates and inserts the last row a key; an aggregate's state is its own history."""
+
+    kind: ClassVar[str] = "database-upsert"
+    summary: ClassVar[str] = "database table of one row a key"
+    role: ClassVar[TableRole] = TableRole.UPSERT
+
+    def described(self) -> str:
+        return f"One row for each value of {', '.join(f'`{key}`' for key in self.keys)}: the last one."
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if not self.keys:
+            yield "NO_KEYS", "an upsert sink has no keys", "name the key columns, or use DatabaseAppend"
+        yield from super().problems()

@@ -1,0 +1,109 @@
+"""`sink(stream, DeltaAppend(table))` and the Delta sinks' common part: every row of the stream, once, with its id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from drainmark.jobs.errors import Location
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.operators.sinks.sink import Sink, is_table_name
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+
+__all__ = ["DeltaAppend"]
+
+OnSchemaChange = Literal["fail", "evolve"]
+
+_ADOPTED = (
+    "as long as one JVM at a time writes to it; others may write or restore it, which Drainmark neither prevents nor"
+    " undoes; rows without _sequence_id are theirs, and no rewind touches them"
+)
+
+
+@dataclass(frozen=True)
+class DeltaAppend:
+    """A Delta table `lake/<table>` that gets every row of a stream: `_sequence_id` first, then the stream's columns.
+
+    Attributes:
+        table: name below the lake.
+        adopt: the table exists, others made it and may write to it; it gets a column `_sequence_id`. Published through
+            delta-spark, which can write what deltalake cannot: constraints, generated columns, column mapping, deletion
+            vectors. What is promised then: see `drainmark graph`.
+        on_schema_change: what to do where the stream has a column that the table lacks: "fail", or "evolve", which adds
+            it (I19). Columns that go or change their type fail.
+    """
+
+    table: str
+    adopt: bool = False
+    on_schema_change: OnSchemaChange = "fail"
+
+    @property
+    def label(self) -> str:
+        return self.table
+
+    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaAppendSink:
+        return DeltaAppendSink(
+            name=name, inputs=inputs, location=location,
+            table=self.table, adopt=self.adopt, on_schema_change=self.on_schema_change,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaSink(Sink):
+    """What the Delta sinks share."""
+
+    role: ClassVar[TableRole]
+
+    table: str
+    adopt: bool = False
+    on_schema_change: str = "fail"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.table,)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        return (f"lake/{self.table}",)
+
+    @property
+    def evolves(self) -> bool:
+        return self.on_schema_change == "evolve"
+
+    @property
+    def condition(self) -> str | None:
+        return _ADOPTED if self.adopt else None
+
+    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
+        return RegionTable(
+            name=self.published[0], role=self.role, operator=self.name, schema_json=schema_json, keys=self.keys,
+            history=history, columns=columns, adopted=self.adopt, evolves=self.evolves,
+        )  # fmt: skip
+
+    def fingerprint(self) -> Any:
+        adopted = {"adopt": True} if self.adopt else {}
+        return {**super().fingerprint(), "table": self.table, **adopted}
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if self.on_schema_change not in ("fail", "evolve"):
+            yield "ON_SCHEMA_CHANGE", f"on_schema_change is {self.on_schema_change!r}", 'write "fail" or "evolve"'
+        elif self.adopt and self.on_schema_change == "evolve":
+            message = f"{self.table!r} is adopted, and its columns are its maker's: it cannot evolve"
+            yield "ADOPTED_EVOLVES", message, "add the columns by ALTER TABLE, or leave adopt=True out"
+        if not is_table_name(self.table):
+            message = f"{self.table!r} is no table name below the lake"
+            yield "TABLE_NAME", message, "letters, digits, _ and -, with / between folders"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaAppendSink(DeltaSink):
+    """Appends staged files; a rewind takes whole files away."""
+
+    kind: ClassVar[str] = "delta-append"
+    summary: ClassVar[str] = "Delta table of all rows"
+    role: ClassVar[TableRole] = TableRole.APPEND
+    has_history: ClassVar[bool] = False
+    because: ClassVar[str] = (
+        "its files are named by the checkpoint row, and shown by one commit under the version of that row"
+    )

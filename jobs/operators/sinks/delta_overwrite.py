@@ -1,0 +1,56 @@
+"""`sink(stream, DeltaOverwrite(table))`: the rows of the newest trigger that has any; two tables, as for an upsert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from drainmark.jobs.errors import Location
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.operators.sinks.delta_append import DeltaSink
+from drainmark.jobs.protocol.records.manifest import TableRole
+
+__all__ = ["DeltaOverwrite"]
+
+
+@dataclass(frozen=True)
+class DeltaOverwrite:
+    """A Delta table `lake/<table>` with the rows of one trigger: after id N, of the last id up to N that has rows.
+
+    For inputs that are whole each time: a full extract, a list of prices, a model's parameters. A trigger without rows
+    for the sink leaves the table as it is. Each publish is one commit, so that readers see the rows of one trigger and
+    never none or a mixture; a group of many triggers is one commit, with the rows of its last.
+
+    The rows of earlier triggers are kept in the sink's history, as far as the rewind horizon reaches: `dm.read(at=N)`
+    and a rewind have them. `backfill --again` is refused: which rows are the newest is not a matter of one file.
+
+    Attributes:
+        table: name below the lake.
+    """
+
+    table: str
+
+    @property
+    def label(self) -> str:
+        return self.table
+
+    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaOverwriteSink:
+        return DeltaOverwriteSink(name=name, inputs=inputs, location=location, table=self.table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaOverwriteSink(DeltaSink):
+    """Puts the rows of a group's last id in the place of what the visible table holds."""
+
+    kind: ClassVar[str] = "delta-overwrite"
+    summary: ClassVar[str] = "Delta table of the newest trigger's rows"
+    role: ClassVar[TableRole] = TableRole.OVERWRITE
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if self.adopt or self.evolves:
+            yield "OVERWRITE_OPTIONS", f"{self.table!r} is overwritten", "leave adopt and on_schema_change out"
+        yield from super().problems()
+
+    def described(self) -> str:
+        return "The rows of the newest trigger that has any."

@@ -1,0 +1,67 @@
+"""`sink(stream, DeltaUpsert(table, keys))`: one row a key, the newest; two tables, history and visible (H5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from drainmark.jobs.errors import Location
+from drainmark.jobs.graph.operator import names_of
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.operators.sinks.delta_append import DeltaSink, OnSchemaChange
+from drainmark.jobs.protocol.records.manifest import TableRole
+
+__all__ = ["DeltaUpsert"]
+
+
+@dataclass(frozen=True)
+class DeltaUpsert:
+    """A Delta table `lake/<table>` with one row a key: the last by (sequence id, position in the file).
+
+    Columns are the keys, the stream's other columns, and `_sequence_id` of the last change. Null keys are keys.
+
+    Attributes:
+        table: name below the lake.
+        keys: key columns.
+        adopt: as for `DeltaAppend`. A row of others whose key the stream has becomes the region's: a rewind to before
+            that deletes it.
+        on_schema_change: as for `DeltaAppend`. Keys stay; so do the columns of an aggregate, which are its state.
+    """
+
+    table: str
+    keys: Sequence[str]
+    adopt: bool = False
+    on_schema_change: OnSchemaChange = "fail"
+
+    @property
+    def label(self) -> str:
+        return self.table
+
+    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> DeltaUpsertSink:
+        return DeltaUpsertSink(
+            name=name, inputs=inputs, location=location, keys=names_of(self.keys),
+            table=self.table, adopt=self.adopt, on_schema_change=self.on_schema_change,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaUpsertSink(DeltaSink):
+    """Merges the group's history into the visible table; an aggregate's state is its own history."""
+
+    kind: ClassVar[str] = "delta-upsert"
+    summary: ClassVar[str] = "Delta table of one row a key"
+    role: ClassVar[TableRole] = TableRole.UPSERT
+
+    @property
+    def condition(self) -> str | None:
+        adopted = super().condition
+        return adopted and f"{adopted}; a row of theirs that an upsert changed is the region's from then on"
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if not self.keys:
+            yield "NO_KEYS", "an upsert sink has no keys", "name the key columns, or use DeltaAppend"
+        yield from super().problems()
+
+    def described(self) -> str:
+        return f"One row for each value of {', '.join(f'`{key}`' for key in self.keys)}: the last one."

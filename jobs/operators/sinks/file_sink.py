@@ -1,0 +1,143 @@
+"""`sink(stream, FileSink(path, …))`: a file, or a folder, for each sequence id (V147, E26)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from drainmark.jobs.errors import Location, UsageError
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.operators.sinks.sink import Sink
+from drainmark.jobs.protocol.records.addresses import address_of, is_object
+from drainmark.jobs.protocol.records.file_names import name_problem
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+
+__all__ = ["FileSink"]
+
+Format = Literal["csv", "json", "parquet", "text"]
+Layout = Literal["file", "folder"]
+
+_FORMATS = ("csv", "json", "parquet", "text")
+_CONDITION = (
+    "as long as the folder is on one POSIX file system, where a rename is atomic and durable, and others leave"
+    " _drainmark/ in it alone; a reader that has opened a file keeps what a rewind withdraws"
+)
+
+_ON_S3 = (
+    "as long as others leave _drainmark/ below the prefix alone, and no process stalls between two requests until its"
+    " region was taken over and rewound, and dies then: a file that it put late, of an id that the rewind withdrew, is"
+    " seen until the next owner deletes it"
+)
+
+
+@dataclass(frozen=True)
+class FileSink:
+    """One file a sequence id in a folder, with the rows of that id; or a folder each with the file in it.
+
+    A file appears whole, under its own name, after its id is committed, and is never changed. A rewind to N deletes the
+    files of ids above N; since ids are never used again, a name means the same rows for ever. An id without rows has no
+    file, unless `empty` asks for one. `backfill --again` is refused, for that reason: a rewind to before it would have
+    to bring a file back that was deleted, and whoever comes late with the deletion would take it away.
+
+    How late-comers are kept out: each owner writes aside, in a folder of its own below `_drainmark/`, and renames from
+    there. The next owner renames the folders of earlier ones away before it does anything else, so what a process that
+    was stopped still wants to bring in is gone. Readers need no manifest: what they list is what counts. In a bucket,
+    which has no such step, an owner looks before and after it puts, and takes out what came late; see the condition
+    that `drainmark graph` prints.
+
+    Attributes:
+        path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml, `{home}`
+            stands for DRAINMARK_HOME.
+        format: "csv" (with a header), "json" (an object a line), "parquet", or "text" (the stream has one column, of
+            texts, each a line).
+        layout: "file", or "folder": `<name>/data.<format>`.
+        name: of the file without its ending, or of the folder; must hold the id as `{sequence_id}`, which may have a
+            format, e.g. `{sequence_id:08d}`.
+        empty: whether ids without rows have a file, too.
+    """
+
+    path: str
+    format: Format = "csv"
+    layout: Layout = "file"
+    name: str = "part-{sequence_id:019d}"
+    empty: bool = False
+
+    @property
+    def label(self) -> str:
+        return self.path.strip("./").replace("{home}/", "").replace("://", "/")
+
+    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> FileSinkOperator:
+        return FileSinkOperator(
+            name=name, inputs=inputs, location=location, path=self.path, file_format=self.format, layout=self.layout,
+            file_name=self.name, empty=self.empty,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSinkOperator(Sink):
+    """Writes a file an id; a rewind deletes those of later ids."""
+
+    kind: ClassVar[str] = "file-sink"
+    summary: ClassVar[str] = "a file for each sequence id"
+    because: ClassVar[str] = (
+        "each id has files of its own, put in place whole after its checkpoint row, and what comes late is kept out"
+    )
+
+    path: str
+    file_format: str = "csv"
+    layout: str = "file"
+    file_name: str = "part-{sequence_id:019d}"
+    empty: bool = False
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (f"files/{self.path.strip('./').replace('{home}', 'home').replace('://', '/')}",)
+
+    @property
+    def format(self) -> str:
+        return self.file_format if self.file_format in _FORMATS else "file"
+
+    @property
+    def condition(self) -> str | None:
+        return _ON_S3 if is_object(self.path) else _CONDITION
+
+    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
+        options: dict[str, Any] = {
+            "path": self.path, "format": self.file_format, "layout": self.layout, "name": self.file_name
+        }  # fmt: skip
+        if self.empty:
+            options["every_id"] = True
+        return RegionTable(
+            name=self.tables[0], role=TableRole.COPY, operator=self.name, schema_json=schema_json, history=history,
+            columns=columns, external="file", options=options,
+        )  # fmt: skip
+
+    def described(self) -> str:
+        return f"A {self.layout} of {self.file_format} for each sequence id."
+
+    def fingerprint(self) -> Any:
+        own = {"path": self.path, "format": self.file_format, "layout": self.layout, "name": self.file_name}
+        return {**super().fingerprint(), **own, "empty": self.empty}
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if self.file_format not in _FORMATS:
+            yield "FILE_FORMAT", f"format is {self.file_format!r}", f"one of {', '.join(_FORMATS)}"
+        if self.layout not in ("file", "folder"):
+            yield "FILE_LAYOUT", f"layout is {self.layout!r}", 'write "file" or "folder"'
+        if not self.path.strip("./"):
+            yield "FILE_PATH", f"{self.path!r} is no folder of its own", "name a folder below"
+        if is_object(self.path):
+            try:
+                _, prefix = address_of(self.path)
+            except UsageError as error:
+                yield "FILE_PATH", error.message, error.remedy or ""
+            else:
+                if not prefix.strip("/"):
+                    yield "FILE_PATH", f"{self.path!r} has no prefix", "write to a prefix below: s3://BUCKET/PREFIX"
+        elif "://" in self.path:
+            message = f"files cannot be written to {self.path.partition('://')[0]}://"
+            yield "FILE_PATH", message, "a path of this machine, or s3://BUCKET/PREFIX"
+        problem = name_problem(self.file_name)
+        if problem is not None:
+            yield "FILE_NAME", f"name is {self.file_name!r}: {problem}", 'e.g. "part-{sequence_id:019d}"'

@@ -1,0 +1,101 @@
+"""`quarantine(stream, reason=…)`: rows that an operator refuses, kept where the rows that cannot be read are (I11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE, TAGS
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import Guarantee, Operator
+from drainmark.jobs.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+__all__ = ["quarantine"]
+
+REASON = "reason"
+RAW = "raw"
+RAW_CHARACTERS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuarantineSink(Operator):
+    """Rows into the region's quarantine table; committed, published and rewound with the sinks.
+
+    Beside it stands `Result.bad`, by which an operator that reads texts (`parse`, `decompress`) puts aside what it
+    cannot make sense of. Both end in the same table with the same columns, and differ on purpose: what is bad is
+    counted before the group goes on, since it may halt the region or be too much (`quarantining.put_aside`), and so
+    comes to the driver, bounded; what an author refuses is a stream like any other, of any size, that Spark stages
+    (`refusing.stage_refused`), and halts nothing.
+    """
+
+    kind: ClassVar[str] = "quarantine"
+    summary: ClassVar[str] = "refused rows, kept beside those that cannot be read"
+    is_sink: ClassVar[bool] = True
+    keeps_tags: ClassVar[bool] = True
+    guarantee: ClassVar[Guarantee | None] = Guarantee.EXACTLY_ONCE
+    because: ClassVar[str] = "its files are named by the checkpoint row, and shown by one commit under its version"
+
+    reason: str | None = None
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "reason": self.reason}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if not in_region:
+            yield Violation(
+                rule="QUARANTINE_AUTONOMOUS",
+                message=f"{self.name}: no region commits what it keeps",
+                operator=self.name,
+                location=self.location,
+                remedy="feed it from a consistent region, or write the rows to a table by dm.sink",
+            )
+
+    def apply(self, frames: OperatorContext) -> DataFrame:
+        """Return `_sequence_id`, `_position` where the stream has it, `raw`, `reason`."""
+        rows = frames.input(self.inputs[0])
+        if self.reason is None and REASON not in rows.columns:
+            raise KeyError(f"the stream has no column {REASON!r}; say why: dm.quarantine(stream, reason='…')")
+        hidden = {*TAGS, SOURCE_FILE, *([REASON] if self.reason is None else [])}
+        shown = [f"`{name}`" for name, kind in rows.dtypes if name not in hidden and kind != "binary"]
+        raw = F.to_json(F.struct(*shown)) if shown else F.lit(None).cast("string")
+        why = F.col(REASON).cast("string") if self.reason is None else F.lit(self.reason)
+        position = [POSITION] if POSITION in rows.columns else []
+        return rows.select(
+            SEQUENCE_ID, *position, F.substring(raw, 1, RAW_CHARACTERS).alias(RAW), why.alias(REASON)
+        )  # fmt: skip
+
+
+def quarantine(stream: StreamLike, *, reason: str | None = None, name: str | None = None) -> Stream:
+    """Put every row of a stream into the table `lake/<app>_quarantine`, with file, place and reason:
+
+        @dm.filter
+        def unpriced(orders):
+            return F.col("price").isNull()
+
+        dm.quarantine(unpriced, reason="an order without a price")
+
+    A row becomes `_sequence_id`, `source_file` (the trigger), `position` (the number of its record among those that
+    were read of the file, from 1; null behind operators that make rows of several), `raw` (its columns as JSON, without
+    nulls and binary ones, at most 4096 characters) and `reason`. It counts as quarantined in `history`, `quarantine
+    list` and the asset check. That the other rows go on, and these do not, is the author's part.
+
+    Args:
+        stream: the rows that are refused, no others.
+        reason: a sentence for a tired person; by default the column `reason` of the stream.
+        name: the operator's name; `<stream>_quarantine` by default.
+    """
+    frame = caller()
+    operator = QuarantineSink(
+        name=name or f"{stream_name(stream)}_quarantine",
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        reason=reason,
+    )
+    return declare(operator, frame)

@@ -1,0 +1,142 @@
+"""`sink(stream, target)` and what all sinks share: every row of the stream with its id, or the last of each key (V147).
+
+A sink writes a table by itself, or keeps a *history* from which something visible is brought up: a table of one row a
+key, the rows of the last id, or what is outside Delta. A history makes publishing, rewinding and reading at an id the
+same for all of them, without Spark and without the application (design.md §3.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from drainmark.jobs.errors import Location, UsageError, Violation
+from drainmark.jobs.frames.row_order import places_in
+from drainmark.jobs.frames.tags import SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to
+from drainmark.jobs.graph.operator import Guarantee, Operator
+from drainmark.jobs.graph.ports import Input
+from drainmark.jobs.lazy import F
+from drainmark.jobs.protocol.records.manifest import RegionTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+__all__ = ["sink"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink(Operator):
+    """What all sinks share.
+
+    Attributes:
+        keys: key columns of a sink of one row a key; () for one of all rows.
+    """
+
+    keeps_tags: ClassVar[bool] = True
+    is_sink: ClassVar[bool] = True
+    has_history: ClassVar[bool] = True
+    guarantee: ClassVar[Guarantee | None] = Guarantee.EXACTLY_ONCE
+    because: ClassVar[str] = (
+        "brought up from a history whose files the checkpoint row names, once, under the version of that row"
+    )
+
+    keys: tuple[str, ...] = ()
+
+    @property
+    def evolves(self) -> bool:
+        """Are columns that the code adds added to the tables?"""
+        return False
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """Names of what the sink shows, as `RegionTable` has them: the tables with the folder that they are in."""
+        return self.tables
+
+    @property
+    def format(self) -> str:
+        """What the sink writes, in a word."""
+        return "delta"
+
+    def visible(self, schema_json: str, *, history: str | None = None, columns: tuple[str, ...] = ()) -> RegionTable:
+        """Return what the sink shows.
+
+        Args:
+            schema_json: of the rows that it shows.
+            history: name of the table that it is brought up from, where the sink has one.
+            columns: those of the history's columns that it shows.
+        """
+        raise NotImplementedError
+
+    def described(self) -> str:
+        """Return a sentence on which rows are there."""
+        return "Every row of the stream, once."
+
+    def fingerprint(self) -> Any:
+        keys = {"keys": list(self.keys)} if self.keys else {}
+        return {**super().fingerprint(), **keys}
+
+    def apply(self, frames: OperatorContext) -> DataFrame:
+        """Return every row with its id first, or for a sink with keys one row a key and id, the last by position."""
+        rows = frames.input(self.inputs[0])
+        names = [name for name in visible_columns(rows.columns) if name.strip("`") not in self.keys]
+        if not self.keys:
+            return rows.selectExpr(SEQUENCE_ID, *names)
+        payload = F.struct(*names) if names else F.struct(F.lit(True).alias("present"))
+        by = F.struct(*places_in(rows.columns), F.to_json(payload))
+        keys = [f"`{key}`" for key in self.keys]
+        last = rows.groupBy(SEQUENCE_ID, *keys).agg(F.max_by(payload, by).alias("_last"))
+        return last.select(*keys, *(f"_last.{name}" for name in names), SEQUENCE_ID)
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        """Yield what is wrong, as (rule, message, remedy) of `problems` say."""
+        for rule, message, remedy in self.problems():
+            yield Violation(rule=rule, message=message, operator=self.name, location=self.location, remedy=remedy)
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (rule, message, remedy) of what is wrong with the sink's own configuration."""
+        yield from ()
+
+
+class Target(Protocol):
+    """Where `sink` sends rows: `DeltaAppend`, `DeltaUpsert`, `DeltaOverwrite`, `DatabaseAppend`, …"""
+
+    @property
+    def label(self) -> str:
+        """What a sink is named after, unless it is given a name."""
+
+    def operator(self, *, name: str, inputs: tuple[Input, ...], location: Location) -> Sink:
+        """Return the operator that writes there."""
+
+
+def sink(stream: StreamLike, target: Target, *, name: str | None = None) -> Stream:
+    """Declare a sink: every row of the stream goes to the target.
+
+    Args:
+        target: e.g. `DeltaAppend(table)`, `DeltaUpsert(table, keys=[…])`, `DatabaseAppend(database, table)`.
+        name: the operator's name; `<table>_sink` by default.
+
+    Raises:
+        UsageError: the target is none of those.
+    """
+    frame = caller()
+    if isinstance(target, type | Stream) or not hasattr(target, "operator"):
+        msg = f"dm.sink() is given {target!r}, which is no target"
+        raise UsageError(msg, location=location_of(frame), remedy="such as dm.DeltaAppend(table)")
+    label = "".join(letter if letter.isalnum() else "_" for letter in str(target.label))
+    operator = target.operator(name=name or f"{label}_sink", inputs=(port_to(stream),), location=location_of(frame))
+    return declare(operator, frame)
+
+
+def visible_columns(columns: Sequence[str]) -> list[str]:
+    """Return the columns of a stream that a table shows, without the tags and the parts of aggregates."""
+    return [f"`{name}`" for name in columns if name not in TAGS]
+
+
+def is_table_name(text: str) -> bool:
+    """Say whether a text names a table or folder below another: letters, digits, _ and -, with / between folders."""
+    parts = text.split("/")
+    return all(part.replace("_", "a").replace("-", "a").isalnum() and not part.startswith("_") for part in parts)

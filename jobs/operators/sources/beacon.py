@@ -1,0 +1,78 @@
+"""`Beacon`: rows made up from their number, for tests, demonstrations and benchmarks (V150, E28)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.operators.sources.contract import Reach, RowSlices
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Beacon"]
+
+_AT_ONCE = 65_536
+_ROW_BYTES = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beacon(RowSlices):
+    """Make rows out of nothing: `n` counts up from 0, `batch` is the number of the batch.
+
+    In an operator-driven region every batch is a trigger, and their number has to be given (E28). In a periodic region
+    each state takes one batch, for ever; `run` without `--for` takes one, since nobody can wait for an end.
+
+    Args:
+        rows: rows a batch.
+        batches: number of batches; required in operator-driven regions, not allowed in periodic ones.
+    """
+
+    kind: ClassVar[str] = "beacon"
+
+    rows: int = 1
+    batches: int | None = None
+
+    @property
+    def is_endless(self) -> bool:
+        return self.batches is None
+
+    def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
+            yield "BEACON_ROWS", f"rows={self.rows!r} is no number of rows", "give a whole number from 1 up"
+        if trigger == Trigger.OPERATOR_DRIVEN and not (isinstance(self.batches, int) and self.batches > 0):
+            message = f"batches={self.batches!r}: an operator-driven Beacon has to know how many triggers it gives"
+            yield "BEACON_COUNT", message, "dm.Beacon(rows=…, batches=N)"
+        if trigger == Trigger.PERIODIC and self.batches is not None:
+            message = f"batches={self.batches!r}: in a periodic region the period says when, and a Beacon has no count"
+            yield "BEACON_COUNT", message, "drop batches="
+
+    def fingerprint(self) -> Any:
+        return {"rows": self.rows}
+
+    def columns(self, reach: Reach) -> str:
+        return "n bigint, batch bigint"
+
+    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+        done = int(after["batch"]) if after is not None else 0
+        if self.batches is not None and done >= self.batches:
+            return None
+        first = int(after["n"]) if after is not None else 0  # of another number of rows a batch, perhaps
+        end = {"batch": done + 1, "n": first + self.rows}
+        return Slice(start=after, end=end, size_bytes=self.rows * _ROW_BYTES)
+
+    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+        return f"beacon:{source}#{piece.end['batch']}"
+
+    def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        first, last = (int(piece.start["n"]) if piece.start is not None else 0), int(piece.end["n"])
+        batch = int(piece.end["batch"])
+        for start in range(first, last, _AT_ONCE):
+            numbers = pa.array(range(start, min(start + _AT_ONCE, last)), pa.int64())
+            column = pa.array([batch] * len(numbers), pa.int64())
+            yield pa.record_batch([numbers, column], names=["n", "batch"])

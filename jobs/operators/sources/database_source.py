@@ -1,0 +1,175 @@
+"""`DatabaseSource`: the rows of a query, by ranges of a cursor column (V144)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drainmark.jobs.errors import InputChanged, StoreUnavailable
+from drainmark.jobs.operators.sources.contract import Reach, RowSlices
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DatabaseSource"]
+
+_ROW_BYTES = 256
+_ROWS_AT_ONCE = 5000
+_LAST: dict[type, Any] = {
+    int: 2**63 - 1,
+    dt.datetime: dt.datetime.fromisoformat("9999-12-31 23:59:59"),
+    str: "\U0010ffff",
+}
+_FORM, _TEXT = "form", "text"
+"""In a position: the database gave a time as text, as SQLite does; only that very text compares as its column does."""
+
+
+@dataclass(frozen=True)
+class DatabaseSource(RowSlices):
+    """Read the rows of a query as they come, by ranges of a column that only grows.
+
+    A trigger is a range (after, upto] of the cursor, fixed when it is found. What is read of it is staged and committed
+    as every other input: once an id is committed, nobody asks the database for it again but after a rewind. A range
+    that has another number of rows when it is read than when it was found is read as it is, and the history says so.
+
+    The cursor is bound as the database gave it. Where it compares otherwise than it is given, so that no row is in the
+    range that its own largest value ends, the region halts.
+
+    Rows have to appear in the order of the cursor: one that is committed late, below a range that was found, is never
+    read. With a sequence filled by several writers at once, read behind a delay: `where at < now() - interval …`.
+
+    Args:
+        database: name of the database in the setting `databases`, where its URL stands; nothing else holds that.
+        query: a select with `:after` and `:upto`, in the order of the cursor.
+        cursor: the column that only grows; a whole number, a time without a zone, or a text.
+        schema: DDL of the query's columns.
+        rows: rows a trigger, more only where several rows have the last value of the cursor.
+        start: the cursor before the first row: 0, a `datetime`, or a text.
+    """
+
+    kind: ClassVar[str] = "query"
+
+    database: str
+    query: str
+    cursor: str = "id"
+    schema: str = ""
+    rows: int = 10_000
+    start: int | str | dt.datetime = 0
+
+    def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
+        if "://" in self.database:
+            yield "DATABASE_URL", "the code names a database's address", "name it in the setting databases"
+        for parameter in (":after", ":upto"):
+            if parameter not in self.query:
+                yield "QUERY", f"the query has no {parameter}", "select … where id > :after and id <= :upto order by id"
+        if not self.schema:
+            yield "SCHEMA_MISSING", "a query needs the types of its columns", 'add schema="id bigint, …"'
+        if not self.cursor.isidentifier():
+            yield "CURSOR", f"cursor={self.cursor!r} is no name of a column", "name a column of the query"
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
+            yield "QUERY_ROWS", f"rows={self.rows!r} is no number of rows", "give a whole number from 1 up"
+        if isinstance(self.start, bool) or not isinstance(self.start, int | str | dt.datetime):
+            yield "START", f"start={self.start!r} is no value of a cursor", "0, a datetime, or a text"
+
+    def fingerprint(self) -> Any:
+        return {"query": self.query, "cursor": self.cursor, "schema": self.schema}
+
+    def columns(self, reach: Reach) -> str:
+        return self.schema
+
+    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+        rows = self.rows
+        if cut.is_periodic:  # all that is there, or what is believed to be so many bytes of it
+            rows = max(1, cut.max_bytes // _ROW_BYTES) if cut.max_bytes is not None else 2**62
+        begin = self._value(after)
+        everything = {"after": begin, "upto": _LAST[type(self.start)]}
+        # Nothing of a stranger's is in these texts: the query and the name of its column are the author's.
+        found = f"select {self.cursor} as cursor_value from ({self.query.rstrip().rstrip(';')}) as found_rows"  # noqa: S608
+        with self._connected(reach) as connection:
+            last = f"select max(cursor_value) from ({found} order by {self.cursor} limit :most) as first_rows"  # noqa: S608
+            given = connection.execute(_text(last), {**everything, "most": rows}).scalar()
+            if given is None:
+                return None
+            end = self._position(given)
+            upto = self._value(end)
+            count = f"select count(*) from ({found}) as counted_rows"  # noqa: S608
+            number = int(connection.execute(_text(count), {"after": begin, "upto": upto}).scalar_one())
+            if not number or upto == begin:
+                if connection.execute(_text(last), {**everything, "most": rows}).scalar() != given:
+                    return None  # its rows were deleted in between: the next look finds others
+                raise self._passed_over(begin, upto)
+        return Slice(start=after, end=end, size_bytes=max(1, number * _ROW_BYTES), facts={"rows": number})
+
+    @contextmanager
+    def _connected(self, reach: Reach) -> Iterator[Any]:
+        from sqlalchemy.exc import OperationalError
+
+        try:
+            with reach.database(self.database).connect() as connection:
+                yield connection
+        except OperationalError as error:
+            said = str(error.orig).strip().partition("\n")[0]
+            raise StoreUnavailable(
+                f"the database {self.database!r} does not answer the query: {said}",
+                remedy="look at the database, and at the query; runs try again",
+            ) from error
+
+    def _passed_over(self, begin: Any, upto: Any) -> InputChanged:
+        return InputChanged(
+            f"the database has rows with a {self.cursor} above {_plain(begin)}, the last {_plain(upto)}, and none of "
+            f"them above the one and up to the other: it compares {self.cursor} otherwise than it gives it",
+            remedy="select a cursor that it gives exactly, e.g. a whole number, or cast it to text and give a text as "
+            "start, under a new name of the source",
+            trigger=f"query:{self.database}#{_plain(begin)}",
+        )
+
+    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+        return f"query:{source}#{_plain(self._value(piece.start))}..{piece.end['upto']}"
+
+    def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        bounds = {"after": self._value(piece.start), "upto": self._value(piece.end)}
+        with self._connected(reach) as connection:
+            result = connection.execution_options(stream_results=True, yield_per=_ROWS_AT_ONCE).execute(
+                _text(self.query), bounds
+            )
+            names = list(result.keys())
+            for rows in result.partitions(_ROWS_AT_ONCE):
+                columns = zip(*rows, strict=True)
+                yield pa.record_batch([pa.array(list(column)) for column in columns], names=names)
+
+    def remark(self, piece: Slice, rows: int) -> str | None:
+        found = piece.facts.get("rows")
+        return None if found in (None, rows) else f"{found} rows were found, and {rows} when they were read"
+
+    def _position(self, given: Any) -> Position:
+        """Return the position at a value of the cursor that the database gave."""
+        if not isinstance(self.start, dt.datetime):
+            return {"upto": int(given) if isinstance(self.start, int) else str(given)}
+        if isinstance(given, str):
+            return {"upto": given, _FORM: _TEXT}
+        return {"upto": _plain(given if isinstance(given, dt.datetime) else dt.datetime.fromisoformat(str(given)))}
+
+    def _value(self, position: Position | None) -> Any:
+        """Return a position as a value of the cursor, to be bound: of the type of `start`, or the text that it was."""
+        if position is None:
+            return self.start
+        value = position["upto"]
+        if isinstance(self.start, dt.datetime) and position.get(_FORM) != _TEXT:
+            return dt.datetime.fromisoformat(str(value))
+        return value
+
+
+def _plain(value: Any) -> int | str:
+    return value.isoformat(sep=" ") if isinstance(value, dt.datetime) else value
+
+
+def _text(statement: str) -> Any:
+    from sqlalchemy import text
+
+    return text(statement)

@@ -1,0 +1,190 @@
+"""`DirectoryScan`: one trigger a file of a folder, and the source that reads the files (V42, V144, E24)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import fnmatch
+import glob
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.formats.format import Format, formats
+from drainmark.jobs.protocol.records.addresses import address_of, is_object
+
+__all__ = ["DirectoryScan"]
+
+
+_POLICIES: Mapping[str, tuple[str, ...]] = {
+    "order": ("name", "mtime", "arrival"),
+    "on_change": ("halt", "ignore", "reprocess"),
+    "on_missing": ("halt", "skip"),
+    "on_bad": ("quarantine", "halt"),
+    "on_schema": ("quarantine", "halt"),
+    "after": ("keep", "move", "delete"),
+    "after_when": ("retired", "checkpointed"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectoryScan:
+    """Scan a folder, or a prefix of a bucket; each file is one trigger and becomes one consistent state.
+
+    Args:
+        path: the folder, or `s3://BUCKET/PREFIX`; relative paths count from the folder of drainmark.toml. `run --input`
+            overrides it. How a bucket is reached say the settings `s3_endpoint_url`, `s3_profile` and `s3_region`.
+        pattern: glob of file names; with `recursive` matched against the path below the folder as well.
+        format: `text` (a row a line, column `value`), `csv`, `json` (JSON lines), `parquet`, `orc`, or `binary` (a row
+            a file: `content` as it is, not decompressed, at most 64 MiB, and its `length`; an empty file has no row).
+        schema: DDL such as `"id bigint, amount double"`; required for all formats but `text` and `binary`, since a
+            schema that is inferred anew from each group of files would make the result depend on the grouping.
+        options: further options of Spark's reader, e.g. `{"header": "true", "sep": ";"}`.
+        recursive: also look into folders below.
+        follow_links: also take symbolic links to files, wherever they lead. By default a link is refused and listed
+            with the reason: whoever may put one into the folder could have any file read that this process may read.
+            `path` itself may be a link, and links to folders below it are never followed.
+        outputs: several outputs from one start: `{"orders": "orders/*.csv", "payments": "payments/*.csv"}` maps an
+            output to the glob of its files below `path`; then `schema` may be a mapping by output, too (V41).
+        start_from: `"beginning"`, or an ISO time: older files (by modification time) are left to `backfill`.
+        order: `"name"`, `"mtime"` or `"arrival"`: order of the files that one scan finds; ties go by name.
+        settle: seconds for which a file must not have changed before it is taken; an object is whole at once.
+        on_change: what to do when a committed file changes: `"halt"`, `"ignore"`, or `"reprocess"` as a new trigger.
+        on_missing: what to do when a scanned file is gone before it was read: `"halt"` or `"skip"`.
+        on_bad: what to do with rows and files that cannot be read: `"quarantine"` keeps them in the table
+            `lake/<app>_quarantine` and goes on; `"halt"` stops the region before anything of the file is taken (I11).
+        on_schema: likewise for a file whose columns are others than declared: a CSV header with other names or another
+            order, a Parquet column that is missing or of another type. Further columns of Parquet and further fields
+            of JSON are not read; a field that a JSON record lacks is null. Names count letter by letter: a record that
+            lacks a field and has one whose name differs in upper and lower case is bad (I19).
+        max_bad_ratio: a file of which a larger share of rows is bad is quarantined whole, its good rows included.
+        rounding: what becomes of a decimal with more digits behind the point than its column has: by default its row is
+            bad; `"half_up"` rounds it, as Spark does.
+        strict: refuse JSON that Spark takes in part: text behind the value, a name twice in an object, several values
+            on a line, an array, NaN, half a surrogate pair (I12).
+        after: what becomes of a file once its state is established (V153): `"keep"`, `"move"` to the folder or prefix
+            `move_to`, under its path below `path`, or `"delete"`. A new file takes a new name, or is a changed one.
+        after_when: `"retired"`: when no rewind within the horizon goes back behind it any more; `"checkpointed"`: at
+            once, and a rewind that would read it again is refused unless told `--accept-loss`.
+
+    In a periodic region the files that are new at the end of a period are one slice, in the order of the scans that
+    found them. With `on_missing="skip"` a slice is read without the files that are gone, and the history names them
+    under its id. A file that is another one before it was read halts the region: it is in no other slice.
+
+    Whatever these say: a time without a date, as `12:34`, is bad where a `timestamp` is declared, since it would be a
+    time of the day on which it is read; with `options["timestampFormat"]` the format decides. Lines that are not UTF-8
+    (or not `options["encoding"]`) or hold a NUL byte, and quotes that are not closed, are bad rows; files that are
+    damaged, or too large in one of the sizes of `jobs.formats.bad_records.CAPS`, are bad files. Of objects that Spark
+    reads where they are (`s3_reader`) nobody but Spark's parser judges the rows: then `strict`, these rules for bytes
+    and values, and I19 for Parquet and ORC do not hold.
+    """
+
+    path: str
+    pattern: str = "*"
+    format: str = "text"
+    schema: str | Mapping[str, str] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    recursive: bool = False
+    follow_links: bool = False
+    outputs: Mapping[str, str] | None = None
+    start_from: str = "beginning"
+    order: Literal["name", "mtime", "arrival"] = "name"
+    settle: float = 0.5
+    on_change: Literal["halt", "ignore", "reprocess"] = "halt"
+    on_missing: Literal["halt", "skip"] = "halt"
+    on_bad: Literal["quarantine", "halt"] = "quarantine"
+    on_schema: Literal["quarantine", "halt"] = "quarantine"
+    max_bad_ratio: float = 0.5
+    strict: bool = True
+    rounding: Literal["half_up"] | None = None
+    after: Literal["keep", "move", "delete"] = "keep"
+    move_to: str | None = None
+    after_when: Literal["retired", "checkpointed"] = "retired"
+
+    def schema_of(self, output: str) -> str | None:
+        """Return the DDL of an output's rows as read, None for text."""
+        form = formats().get(self.format)
+        if form is not None and not form.has_schema:
+            return form.columns
+        return self.schema.get(output) if isinstance(self.schema, Mapping) else self.schema
+
+    def output_of(self, relative: str) -> str | None:
+        """Return which output a file belongs to, by its path below the folder; None if it is not ours."""
+        name = relative.rpartition("/")[2]
+        if self.outputs is None:
+            nested = "/" in relative
+            if nested and not self.recursive:
+                return None
+            return "" if any(fnmatch.fnmatchcase(text, self.pattern) for text in (name, relative)) else None
+        for output, pattern in self.outputs.items():
+            is_deep_enough = self.recursive or relative.count("/") == pattern.count("/")
+            if is_deep_enough and fnmatch.fnmatchcase(relative, pattern):
+                return output
+        return None
+
+    def folders(self) -> Iterator[str]:
+        """Yield globs of the folders in which this looks for files; `*` stands for `/`, too."""
+        root = glob.escape(self.path.rstrip("/") if is_object(self.path) else posixpath.normpath(self.path))
+        for pattern in (self.pattern,) if self.outputs is None else self.outputs.values():
+            named = pattern.rpartition("/")[0]
+            folder = f"{root}/{named}" if named else root
+            yield folder
+            if self.recursive:
+                yield f"{folder}/*"
+
+    def oldest(self) -> float | None:
+        """Return the modification time (seconds since 1970) below which files are not taken, None for none."""
+        if self.start_from == "beginning":
+            return None
+        moment = dt.datetime.fromisoformat(self.start_from)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (rule, sentence, remedy) for every argument that does not fit."""
+        form = formats().get(self.format)
+        if form is None:
+            yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(formats())}"
+        if form is not None and not form.has_schema and self.schema is not None:
+            yield "SCHEMA_UNUSED", f"format {self.format!r} has columns of its own", "leave schema out"
+        for output in self.outputs or ("",):
+            if form is not None and form.has_schema and not self.schema_of(output):
+                label = f" for output {output!r}" if output else ""
+                yield "SCHEMA_MISSING", f"format {self.format!r} needs a schema{label}", 'add schema="id bigint, …"'
+        for name, known in _POLICIES.items():
+            if getattr(self, name) not in known:
+                yield "UNKNOWN_POLICY", f"{name}={getattr(self, name)!r} is not known", f"one of {', '.join(known)}"
+        if self.settle < 0:
+            yield "NEGATIVE_SETTLE", f"settle={self.settle} is below zero", "give seconds, 0 for none"
+        yield from self._reading_problems()
+        yield from self._path_problems()
+        try:
+            self.oldest()
+        except ValueError:
+            yield "START_FROM", f"start_from={self.start_from!r} is no time", '"beginning" or an ISO time'
+
+    def _reading_problems(self) -> Iterator[tuple[str, str, str]]:
+        if self.rounding not in (None, "half_up"):
+            yield "UNKNOWN_POLICY", f"rounding={self.rounding!r} is not known", '"half_up", or leave it out'
+        refused = (formats().get(self.format) or Format).refused_options
+        if not 0 <= self.max_bad_ratio <= 1:
+            yield "BAD_RATIO", f"max_bad_ratio={self.max_bad_ratio} is no share", "give a number from 0 to 1"
+        for option in self.options:
+            if option.lower() in refused:
+                yield "READER_OPTION", f"the option {option!r} would lose rows silently", "leave it out: see on_bad"
+
+    def _path_problems(self) -> Iterator[tuple[str, str, str]]:
+        if is_object(self.path):
+            try:
+                address_of(self.path)
+            except UsageError as error:
+                yield "PATH", error.message, error.remedy or ""
+        elif "://" in self.path:
+            scheme = self.path.partition("://")[0]
+            yield "PATH", f"files cannot be scanned at {scheme}://", "a path of this machine, or s3://BUCKET/PREFIX"
+        if (self.after == "move") != (self.move_to is not None):
+            yield "MOVE_TO", f"after={self.after!r}, move_to={self.move_to!r}", 'after="move" needs move_to="…"'
+        elif self.move_to is not None and is_object(self.move_to) != is_object(self.path):
+            yield "MOVE_TO", "files do not move between a folder and a bucket", "give a place of the same kind"
+        elif self.move_to is not None and f"{self.move_to.rstrip('/')}/".startswith(f"{self.path.rstrip('/')}/"):
+            yield "MOVE_TO", f"{self.move_to} lies below {self.path}, which is scanned", "give a place beside it"

@@ -1,0 +1,202 @@
+"""What a `KafkaSource` has lost: the rules by which it halts, and goes on where that is accepted (K1, K2).
+
+Offsets say which records are meant only as long as the partition keeps its log. Retention drops the log's beginning. A
+leader that had fewer records takes over (unclean election): the log ends earlier, and what is written next stands under
+offsets that were found, or even read, before. A topic that is made anew begins at offset 0. The first shows in a look
+at the topic; so does the third, by the topic's id; the second by the leader epoch, once the new end is behind the old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from drainmark.jobs.errors import DrainmarkError, InputMissing, UsageError
+from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.kafka_topic import (
+    BEGIN,
+    EPOCHS,
+    LOST,
+    OFFSETS,
+    TOPIC,
+    Offsets,
+    OffsetsGone,
+    Stood,
+    Topic,
+    TopicGone,
+    TopicLook,
+    epochs_of,
+    keyed,
+    offsets_of,
+    ranges_of,
+)
+from drainmark.jobs.operators.sources.slices import Position, Slice
+
+Range = tuple[int, int, int]
+"""A partition, the first offset that is lost, and the one behind the last."""
+
+_SHOWN = 8
+
+
+def position_at(look: TopicLook, after: Position | None, ends: Offsets) -> Position:
+    """Return where a slice ends; partitions that the code does not read any more stay where they are."""
+    epochs = {partition: look.epochs[partition] for partition in ends if partition in look.epochs}
+    return {
+        TOPIC: look.identity,
+        OFFSETS: keyed({**offsets_of(after), **ends}),
+        EPOCHS: keyed({**epochs_of(after), **epochs}),
+    }
+
+
+def is_another(after: Position | None, look: TopicLook) -> bool:
+    """Is the topic another one than that of a position? Partitions never leave a topic."""
+    known = (after or {}).get(TOPIC, "")
+    return (bool(known and look.identity) and known != look.identity) or not set(offsets_of(after)) <= set(look.end)
+
+
+def others_of(topic: Topic, look: TopicLook, position: Position | None, upto: Offsets) -> Offsets:
+    """Return by partition the offset from which on it does not have the records any more that were found before `upto`.
+
+    It has others there, or none. Asks the brokers only of partitions that had another leader meanwhile.
+
+    Args:
+        position: whose epochs are those at which the partitions had these records.
+    """
+    epochs = epochs_of(position)
+    stood = [
+        Stood(partition=partition, offset=offset, epoch=epochs[partition], now=look.epochs[partition])
+        for partition, offset in upto.items()
+        if offset and epochs.get(partition, -1) >= 0 and epochs[partition] < look.epochs.get(partition, -1)
+    ]
+    others = {**look.end, **(topic.others_from(stood) if stood else {})}
+    found = {partition: min(others[partition], look.end[partition]) for partition in upto}
+    return {partition: other for partition, other in found.items() if other < upto[partition]}
+
+
+def lost_ranges(begin: Offsets, upto: Offsets, look: TopicLook, others: Offsets) -> list[Range]:
+    """Return what is to be read, or was found or read, and is not there any more.
+
+    Args:
+        begin: the offsets to be read next.
+        upto: what was found, not before those.
+        others: as `others_of` returns them.
+    """
+    found: list[Range] = []
+    for partition, offset in sorted(begin.items()):
+        first, other = look.first[partition], others.get(partition)
+        if other is not None and offset < first and other <= first:  # one range, the brokers have none of it
+            found.append((partition, min(offset, other), max(first, upto[partition])))
+            continue
+        if offset < first:
+            found.append((partition, offset, first))
+        if other is not None:
+            found.append((partition, other, upto[partition]))
+    return found
+
+
+def require_there(topic: Topic, after: Position | None, begin: Offsets, look: TopicLook) -> None:
+    """Check that a slice behind a position goes on where the last one ended.
+
+    Raises:
+        TopicGone: it is another topic.
+        RangesLost: some records are lost.
+    """
+    if is_another(after, look):
+        raise TopicGone
+    if lost := lost_ranges(begin, begin, look, others_of(topic, look, after, begin)):
+        raise RangesLost(lost)
+
+
+def require_again(topic: Topic, piece: Slice, look: TopicLook) -> None:
+    """Check that a slice can be read again as it was.
+
+    Raises:
+        TopicGone: it is another topic.
+        OffsetsGone: some of its records are lost.
+    """
+    if is_another(piece.end, look):
+        raise TopicGone
+    ranges = ranges_of(piece)
+    for each in ranges:
+        if each.begin < look.first.get(each.partition, 0):
+            raise OffsetsGone(f"partition {each.partition} begins at offset {look.first[each.partition]}")
+        if each.end > look.end.get(each.partition, 0):
+            raise OffsetsGone(f"partition {each.partition} ends at offset {look.end.get(each.partition, 0)}")
+    for partition, other in others_of(topic, look, piece.end, {each.partition: each.end for each in ranges}).items():
+        raise OffsetsGone(f"partition {partition} was written anew from offset {other} on")
+
+
+def past_loss(
+    topic: Topic, look: TopicLook, after: Position | None, begin: Offsets, waiting: Slice | None
+) -> Slice | None:
+    """Return a slice without rows over what is lost; None where nothing is.
+
+    What is behind it is to be read: also records that were written anew under offsets that had been found, or read.
+
+    Args:
+        begin: where what comes behind `after` begins.
+        waiting: what is cut behind `after` and not committed, as one slice.
+    """
+    # the very first slice knows where it began
+    stood = after if after is not None or waiting is None else {**waiting.end, OFFSETS: waiting.facts.get(BEGIN, {})}
+    known = waiting.end if waiting is not None else after
+    if is_another(known, look):
+        offsets: Offsets = {partition: look.first[partition] for partition in begin}
+        lost: list[list[int | None]] = [[each, offset, None] for each, offset in offsets_of(stood).items()]
+        base = None
+    else:
+        found = offsets_of(known)
+        upto = {each: max(offset, found.get(each, offset)) for each, offset in begin.items()}
+        others = others_of(topic, look, known, upto)
+        offsets = {each: max(look.first[each], min(begin[each], others.get(each, begin[each]))) for each in begin}
+        lost = [list(each) for each in lost_ranges(begin, upto, look, others)]
+        base = after
+    if not lost:
+        return None
+    facts = {LOST: lost, **({BEGIN: keyed(begin)} if after is None else {})}
+    return Slice(start=after, end=position_at(look, base, offsets), size_bytes=0, facts=facts)
+
+
+def told(lost: Sequence[Sequence[int | None]]) -> str:
+    """Return (partition, from, to) of what is lost in words; no end for a topic that is another one now."""
+    found = []
+    for partition, begin, end in lost:
+        upto = f"offsets {begin} to {end - 1}" if end is not None else f"from offset {begin} on, of the topic before"
+        found.append(f"partition {partition}, {upto}")
+    return "; ".join(found)
+
+
+class RangesLost(Exception):
+    """Records that are to be read next, or were read last, are lost; `lost` says which."""
+
+    def __init__(self, lost: Sequence[Range]) -> None:
+        super().__init__(f"{told(lost)}: the brokers do not have them any more, or others in their place")
+        self.lost = lost
+
+
+@contextmanager
+def telling(name: str, reach: Reach, after: Position | None, label: str | None = None) -> Iterator[None]:
+    """Say of what is gone which topic it was, and how to go on.
+
+    Raises:
+        InputMissing: in place of what the rules here and `Topic` raise.
+        UsageError: there never was such a topic.
+    """
+    try:
+        yield
+    except TopicGone as error:
+        if after is None:
+            raise UsageError(f"there is no topic {name}", remedy="make it first") from error
+        stood = told([(each, offset, None) for each, offset in list(offsets_of(after).items())[:_SHOWN]])
+        raise _lost(name, reach, f"it was deleted, or made anew; missing is {stood}", label) from error
+    except RangesLost as error:
+        raise _lost(name, reach, str(error), label, lost=error.lost) from error
+    except OffsetsGone as error:
+        raise _lost(name, reach, str(error), label) from error
+
+
+def _lost(name: str, reach: Reach, why: str, label: str | None, **facts: Any) -> DrainmarkError:
+    remedy = f"to go on behind what is missing: drainmark resume {reach.region} --accept-loss --reason '…'"
+    trigger = label or f"kafka:{name}"
+    return InputMissing(f"topic {name}: {why}", remedy=remedy, triggers=(), trigger=trigger, **facts)

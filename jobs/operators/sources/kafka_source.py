@@ -1,0 +1,328 @@
+"""`KafkaSource`: the records of a Kafka topic, by ranges of offsets over all partitions (V144, C23–C25, E54)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.failpoints import SourcePoint
+from drainmark.jobs.failpoints import reach as pass_point
+from drainmark.jobs.formats.records import Records
+from drainmark.jobs.operators.sources import kafka_losses
+from drainmark.jobs.operators.sources.contract import Reach, RowSlices
+from drainmark.jobs.operators.sources.kafka_losses import position_at, require_again, require_there, telling, told
+from drainmark.jobs.operators.sources.kafka_topic import (
+    BEGIN,
+    LOST,
+    METADATA,
+    OFFSETS,
+    TOPIC,
+    Offsets,
+    Topic,
+    TopicGone,
+    TopicLook,
+    keyed,
+    offsets_of,
+    ranges_of,
+)
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["KafkaSource"]
+
+_FORMATS = ("bytes", "text", "csv", "json")
+_PARSED = ("csv", "json")
+_PLAIN = ("key", "partition", "offset", "timestamp")
+_POLICIES: Mapping[str, tuple[str, ...]] = {
+    "on_bad": ("quarantine", "halt"),
+    "tombstones": ("quarantine", "null"),
+    "on_compacted": ("halt", "read"),
+}
+_STARTS = ("earliest", "latest", "group")
+_REFUSED_OPTIONS = ("mode", "columnnameofcorruptrecord")
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_SHOWN = 8
+
+_KEPT_SECONDS = 1.0
+"""With a backlog many slices are cut from one look at the topic; what is new after it comes with the next scan."""
+
+
+@dataclass(frozen=True)
+class KafkaSource(RowSlices):
+    """Read a Kafka topic: what is there at a scan, a range of offsets over all partitions, is a trigger.
+
+    Where the region stands is kept in its checkpoints, beside its states and sinks. Offsets that are committed to the
+    group are for others to look at, and follow each state; no recovery and no rewind reads them. Only committed records
+    are read (`read_committed`). A range is read again as it was, or the region halts: where the brokers have dropped
+    records that were not read yet (retention), where the topic was deleted or made anew, or where a partition lost its
+    end (unclean election), also if other records stand there by now, it says which offsets of which partition are
+    missing, and `drainmark resume REGION --accept-loss` goes on behind them; the history keeps what was lost.
+    Partitions that are added are read from offset 0, in the slices after that.
+
+    `_position` is the partition and the offset. Rows have the columns of the format, and those of `metadata`.
+
+    In an operator-driven region a slice has at most `max_messages` offsets of each partition, and the next one the
+    rest. In a periodic region it ends where the tick finds the topic, or where its bytes end, `message_bytes` for each
+    offset.
+
+    Needs the extra `kafka` (`pip install 'drainmark[kafka]'`) where scans and runs are, and no jar on Spark's side:
+    records reach Spark as rows, also on a Connect server or a cluster.
+
+    Args:
+        topic: its name.
+        bootstrap_servers: `host:port`, several with commas; that of `cluster` by default.
+        group_id: to which group offsets are committed; none by default.
+        format: `bytes` and `text` (UTF-8) have the column `value`; `json`, an object a record, and `csv`, a line a
+            record, those of the schema.
+        schema: DDL of the columns, for JSON and CSV.
+        options: of Spark's reader of JSON or CSV, e.g. `{"sep": ";"}`.
+        metadata: columns beside those of the format, of `key`, `partition`, `offset`, `timestamp`, `headers`; by
+            default the first four for `bytes` and `text`, and none for the others.
+        start_from: where the very first run begins: `earliest`; `latest`, behind what is there at the first scan; an
+            ISO time, with the first record of each partition that is not older; or `group`, where the group stands, and
+            at the earliest where it has committed nothing.
+        partitions: read these only; all of them, and those added later, by default.
+        max_messages: offsets of a partition in a slice.
+        message_bytes: of a record, about: Kafka tells no sizes, and those of slices and groups come from it.
+        cluster: name of an entry of the setting `kafka`, which has what the client needs to know, credentials too.
+        tombstones: what a record without a value is to JSON and CSV: bad, or a row whose columns are null.
+        on_bad: what becomes of a record that does not fit: it goes to the region's quarantine, which names partition
+            and offset, or the region halts.
+        strict: as of `DirectoryScan`, for JSON.
+        on_compacted: a topic that is compacted gives other rows after a rewind than before it: `"read"` takes that,
+            `"halt"` refuses it.
+    """
+
+    kind: ClassVar[str] = "kafka"
+    hears_checkpoints: ClassVar[bool] = True
+
+    topic: str
+    bootstrap_servers: str = ""
+    group_id: str | None = None
+    format: Literal["bytes", "text", "csv", "json"] = "bytes"
+    schema: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    metadata: Sequence[str] | None = None
+    start_from: str = "earliest"
+    partitions: Sequence[int] | None = None
+    max_messages: int = 10_000
+    message_bytes: int = 1024
+    cluster: str | None = None
+    tombstones: Literal["quarantine", "null"] = "quarantine"
+    on_bad: Literal["quarantine", "halt"] = "quarantine"
+    strict: bool = True
+    on_compacted: Literal["halt", "read"] = "halt"
+
+    # --- the declaration ---------------------------------------------------------------------------------------------
+
+    def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
+        if not _TOPIC_NAME.fullmatch(self.topic):
+            yield "TOPIC", f"topic={self.topic!r} is no name of a topic", "letters, digits, . _ and -"
+        if not (self.bootstrap_servers or self.cluster):
+            yield "KAFKA_SERVERS", "nothing says where the brokers are", 'bootstrap_servers="host:9092", or cluster='
+        if set("@/") & set(self.bootstrap_servers):
+            message = "the code names more of the brokers than hosts and ports"
+            yield "KAFKA_SERVERS", message, "what the client needs to know stands in the setting kafka: cluster="
+        if self.format not in _FORMATS:
+            yield "UNKNOWN_FORMAT", f"format {self.format!r} is not known", f"one of {', '.join(_FORMATS)}"
+        elif (self.schema is None) == (self.format in _PARSED):
+            message = "needs a schema" if self.schema is None else "has columns of its own"
+            remedy = 'add schema="id bigint, …"' if self.schema is None else "leave schema out"
+            yield "SCHEMA_MISSING" if self.schema is None else "SCHEMA_UNUSED", f"{self.format!r} {message}", remedy
+        for name, known in _POLICIES.items():
+            if getattr(self, name) not in known:
+                yield "UNKNOWN_POLICY", f"{name}={getattr(self, name)!r} is not known", f"one of {', '.join(known)}"
+        for option in self.options:
+            if option.lower() in _REFUSED_OPTIONS:
+                yield "READER_OPTION", f"the option {option!r} would lose rows silently", "leave it out: see on_bad"
+        yield from self._column_problems()
+        yield from self._offset_problems()
+
+    def _column_problems(self) -> Iterator[tuple[str, str, str]]:
+        for name in self._metadata:
+            if name not in METADATA:
+                yield "KAFKA_COLUMN", f"a record has no {name!r}", f"some of {', '.join(METADATA)}"
+            elif self.schema and re.search(rf"(?:^|,)\s*`?{name}`?\s", self.schema, re.IGNORECASE):
+                yield "KAFKA_COLUMN", f"the schema has a column {name!r}, too", "rename it, or leave it out of metadata"
+
+    def _offset_problems(self) -> Iterator[tuple[str, str, str]]:
+        for name in ("max_messages", "message_bytes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                yield name.upper(), f"{name}={value!r} is none", "give a whole number from 1 up"
+        wanted = list(self.partitions or ())
+        is_set = bool(wanted) and len(set(wanted)) == len(wanted) and all(map(_is_number, wanted))
+        if self.partitions is not None and not is_set:
+            yield "PARTITIONS", f"partitions={self.partitions!r} names none, or one twice", "numbers from 0 up"
+        if self.start_from == "group" and not self.group_id:
+            yield "START_FROM", "no group says where to start", "group_id=…"
+        if self.start_from not in _STARTS and _moment(self.start_from) is None:
+            remedy = f"{', '.join(_STARTS)}, or an ISO time"
+            yield "START_FROM", f"start_from={self.start_from!r} is no place to start from", remedy
+
+    def fingerprint(self) -> Any:
+        facts = [self.format, self.schema, dict(self.options), list(self._metadata), self.tombstones]
+        wanted = sorted(self.partitions) if self.partitions is not None else None
+        return {"topic": self.topic, "records": facts, "partitions": wanted}
+
+    @property
+    def _metadata(self) -> Sequence[str]:
+        if self.metadata is not None:
+            return self.metadata
+        return () if self.format in _PARSED else _PLAIN
+
+    def columns(self, reach: Reach) -> str:
+        own = {"bytes": "value binary", "text": "value string"}.get(self.format, self.schema or "")
+        return ", ".join([own, *(f"`{name}` {METADATA[name]}" for name in self._metadata)])
+
+    @property
+    def records(self) -> Records | None:
+        if self.format == "bytes":
+            return None
+        others = {name: METADATA[name] for name in self._metadata}
+        return Records(
+            column="value", format=self.format, schema=self.schema, options=self.options, others=others,
+            on_bad=self.on_bad, strict=self.strict, takes_null=self.format == "text" or self.tombstones == "null",
+            place="partition {block}, offset {row}",
+        )  # fmt: skip
+
+    # --- slices ------------------------------------------------------------------------------------------------------
+
+    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+        with telling(self.topic, reach, after):
+            topic = self._topic(reach)
+            look = topic.kept_look(_KEPT_SECONDS) if after is not None and not cut.is_periodic else None
+            if look is None or not self._fills(after, look):
+                look = topic.look()
+            begin = self._begin(after, look, topic)
+            if begin is None:
+                return None
+            self._require_partitions(look)
+            require_there(topic, after, begin, look)
+            ends = self._ends(begin, look, cut)
+            number = sum(ends[partition] - begin[partition] for partition in ends)
+            has_to_remember = after is None and self.start_from != "earliest"
+            if not number and not has_to_remember:
+                return None
+            self._require_kept(topic)
+        facts = {BEGIN: keyed(begin)} if after is None else {}
+        size = number * self.message_bytes
+        return Slice(start=after, end=position_at(look, after, ends), size_bytes=size, facts=facts)
+
+    def _fills(self, after: Position | None, look: TopicLook) -> bool:
+        """Does an earlier look show enough for a whole slice?"""
+        before = offsets_of(after)
+        return any(look.end.get(partition, 0) - offset >= self.max_messages for partition, offset in before.items())
+
+    def _begin(self, after: Position | None, look: TopicLook, topic: Topic) -> Offsets | None:
+        """Return where a slice begins in each partition; None where that cannot be told yet."""
+        if after is not None:
+            before = offsets_of(after)
+            return {partition: before.get(partition, 0) for partition in self._own(look.end)}
+        found: Offsets = look.first
+        if self.start_from == "latest":
+            found = look.end
+        elif self.start_from == "group":
+            found = {**look.first, **topic.committed(self.group_id or "")}
+        elif (moment := _moment(self.start_from)) is not None:
+            if moment > dt.datetime.now(dt.UTC):
+                return None
+            found = {**look.end, **{each: offset for each, offset in topic.at_time(moment).items() if offset >= 0}}
+        return {partition: found[partition] for partition in self._own(look.end)}
+
+    def _own(self, partitions: Mapping[int, Any]) -> list[int]:
+        return [each for each in sorted(partitions) if self.partitions is None or each in self.partitions]
+
+    def _ends(self, begin: Offsets, look: TopicLook, cut: Cut) -> Offsets:
+        most: int | None = self.max_messages
+        if cut.is_periodic:
+            behind = sum(look.end[partition] > offset for partition, offset in begin.items())
+            share = None if cut.max_bytes is None else cut.max_bytes // self.message_bytes // max(1, behind)
+            most = None if share is None else max(1, share)
+        ends = {partition: look.end[partition] for partition in begin}
+        if most is None:
+            return ends
+        return {partition: min(end, begin[partition] + most) for partition, end in ends.items()}
+
+    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+        ranges = [(each.partition, each.begin, each.end) for each in ranges_of(piece)]
+        lost = piece.facts.get(LOST)
+        shown = [f"{partition}:{begin}..{'' if end is None else end}" for partition, begin, end in lost or ranges]
+        if len(shown) > _SHOWN:  # few of many, so what makes it one of a kind is the sum
+            shown[_SHOWN:] = ["…", str(sum(offsets_of(piece.end).values()))]
+        return f"kafka:{self.topic}#{','.join(shown) or 'start'}{'(lost)' if lost else ''}"
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
+        ranges = ranges_of(piece) if LOST not in piece.facts else []
+        if not ranges:
+            return
+        with telling(self.topic, reach, piece.end, self.label(piece, "", reach)):
+            yield from self._topic(reach).read(piece.end[TOPIC], ranges, self._metadata)
+
+    def remark(self, piece: Slice, rows: int) -> str | None:
+        lost = piece.facts.get(LOST)
+        return f"accepted as lost: {told(lost)}" if lost else None
+
+    def check(self, piece: Slice, reach: Reach, source: str) -> None:
+        if LOST in piece.facts:
+            return
+        with telling(self.topic, reach, piece.end, self.label(piece, source, reach)):
+            topic = self._topic(reach)
+            require_again(topic, piece, topic.kept_look(_KEPT_SECONDS) or topic.look())
+
+    def on_checkpointed(self, read: Iterator[Slice], reach: Reach, source: str, *, beyond_horizon: bool) -> None:
+        """Commit to the group what is committed here: nothing of ours reads it, so a failure costs nothing (K4)."""
+        if beyond_horizon or not self.group_id:
+            return
+        *_, last = read
+        pass_point(SourcePoint.GROUP_BEFORE)
+        self._topic(reach).commit(self.group_id, offsets_of(last.end))
+        pass_point(SourcePoint.GROUP_AFTER)
+
+    def past_loss(self, after: Position | None, reach: Reach, source: str, *, waiting: Slice | None) -> Slice | None:
+        try:
+            topic = self._topic(reach)
+            look = topic.look()
+        except TopicGone as error:
+            remedy = "make it anew: then what it holds can be read"
+            raise UsageError(f"there is no topic {self.topic}", remedy=remedy) from error
+        stood = after
+        if after is None and waiting is not None:  # the very first slice, which knows where it began
+            stood = {TOPIC: waiting.end[TOPIC], OFFSETS: waiting.facts.get(BEGIN, {})}
+        begin = self._begin(stood, look, topic)
+        return None if begin is None else kafka_losses.past_loss(topic, look, after, begin, waiting)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _require_partitions(self, look: TopicLook) -> None:
+        if unknown := sorted(set(self.partitions or ()) - set(look.end)):
+            msg = f"topic {self.topic} has no partition {unknown[0]}"
+            raise UsageError(msg, remedy=f"it has {len(look.end)}, numbered from 0")
+
+    def _require_kept(self, topic: Topic) -> None:
+        if self.on_compacted == "halt" and topic.is_compacted():
+            msg = f"topic {self.topic} is compacted: after a rewind it would give other rows than before"
+            raise UsageError(msg, remedy='on_compacted="read" at the source takes that')
+
+    def _topic(self, reach: Reach) -> Topic:
+        return reach.kafka(self.topic, servers=self.bootstrap_servers, cluster=self.cluster)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _moment(text: str) -> dt.datetime | None:
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)

@@ -1,0 +1,311 @@
+"""The buffer of a `ReplayableStart`: a folder of numbered segments of JSON lines, the last one open (V146).
+
+    open-000000000007.jsonl     rows are appended; durable when `push` returns
+    segment-000000000006.jsonl  sealed: never changes, deleted by `purge`
+
+A `ThreadedStart` writes segments whole, each with the state that its handler had at the cut (`seal_with`):
+
+    state-000000000006          of the newest segment; kept when that is purged
+    open-000000000007.jsonl     empty: says which number is next
+
+Any number of processes may push; one at a time holds the folder's lock. A line that a crash cut off is no row: nobody
+was told that it arrived, and the next push cuts it away.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drainmark.jobs.failpoints import FailPoint, reach
+
+_OPEN, _SEALED, _END = "open-", "segment-", ".jsonl"
+_STATE, _WHOLE = "state-", "whole-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=False)
+class PushBuffer:
+    """A buffer in a folder, which is made by the first push.
+
+    Args:
+        rows: rows after which a segment is sealed.
+        seconds: age of its first row at which it is sealed.
+    """
+
+    folder: Path
+    rows: int
+    seconds: float
+
+    def push(self, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Append rows, all in one segment; return its number. They are durable when this returns.
+
+        Raises:
+            TypeError, ValueError: a row is no JSON object, or has a column `_pushed_at`; nothing was appended.
+            OSError: the disk is full, for example; nothing was appended.
+        """
+        lines = [_pushed(row) for row in rows]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            number, path = self._open()
+            if lines:
+                with path.open("r+b", buffering=0) as file:
+                    _cut_off(file)
+                    _append(file, b"".join(lines))
+            self._seal(number, path)
+        return number
+
+    def seal_if_due(self) -> None:
+        """Seal the open segment if it is full or old enough."""
+        if self._open_path() is None:
+            return
+        with self._locked():
+            path = self._open_path()
+            if path is not None:
+                self._seal(_number(path), path)
+
+    def sealed(self, after: int) -> Iterator[tuple[int, int]]:
+        """Yield number and bytes of the sealed segments behind one, in order.
+
+        Numbers are consecutive, so that one is asked for after the other. The folder is listed where that does not end
+        at the open segment: the first ones are purged, or it is just being sealed.
+        """
+        while (size := _size(self.segment(after + 1))) is not None:
+            after += 1
+            yield after, size
+        if not self._opened(after + 1).exists():
+            for path in sorted(self.folder.glob(f"{_SEALED}*{_END}")):
+                if _number(path) > after:
+                    yield _number(path), path.stat().st_size
+
+    def segment(self, number: int) -> Path:
+        """Return the path of a sealed segment."""
+        return self.folder / f"{_SEALED}{number:012d}{_END}"
+
+    def purge(self, upto: int) -> None:
+        """Delete the sealed segments up to a number; again is harmless."""
+        doomed = [path for path in self.folder.glob(f"{_SEALED}*{_END}") if _number(path) <= upto]
+        if not doomed:
+            return
+        with self._locked():
+            self._next()  # the numbers go on from it when no segment is left
+            reach(FailPoint.PURGE_BEFORE)
+            for path in doomed:
+                path.unlink(missing_ok=True)
+            _sync(self.folder)
+            reach(FailPoint.PURGE_AFTER)
+
+    # --- segments with a state --------------------------------------------------------------------------------------
+
+    def newest_state(self) -> tuple[int, bytes | None]:
+        """Return the number of the newest segment that was sealed with a state, and the state; (0, None) without."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            number = self._next() - 1
+            path = self._state(number)
+            return number, path.read_bytes() if path.exists() else None
+
+    def seal_with(self, number: int, rows: Iterable[Mapping[str, Any]], state: bytes) -> bool:
+        """Seal rows as the segment of a number, with the state that they left their maker in: both or none, durably.
+
+        Returns:
+            False where another process sealed that one first; nothing was written.
+
+        Raises:
+            TypeError, ValueError: a row is no JSON object; nothing was written.
+        """
+        lines = b"".join(_line(row) for row in rows)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if number != self._next():
+                return False
+            _write(self._state(number), state)  # not the newest one's before the segment is there
+            whole = self.folder / f"{_WHOLE}{number:012d}"
+            _write(whole, lines)
+            reach(FailPoint.SEAL_BEFORE)
+            whole.rename(self.segment(number))
+            _sync(self.folder)
+            reach(FailPoint.SEAL_AFTER)
+            self._next()
+            for path in self.folder.glob(f"{_STATE}*"):
+                if int(path.name.removeprefix(_STATE)) < number:
+                    path.unlink()
+        return True
+
+    def _state(self, number: int) -> Path:
+        return self.folder / f"{_STATE}{number:012d}"
+
+    def _next(self) -> int:
+        """Return the number of the open segment, which a crash right after `seal_with` may have left behind."""
+        known = self._known()
+        if known is not None:
+            return _number(known)
+        path = self._open_path()
+        last = max((_number(sealed) for sealed in self.folder.glob(f"{_SEALED}*{_END}")), default=0)
+        if path is not None and _number(path) <= last:
+            path.unlink()
+        return self._open()[0]
+
+    # --- under the lock ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _open_path(self) -> Path | None:
+        path = self._known() or max(self.folder.glob(f"{_OPEN}*{_END}"), default=None)
+        if path is not None:
+            _open_numbers[self.folder] = _number(path)
+        return path
+
+    def _known(self) -> Path | None:
+        """Return the open segment if it is the last that this process saw, or one that followed it; lists nothing."""
+        number = _open_numbers.get(self.folder)
+        if number is None:
+            return None
+        while self.segment(number).exists():  # sealed by another process since
+            number += 1
+        path = self._opened(number)
+        return path if path.exists() else None
+
+    def _opened(self, number: int) -> Path:
+        return self.folder / f"{_OPEN}{number:012d}{_END}"
+
+    def _open(self) -> tuple[int, Path]:
+        """Return the open segment; after a crash between sealing and opening it is made here."""
+        path = self._open_path()
+        if path is None:
+            last = max((_number(path) for path in self.folder.glob(f"{_SEALED}*{_END}")), default=0)
+            path = self._begin(last + 1)
+        return _number(path), path
+
+    def _begin(self, number: int) -> Path:
+        path = self._opened(number)
+        path.touch()
+        _sync(self.folder)
+        _open_numbers[self.folder] = number
+        return path
+
+    def _seal(self, number: int, path: Path) -> None:
+        with path.open("r+b") as file:
+            _cut_off(file)
+            size = file.tell()
+            if not size or not (self._is_old(path) or _is_full(file, self.rows)):
+                return
+            os.fsync(file.fileno())
+        reach(FailPoint.SEAL_BEFORE)
+        path.rename(self.segment(number))
+        _sync(self.folder)
+        reach(FailPoint.SEAL_AFTER)
+        self._begin(number + 1)
+
+    def _is_old(self, path: Path) -> bool:
+        with path.open("rb") as file:
+            first = json.loads(file.readline())
+        try:
+            age = time.time() - float(first.get(PUSHED_AT, 0.0))
+        except (TypeError, ValueError):  # a row's own column of that name: earlier versions stored it
+            return True
+        return not 0 <= age < self.seconds  # a clock that was set back must not keep it open for the whole jump
+
+
+_open_numbers: dict[Path, int] = {}
+"""Which segment of a folder this process saw open last: a hint, looked at before it is believed."""
+
+PUSHED_AT = "_pushed_at"
+"""In every stored row: when it was pushed, in seconds since 1970; no column of the stream."""
+
+
+def _pushed(row: Mapping[str, Any]) -> bytes:
+    line = _line(row)
+    if PUSHED_AT in row:
+        raise ValueError(f"it has a column {PUSHED_AT}, where the buffer keeps when it came")
+    return line
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    if not isinstance(row, Mapping):
+        raise TypeError(f"a row is a mapping by column, not {type(row).__name__}")
+    text = json.dumps({PUSHED_AT: time.time(), **row}, ensure_ascii=False, allow_nan=False, default=_plain)
+    return f"{text}\n".encode()
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()  # as Spark reads binary columns
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix(_OPEN).removeprefix(_SEALED).removesuffix(_END))
+
+
+def _cut_off(file: Any) -> None:
+    """Leave the file's end behind the last complete line."""
+    end = file.seek(0, os.SEEK_END)
+    if not end:
+        return
+    place = end
+    while place:
+        start = max(0, place - 65_536)
+        file.seek(start)
+        found = file.read(place - start).rfind(b"\n")
+        if found >= 0:
+            place = start + found + 1
+            break
+        place = start
+    if place != end:
+        file.truncate(place)
+    file.seek(place)
+
+
+def _append(file: Any, content: bytes) -> None:
+    """Write behind a file's end, durably, all or nothing; the file is not buffered."""
+    end, left = file.tell(), memoryview(content)
+    try:
+        while left:
+            left = left[file.write(left) :]
+        os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            file.truncate(end)
+        raise
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _is_full(file: Any, rows: int) -> bool:
+    file.seek(0)
+    return sum(1 for _ in file) >= rows
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,101 @@
+"""The names of a file of lines and of what it was rotated to, in the order in which they were written to.
+
+Whoever rotates changes them one after the other, at any moment: what was made of a list of names holds if the names,
+and the files behind them, are the same before and after.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from drainmark.jobs.errors import InputChanged
+
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+NUMBERED = 0
+_MOST_DIGITS = 4
+"""More digits are a date: `app.log.1` is the newest of its kind, `app.log-20260102` is newer than the day before."""
+
+Age = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedNames:
+    """The file that is written to, and the names that it has afterwards.
+
+    Attributes:
+        rotated: glob of those names, with one star; None where it is never rotated.
+        follow_links: the files may be symbolic links; else a rotated name that is one is no rotated file.
+    """
+
+    path: Path
+    rotated: str | None = None
+    follow_links: bool = False
+
+    def closed(self) -> list[tuple[Age, Path]]:
+        """Return the rotated files, the oldest first."""
+        found: list[tuple[Age, Path]] = []
+        begin, _, end = (self.rotated or "").partition("*")
+        for name in _listed(self.path.parent) if self.rotated is not None else ():
+            plain = name.removesuffix(next((ending for ending in COMPRESSED if name.endswith(ending)), ""))
+            has_form = len(plain) > len(begin) + len(end) and plain.startswith(begin) and plain.endswith(end)
+            path = self.path.parent / name
+            if has_form and name != self.path.name and (self.follow_links or not path.is_symlink()):
+                found.append((_age(plain[len(begin) : len(plain) - len(end)]), path))
+        return sorted(found)
+
+    def all(self) -> list[Path]:
+        """Return the rotated files, the oldest first, and the one that is written to."""
+        return [*(path for _, path in self.closed()), self.path]
+
+    def open(self, path: Path) -> IO[bytes]:
+        """Open one of the files.
+
+        Raises:
+            InputChanged: it is no regular file, or a symbolic link, and those are not to be followed.
+            FileNotFoundError: it is gone.
+        """
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # of a pipe, open would wait for who writes to it
+        try:
+            descriptor = os.open(path, flags if self.follow_links else flags | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            msg, remedy = f"{path} is a symbolic link", "name the file that it leads to, or follow_links=True"
+            raise InputChanged(msg, remedy=f"{remedy} at the source", trigger=str(path)) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            remedy = "name a file; then: drainmark resume REGION"
+            raise InputChanged(f"{path} is no regular file", remedy=remedy, trigger=str(path))
+        return os.fdopen(descriptor, "rb")
+
+    def now(self) -> list[tuple[Path, int | None]]:
+        """Return every name with the inode behind it, to be compared with what they are later."""
+        return [(path, inode_of(path)) for path in self.all()]
+
+
+def inode_of(path: Path) -> int | None:
+    """Return a file's inode, None where there is none."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _age(text: str) -> Age:
+    """Return by what rotated files are sorted, the oldest first: numbers count down, dates up."""
+    digits = text.strip(".-_")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+    return (NUMBERED, -int(digits), "") if is_number else (NUMBERED + 1, 0, text)
+
+
+def _listed(folder: Path) -> Iterator[str]:
+    try:
+        yield from sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return

@@ -1,0 +1,125 @@
+"""Sources: operators that start a region. What one reads says its declaration, a `DirectoryScan` or a `Replayable`.
+
+A replayable source has *positions*, JSON objects of its own making, and *slices*: what lies between two of them. In an
+operator-driven region it cuts slices where they mean something to it, each a trigger; in a periodic one every start is
+cut at the tick, and all the cuts are one trigger (V40, V41, V43). Reading a slice again gives what it gave before, or
+an error: that is what makes a source replayable (V55, V144).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.operator import Operator, Places, Vectorises
+from drainmark.jobs.graph.user_code import UserFunction
+from drainmark.jobs.operators.sources.contract import Reach, Replayable
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Operator):
+    """The start of a region: input in, rows out."""
+
+    is_source: ClassVar[bool] = True
+    may_start: ClassVar[bool] = True
+    vectorises: ClassVar[Vectorises] = Vectorises.CHECKED
+    places: ClassVar[Places] = Places.CHECKED
+    keeps_tags: ClassVar[bool] = False
+
+    function: UserFunction
+
+    @property
+    def is_periodic(self) -> bool:
+        return self.consistent is not None and self.consistent.trigger == Trigger.PERIODIC
+
+    @property
+    def is_endless(self) -> bool:
+        """Has it always something new, so that nobody may wait for its end?"""
+        return False
+
+    @property
+    def hears_checkpoints(self) -> bool:
+        """Does `on_checkpointed` do anything?"""
+        return False
+
+    def stream(self, output: str) -> str:
+        """Return the name of an output's stream."""
+        return f"{self.name}[{output}]" if output else self.name
+
+    def found_wrong(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (rule, sentence, remedy) for every argument that does not fit."""
+        yield from ()
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        for rule, message, remedy in self.found_wrong():
+            yield Violation(
+                rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
+            )
+
+    def columns(self, reach: Reach, output: str) -> str | pa.Schema:
+        """Return the columns of an output's rows as read, without the tags."""
+        raise NotImplementedError
+
+    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+        """Return what there is to read after a position; see `Replayable.next_slice`."""
+        raise NotImplementedError
+
+    def on_checkpointed(self, read: Iterator[Slice], reach: Reach, *, beyond_horizon: bool) -> None:
+        """See `Replayable.on_checkpointed`."""
+        return
+
+    def apply(self, frames: OperatorContext) -> DataFrame:
+        return self.apply_output(frames, "")
+
+    def apply_output(self, frames: OperatorContext, output: str) -> DataFrame:
+        """Return one output: the author's function over the rows as read."""
+        frame: DataFrame = frames.call(self, self.function, [frames.scanned(self.stream(output))])
+        return frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlicedSource(Source):
+    """A source of slices."""
+
+    kind: ClassVar[str] = "slices"
+    summary: ClassVar[str] = "one trigger a slice of what it reads"
+
+    reads: Replayable
+
+    @property
+    def is_endless(self) -> bool:
+        return self.reads.is_endless
+
+    @property
+    def hears_checkpoints(self) -> bool:
+        return self.reads.hears_checkpoints
+
+    @property
+    def has_thread(self) -> bool:
+        return self.reads.has_thread
+
+    def found_wrong(self) -> Iterator[tuple[str, str, str]]:
+        return self.reads.problems(self.consistent.trigger if self.consistent is not None else None)
+
+    def fingerprint(self) -> Any:
+        read = {"kind": self.reads.kind, **self.reads.fingerprint()}
+        return {**super().fingerprint(), "read": read, "function": self.function.source_digest()}
+
+    def columns(self, reach: Reach, output: str) -> str | pa.Schema:
+        return self.reads.columns(reach)
+
+    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+        return self.reads.next_slice(after, reach, cut)
+
+    def on_checkpointed(self, read: Iterator[Slice], reach: Reach, *, beyond_horizon: bool) -> None:
+        self.reads.on_checkpointed(read, reach, self.name, beyond_horizon=beyond_horizon)

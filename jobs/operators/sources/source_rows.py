@@ -1,0 +1,54 @@
+"""The rows of a source as it gives them: tags first, then its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.formats.row_types import tagged_type
+from drainmark.jobs.frames.tags import CORRUPT, RESERVED, SOURCE_FILE
+from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.operators.sources.source import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def row_type(source: Source, output: str, reach: Reach) -> StructType:
+    """Return the type of a source's rows as read: tags, then its columns.
+
+    Raises:
+        UsageError: a column is called as what all rows carry, or as another one; Spark would not tell them apart.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
+
+    columns = source.columns(reach, output)
+    declared = (
+        StructType.fromDDL(columns)
+        if isinstance(columns, str)
+        else from_arrow_schema(columns, prefer_timestamp_ntz=True)
+    )
+    _require_own_names(source, declared.names, (*RESERVED, CORRUPT) if isinstance(columns, str) else RESERVED)
+    return tagged_type(declared)
+
+
+def _require_own_names(source: Source, names: Sequence[str], reserved: Sequence[str]) -> None:
+    taken = {name.casefold(): f"all rows carry a column {name} of their own" for name in reserved}
+    for name in names:
+        if (why := taken.get(name.casefold())) is not None:
+            raise UsageError(
+                f"{source.name!r} cannot have a column {name!r}: {why}",
+                remedy="leave it out of the schema, or give it another name where the rows come from",
+                operator=source.name, location=source.location,
+            )  # fmt: skip
+        taken[name.casefold()] = f"{name!r} is one, and Spark does not tell upper from lower case"
+
+
+def empty_rows(session: SparkSession, source: Source, output: str, reach: Reach) -> DataFrame:
+    """Return no rows with the columns that a source's rows have as they are read."""
+    from pyspark.sql.types import StringType
+
+    return session.createDataFrame([], row_type(source, output, reach).add(SOURCE_FILE, StringType()))

@@ -1,0 +1,217 @@
+"""`TableSource`: the versions of a Delta table, what each of them added (V144)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.frames.tags import RESERVED
+from drainmark.jobs.operators.sources.contract import Files, Reach, RowSlices
+from drainmark.jobs.operators.sources.slices import Cut, Position, Slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["TableSource"]
+
+_LOG = "_delta_log"
+_BATCH_ROWS = 65_536
+
+_REMEMBERED_SECONDS = 3600.0
+_REMEMBERED_VERSIONS = 100
+"""The age and the number at which versions without rows are left behind: well before a log is cleaned of them."""
+
+
+@dataclass(frozen=True)
+class TableSource(RowSlices):
+    """Read a Delta table as a stream of its versions: in an operator-driven region each version is a trigger.
+
+    A version's rows are those that it added. Versions that only rewrite files (compaction) or change no data are passed
+    over: they are part of the next slice that has rows. Where none comes for an hour, or for a hundred versions, a
+    slice without rows remembers them, for the table's log may forget them. Whole versions are read, in a periodic
+    region those that are there at the tick. The table may be a sink of another region: its `_sequence_id` and
+    `source_file` are left out, since rows get those of this one.
+
+    Args:
+        table: below `lake`, an absolute path, or a URI, as `lookup` takes it.
+        on_change: what to do with a version that removes or rewrites rows: `"halt"`, or `"ignore"`, which passes over
+            all of it, rows that it adds included.
+        starting_version: the first version to read; what was before is not read.
+    """
+
+    kind: ClassVar[str] = "delta"
+
+    table: str
+    on_change: Literal["halt", "ignore"] = "halt"
+    starting_version: int = 0
+
+    def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
+        if self.on_change not in ("halt", "ignore"):
+            yield "UNKNOWN_POLICY", f"on_change={self.on_change!r} is not known", "one of halt, ignore"
+        if isinstance(self.starting_version, bool) or self.starting_version < 0:
+            yield "STARTING_VERSION", f"starting_version={self.starting_version!r} is none", "a number from 0 up"
+
+    def fingerprint(self) -> Any:
+        return {"table": self.table, "on_change": self.on_change}
+
+    def columns(self, reach: Reach) -> pa.Schema:
+        import pyarrow as pa
+
+        found = reach.newest_version(self.table)[2]
+        return pa.schema([field for field in found if field.name.casefold() not in RESERVED])
+
+    def next_slice(self, after: Position | None, reach: Reach, cut: Cut) -> Slice | None:
+        newest, identity, _ = reach.newest_version(self.table)
+        if after is not None and after["table"] != identity:
+            msg = f"{self.table} is another table now than the one whose versions were read"
+            raise InputChanged(msg, remedy="restore it; or read the new one by another name of the source")
+        folder = reach.table(self.table)
+        first = int(after["version"]) + 1 if after is not None else self.starting_version
+        if after is not None and newest < int(after["version"]):
+            msg = f"{self.table} was read up to version {after['version']}, and its newest is {newest} now"
+            raise InputChanged(msg, remedy="restore its log; or read the table by another name of the source")
+        size, last, oldest = 0, first - 1, time.time()
+        for version in range(first, newest + 1):
+            actions = _actions(folder, version, self.table)
+            oldest = min(oldest, _written(actions))
+            try:
+                added = self._added(version, actions)
+            except InputChanged:
+                if size:
+                    break  # what comes before is taken first
+                raise
+            if size and cut.max_bytes is not None and size + _bytes(added) > cut.max_bytes:
+                break
+            size, last = size + _bytes(added), version
+            if added and not cut.is_periodic:
+                break
+        is_old = time.time() - oldest >= _REMEMBERED_SECONDS
+        if not size and not (last >= first and (is_old or last - first + 1 >= _REMEMBERED_VERSIONS)):
+            return None  # versions without data are looked at again
+        return Slice(start=after, end={"version": last, "table": identity}, size_bytes=size)
+
+    def label(self, piece: Slice, source: str, reach: Reach) -> str:
+        return f"delta:{self.table}#{piece.end['version']}"
+
+    def check(self, piece: Slice, reach: Reach, source: str) -> None:
+        folder = reach.table(self.table)
+        for version in self._versions(piece):
+            _actions(folder, version, self.table)
+
+    def _versions(self, piece: Slice) -> range:
+        if not piece.size_bytes:
+            return range(0)  # a replay does not ask the log for what had no rows
+        first = int(piece.start["version"]) + 1 if piece.start is not None else self.starting_version
+        return range(first, int(piece.end["version"]) + 1)
+
+    def read(self, piece: Slice, reach: Reach) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        folder, schema = reach.table(self.table), self.columns(reach)
+        for version in self._versions(piece):
+            actions = _actions(folder, version, self.table)
+            for action in self._added(version, actions):
+                path = urllib.parse.unquote(action["path"])
+                try:
+                    (rows,) = folder.read_each([path])
+                except FileNotFoundError as error:
+                    raise _vacuumed(self.table, version, f"its file {path} is gone") from error
+                yield from pa.table(_columns(rows, action, schema), schema=schema).to_batches(_BATCH_ROWS)
+
+    def _added(self, version: int, actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return what a version adds; nothing of one that is passed over.
+
+        Raises:
+            InputChanged: it removes or rewrites rows, and the policy is to halt.
+        """
+        added = [entry["add"] for entry in actions if "add" in entry and entry["add"].get("dataChange", True)]
+        removed = any("remove" in entry and entry["remove"].get("dataChange", True) for entry in actions)
+        has_vectors = any(action.get("deletionVector") for action in added)
+        if not (removed or has_vectors):
+            return added
+        if self.on_change == "ignore":
+            return []
+        raise InputChanged(
+            f"version {version} of {self.table} removes or rewrites rows that were read",
+            remedy='on_change="ignore" at the source passes over such versions',
+            trigger=f"delta:{self.table}#{version}",
+        )  # fmt: skip
+
+
+def _actions(folder: Files, version: int, table: str) -> list[dict[str, Any]]:
+    """Return the actions of one version, from its log file.
+
+    Raises:
+        InputMissing: the log does not go back so far.
+        InputChanged: the entry is none.
+    """
+    source = folder.source(f"{_LOG}/{version:020d}.json")
+    try:
+        if isinstance(source, str):
+            with open(source, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+        else:
+            content = source.read() if hasattr(source, "read") else source.readall().to_pybytes()
+            text = content.decode(errors="replace")
+    except FileNotFoundError as error:
+        raise _vacuumed(table, version, "its log entry is gone") from error
+    try:
+        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError:
+        actions = []
+    if not actions:  # a commit says at least who made it
+        msg = f"the log entry of version {version} of {table} is cut off, or no log entry"
+        remedy = "put it back from a backup; or read a copy of the table by another name of the source"
+        raise InputChanged(msg, remedy=remedy, trigger=f"delta:{table}#{version}")
+    return actions
+
+
+def _written(actions: list[dict[str, Any]]) -> float:
+    """Return when a version was written, in seconds since 1970; 0 where it does not say so."""
+    info: dict[str, Any] = next((entry["commitInfo"] for entry in actions if "commitInfo" in entry), {})
+    return float(info.get("timestamp") or 0) / 1000
+
+
+def _bytes(added: list[dict[str, Any]]) -> int:
+    return sum(max(1, int(action.get("size", 1))) for action in added)
+
+
+def _columns(rows: pa.Table, action: dict[str, Any], schema: pa.Schema) -> list[pa.ChunkedArray | pa.Array]:
+    """Return a file's columns in the types of the table; partition values stand in the log, a later column is null."""
+    import pyarrow as pa
+
+    constants = action.get("partitionValues") or {}
+    columns = []
+    for field in schema:
+        if field.name in constants:
+            columns.append(pa.repeat(_constant(constants[field.name], field.type), rows.num_rows))
+        elif field.name in rows.column_names:
+            columns.append(rows[field.name].cast(field.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+    return columns
+
+
+def _constant(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """Return a partition's value, which stands in the log as it is: only paths are encoded. A time without a zone is
+    one of UTC."""
+    import pyarrow as pa
+
+    if text in (None, ""):
+        return pa.scalar(None, kind)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        moment = dt.datetime.fromisoformat(text)
+        return pa.scalar(moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC), kind)
+    return pa.scalar(text, pa.string()).cast(kind)
+
+
+def _vacuumed(table: str, version: int, why: str) -> InputMissing:
+    msg = f"version {version} of {table} cannot be read any more: {why}"
+    remedy = "keep the log and the files longer than a run is away; to begin behind it: starting_version=… under a new "
+    return InputMissing(msg, remedy=f"{remedy}name of the source", triggers=(), trigger=f"delta:{table}#{version}")

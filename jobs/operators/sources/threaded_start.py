@@ -1,0 +1,51 @@
+"""`ThreadedStart`: a start written in Python, whose own thread submits rows and asks for states (V126–V138, E21)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from drainmark.jobs.operators.handler import digest_of_class
+from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
+from drainmark.jobs.state.handlers.start_handler import StartHandler
+from drainmark.jobs.state.handlers.state_handler import callbacks_missing
+
+__all__ = ["StartHandler", "ThreadedStart"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadedStart(ReplayableStart):
+    """Take what a `StartHandler` submits from its thread, in cuts that are kept until no replay can ask for them.
+
+    The thread lives in the process of a run that stays: `drainmark run --for`, or one that a sensor started and that
+    lingers, which goes on as long as the thread does. Other runs process what is cut and do not call it; so a region
+    that Dagster never gives a run that lingers is refused. Each cut is a trigger, so the handler says when a state
+    is to be established (`make_consistent`); in a periodic region a state takes the cuts that its tick finds, so
+    `make_consistent` waits for the tick. Everything is lost with the disk of DRAINMARK_HOME.
+
+    Args:
+        handler: the class.
+        schema: DDL of the rows that it submits.
+        rows: rows after which a cut is made although the handler did not ask.
+        seconds: age of the oldest row that is not cut at which one is made.
+        purge: as of `ReplayableStart`.
+    """
+
+    has_thread: ClassVar[bool] = True
+
+    handler: type[StartHandler]
+
+    def problems(self, trigger: str | None) -> Iterator[tuple[str, str, str]]:
+        yield from super().problems(trigger)
+        kind = self.handler
+        if not (isinstance(kind, type) and issubclass(kind, StartHandler)):
+            yield "START_CLASS", f"{kind!r} is no dm.StartHandler", "derive the class from it"
+            return
+        if kind.run is StartHandler.run:
+            yield "START_CLASS", f"{kind.__name__} has no run(self, context)", "write one: it is the thread"
+        if missing := callbacks_missing(kind):
+            yield "START_CALLBACKS", f"{kind.__name__} lacks {', '.join(missing)}", "write them, too"
+
+    def fingerprint(self) -> Any:
+        return {**super().fingerprint(), "class": digest_of_class(self.handler)}

@@ -1,0 +1,1 @@
+"""Aggregates and their windows: by event time, by rows, by sessions."""

@@ -1,0 +1,125 @@
+"""`dm.aggregate`: values by key, over all rows or over windows; which operator computes them depends on the window."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.graph.annotations import duration_of
+from drainmark.jobs.graph.declarations import Stream, StreamLike, caller, declare, location_of, port_to, stream_name
+from drainmark.jobs.graph.operator import names_of
+from drainmark.jobs.operators.windows.event_windows import EventWindows
+from drainmark.jobs.operators.windows.numbered_windows import NumberedWindows
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.operators.windows.session_windows import SessionWindows
+from drainmark.jobs.operators.windows.sliding import SlidingAggregate
+from drainmark.jobs.operators.windows.sliding_rows import SlidingRows
+from drainmark.jobs.operators.windows.trailing_windows import TrailingWindows
+from drainmark.jobs.operators.windows.window import (
+    Delta,
+    Emission,
+    Emit,
+    EventTime,
+    Marked,
+    Rows,
+    Session,
+    Window,
+)
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
+from drainmark.jobs.state.aggregations import (
+    Aggregation,
+    approx_distinct,
+    collect_set,
+    count,
+    first,
+    last,
+    max,  # noqa: A004 - the field's words, exported to authors as dm.max and so on
+    mean,
+    min,  # noqa: A004
+    sum,  # noqa: A004
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = [
+    "Aggregation",
+    "aggregate",
+    "approx_distinct",
+    "collect_set",
+    "count",
+    "first",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "sum",
+]
+
+
+def aggregate(
+    stream: StreamLike,
+    *,
+    keys: Sequence[str] = (),
+    values: Mapping[str, Aggregation],
+    window: Window | None = None,
+    emit: str = "change",
+    lateness: dt.timedelta | float | None = None,
+    max_ahead: dt.timedelta | float | None = None,
+    columns: Sequence[str] = (),
+    name: str | None = None,
+) -> Stream:
+    """Declare a keyed aggregate: `dm.aggregate(words, keys=["word"], values={"count": dm.count()})`.
+
+    With `lateness=` a window of event time is closed, and its state dropped, at the end of the id in which the
+    watermark reaches its end. The watermark is the newest event time until then, of all keys, less the lateness; rows
+    of an id are judged by ids before it. A row whose windows are all closed goes to the output `late`,
+    `counts["late"]`, as it came, and so does one without event time; the state `<name>-watermark` counts them, whether
+    or not that output is read.
+
+    Args:
+        keys: key columns; null is a key. They may be left out where there is a window.
+        values: name of the value to its aggregation.
+        window: `dm.tumbling(…)`, `dm.sliding(…)` or `dm.session(…)`.
+        emit: `"change"`: a row a changed key, or window of a key, and id; `"closed"`: a row a window, at the id at
+            which it is closed; `"row"`: of sliding windows, a row for every row of the input, over the window that
+            ends with it.
+        lateness: seconds, or a `datetime.timedelta`.
+        max_ahead: with `lateness`, the most by which one id takes the watermark on (seconds, or a
+            `datetime.timedelta`), so that one event time that is years ahead does not make all rows after it late. The
+            first id with event times sets the watermark, wherever that is. After a pause of event time that is longer,
+            the watermark catches up by so much an id. No bound by default.
+        columns: of the input, handed on by `emit="row"`.
+        name: identity of the state; `<stream>_by_<keys>` by default.
+    """
+    frame, key_names = caller(), names_of(keys)
+    late, ahead = duration_of(lateness), duration_of(max_ahead)
+    emission = Emission(emit=emit, lateness=late, columns=names_of(columns), max_ahead=ahead)
+    made = _class_for(window, emission)
+    operator = made(
+        name=name or "_by_".join([stream_name(stream), "_".join([*key_names, *(["window"] if window else [])])]),
+        inputs=(port_to(stream),),
+        location=location_of(frame),
+        keys=key_names,
+        values=dict(values) if isinstance(values, Mapping) else {},
+        window=window,
+        emission=emission,
+    )
+    return declare(operator, frame)
+
+
+def _class_for(window: Window | None, emission: Emission) -> type[KeyedValues]:
+    """Return the operator that computes a window; where none does, one that says so."""
+    if isinstance(window, Rows) and window.is_sliding:
+        return SlidingRows if emission.emit == Emit.ROW else SlidingAggregate
+    if isinstance(window, Delta) and window.is_sliding:
+        return TrailingWindows
+    if isinstance(window, Rows | Delta | Marked):
+        return NumberedWindows
+    if isinstance(window, Session):
+        return SessionWindows
+    if isinstance(window, EventTime) and (emission.lateness is not None or emission.emit == Emit.CLOSED):
+        return EventWindows
+    return Aggregate

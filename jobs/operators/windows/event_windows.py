@@ -1,0 +1,131 @@
+"""Windows of event time with a watermark: tumbling ones, and those that overlap.
+
+The state is the parts of every window that is not closed, so it is as large as the lateness allows, and no larger. A
+row belongs to the windows of its event time that are still open; where none is, it is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from drainmark.jobs.frames.tags import GONE, SEQUENCE_ID
+from drainmark.jobs.graph.operator import Result
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.watermarks import BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
+from drainmark.jobs.operators.windows.window import LATE, STARTS, WINDOW_START, Emit, EventTime
+from drainmark.jobs.operators.windows.windowed_aggregate import types_of
+from drainmark.jobs.state.aggregations import running_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+ROWS = "__window_rows"
+_NEWEST = "__newest"
+_HOME_ROWS = "__home_rows"
+_HAD_ROWS = "__had_rows"
+_IS_NEW = "__is_new"
+_IS_LATE = "__is_late"
+_CLOSED_AT = "__closed_at"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventWindows(WatermarkedValues):
+    """Values of each window of each key, `window_start` telling them apart, until the watermark closes it."""
+
+    kind: ClassVar[str] = "event-time windows"
+    summary: ClassVar[str] = "tumbling or overlapping windows of event time, closed by a watermark"
+    configurations: ClassVar[tuple[str, ...]] = (
+        "tumbling, change", "tumbling, closed", "tumbling, count trigger", "overlapping, change", "overlapping, closed"
+    )  # fmt: skip
+
+    @property
+    def bounds(self) -> EventTime:
+        """Return the window; a refused one is never asked for it."""
+        assert isinstance(self.window, EventTime)  # noqa: S101 - `_class_for` sees to it
+        return self.window
+
+    def step(self, frames: OperatorContext) -> Result:
+        rows = frames.input(self.inputs[0])
+        if frames.reads(self, LATE):  # then it is read twice
+            rows = frames.once(self, rows)
+        partials = frames.once(self, self._partials(frames, self.placed_where_order_counts(frames, rows)))
+        watermark = self.watermark(frames, partials, F.col(_NEWEST))
+        columns = [*self.key_columns(), WINDOW_START, ROWS, *self.state_names()]
+        like = partials.select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID)
+        before = frames.kept(self, "", like.schema).drop(GONE).withColumn(_IS_NEW, F.lit(False))
+        judged = watermark.judge(partials).withColumn(_IS_LATE, self._is_late(F.unix_micros(WINDOW_START)))
+        new = judged.where(~F.col(_IS_LATE)).select(*columns, SEQUENCE_ID, F.lit(True).alias(_IS_NEW))
+        history = frames.gathered(self, before.unionByName(new))
+        types = types_of(like.schema)
+        made = frames.once(self, self._computed(watermark.closing(history), types))
+        late = judged.where(_IS_LATE).groupBy(SEQUENCE_ID).agg(F.sum(_HOME_ROWS).alias(LATE_ROWS))
+        too_late = watermark.judge(rows).where(self._is_late(self.bounds.last_start())).drop(BEFORE)
+        return Result(
+            None,
+            changes={"": self._changes(made, columns), PART: watermark.changes(late)},
+            outputs={"": self._emitted(made), LATE: too_late},
+        )
+
+    def _partials(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
+        """Return the parts of each window, key and id; a row is at home in the last of its windows."""
+        # by a name of its own: the event time, or a value, may be a column `window_start`, as other windows left it
+        timed = rows.withColumn(STARTS, self.bounds.start())
+        is_home = F.unix_micros(STARTS).eqNullSafe(self.bounds.last_start())
+        return timed.groupBy(*self.key_columns(), F.col(STARTS).alias(WINDOW_START), SEQUENCE_ID).agg(
+            *self.partials(frames, rows),
+            F.count(F.lit(1)).alias(ROWS),
+            F.max(self.bounds.moment()).alias(_NEWEST),
+            F.count_if(is_home).alias(_HOME_ROWS),
+        )
+
+    def _is_late(self, start: Column) -> Column:
+        """Is the window that begins there closed before the id? So is what has no event time."""
+        is_closed = start + self.bounds.size_micros <= F.col(BEFORE)
+        return start.isNull() | F.coalesce(is_closed, F.lit(False))
+
+    def _computed(self, history: DataFrame, types: Mapping[str, str]) -> DataFrame:
+        """Return the windows as they are at the end of each id that changed them, and the id that closed each."""
+        from pyspark.sql import Window as Over
+
+        in_order = Over.partitionBy(*self.by_key(), WINDOW_START).orderBy(SEQUENCE_ID)
+        until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
+        end = F.unix_micros(WINDOW_START) + self.bounds.size_micros
+        is_last = F.lead(SEQUENCE_ID).over(in_order).isNull()
+        rows = F.sum(ROWS).over(until_here)
+        running = history.select(
+            *self.key_columns(), WINDOW_START, SEQUENCE_ID, _IS_NEW,
+            rows.alias(ROWS), (rows - F.col(ROWS)).alias(_HAD_ROWS),
+            F.when(is_last, Watermark.closed_at(end)).alias(_CLOSED_AT),
+            *running_columns(self.values, until_here, types),
+        )  # fmt: skip
+        return running.where(F.col(_IS_NEW) | F.col(_CLOSED_AT).isNotNull())
+
+    def _emitted(self, made: DataFrame) -> DataFrame:
+        closed = F.col(_CLOSED_AT)
+        if self.emission.emit != Emit.CLOSED:
+            chosen = made.where(_IS_NEW)
+        elif self.bounds.count_trigger is None:
+            chosen = made.where(closed.isNotNull()).withColumn(SEQUENCE_ID, closed)
+        else:
+            chosen = self._triggered(made, self.bounds.count_trigger)
+        return chosen.select(*self.key_columns(), WINDOW_START, *self.finished_values(), SEQUENCE_ID)
+
+    def _triggered(self, made: DataFrame, count: int) -> DataFrame:
+        """Return closed windows, and those whose rows have reached another multiple at the end of an id."""
+        closed, number = F.col(_CLOSED_AT), F.col(SEQUENCE_ID)
+        is_due = F.col(_IS_NEW) & (F.floor(F.col(ROWS) / count) > F.floor(F.col(_HAD_ROWS) / count))
+        early = F.when(is_due & ~closed.eqNullSafe(number), number)
+        at = F.explode(F.array_compact(F.array(early, closed))).alias(SEQUENCE_ID)
+        return made.select(*(f"`{name}`" for name in made.columns if name != SEQUENCE_ID), at)
+
+    def _changes(self, made: DataFrame, columns: list[Column | str]) -> DataFrame:
+        """Return the windows that changed, and those that are gone since they are closed."""
+        closed, number = F.col(_CLOSED_AT), F.col(SEQUENCE_ID)
+        changed = F.when(F.col(_IS_NEW) & ~closed.eqNullSafe(number), F.struct(F.lit(False).alias(GONE), number))
+        gone = F.when(closed.isNotNull(), F.struct(F.lit(True).alias(GONE), closed.alias(SEQUENCE_ID)))
+        at = F.explode(F.array_compact(F.array(changed, gone))).alias("__change")
+        return made.select(*columns, at).select(*columns, f"__change.{GONE}", f"__change.{SEQUENCE_ID}")

@@ -1,0 +1,179 @@
+"""Tumbling windows by the order of a key's rows: so many rows, a difference of a column, or up to a mark.
+
+A key has one window at a time, 1, 2, 3 …; its state is that window's parts and how far it has come. Which window a row
+is in follows from the rows of its key before it, so one job numbers the rows of many ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drainmark.jobs.frames.row_order import without_points
+from drainmark.jobs.frames.rows_by_id import place_ranks
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.operator import KeptState, Result
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.window import WINDOW_NUMBER, Delta, Emit, Marked, Rows
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues, types_of
+from drainmark.jobs.state.aggregations import argument_columns, place, running_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+ROWS, BEGAN, ENDED = "__window_rows", "__window_began", "__window_ended"
+"""Of the state's window: its rows, what its first row is compared by, and whether it is full."""
+
+_NUMBER = "__window_number"
+"""Of a row, until rows are grouped: a value may read a column `window_number` that other windows left."""
+
+_BEFORE = "__before"
+_NO_KEY = "__no_key"
+_IS_NEW = "__is_new"
+_CLOSED_AT = "__closed_at"
+_IS_LAST = "__is_last"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberedWindows(KeyedValues):
+    """Values of each window of each key, `window_number` telling them apart."""
+
+    kind: ClassVar[str] = "numbered windows"
+    summary: ClassVar[str] = "tumbling windows by number of rows, difference of a column, or mark"
+    configurations: ClassVar[tuple[str, ...]] = (
+        "rows, change", "rows, closed", "delta, change", "delta, closed", "until, change", "until, closed"
+    )  # fmt: skip
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        return (KeptState(keys=self.keys, retention=self.retention),)
+
+    def step(self, frames: OperatorContext) -> Result:
+        keys, states = self.key_columns(), self.state_names()
+        rows = frames.once(self, self._measured(self.placed(frames)))
+        empty = rows.where("false").withColumn(_NUMBER, F.lit(0).cast("bigint"))
+        columns = [*keys, WINDOW_NUMBER, ROWS, BEGAN, ENDED, *states, SEQUENCE_ID]
+        like = self._partials(frames, empty).select(*columns)
+        before = frames.kept(self, "", like.schema, changed=rows)
+        partials = self._partials(frames, self._numbered(rows, before)).select(*columns)
+        history = frames.gathered(
+            self, before.withColumn(_IS_NEW, F.lit(False)).unionByName(partials.withColumn(_IS_NEW, F.lit(True)))
+        )
+        types = types_of(like.schema)
+        made = frames.once(self, self._computed(history, types))
+        if self.emission.emit == Emit.CLOSED:
+            emitted, number = made.where(F.col(_CLOSED_AT).isNotNull()), F.col(_CLOSED_AT).alias(SEQUENCE_ID)
+        else:
+            emitted, number = made.where(_IS_NEW), F.col(SEQUENCE_ID)
+        return Result(
+            emitted.select(*keys, WINDOW_NUMBER, *self.finished_values(), number),
+            {"": made.where(F.col(_IS_NEW) & F.col(_IS_LAST)).select(*columns)},
+        )
+
+    def _measured(self, rows: DataFrame) -> DataFrame:
+        """Return what is read of the rows; `BEGAN` is what is compared, `ENDED` whether the row ends a window."""
+        arguments = argument_columns(self.values.values(), rows.columns, self.keys)
+        measure = self.window.measure() if isinstance(self.window, Delta) else F.lit(None).cast("double")
+        ends = F.col(f"`{self.window.column}`").cast("boolean") if isinstance(self.window, Marked) else F.lit(False)
+        return rows.select(
+            *self.key_columns(), *(f"`{name}`" for name in arguments), POSITION, SEQUENCE_ID,
+            measure.alias(BEGAN), F.coalesce(ends, F.lit(False)).alias(ENDED),
+        )  # fmt: skip
+
+    def _numbered(self, rows: DataFrame, before: DataFrame) -> DataFrame:
+        """Return the rows with the number of their window."""
+        from pyspark.sql import Window as Over
+
+        cursor = before.select(
+            *self.keys_as(_BEFORE),
+            *(F.col(name).alias(f"{_BEFORE}{name}") for name in (WINDOW_NUMBER, ROWS, BEGAN, ENDED)),
+        )
+        found = rows.join(cursor, on=self.keys_equal(_BEFORE), how="left")
+        number = F.coalesce(F.col(f"{_BEFORE}{WINDOW_NUMBER}"), F.lit(1).cast("bigint"))
+        in_order = Over.partitionBy(*self.by_key()).orderBy(SEQUENCE_ID, POSITION)
+        if isinstance(self.window, Delta):
+            return self._by_delta(found.withColumn(_NUMBER, number))
+        if isinstance(self.window, Rows):
+            held = F.coalesce(F.col(f"{_BEFORE}{ROWS}"), F.lit(0).cast("bigint"))
+            passed = F.floor((held + F.row_number().over(in_order) - 1) / F.lit(self.window.rows)).cast("bigint")
+        else:
+            until_before = in_order.rowsBetween(Over.unboundedPreceding, -1)
+            ended = F.coalesce(F.col(f"{_BEFORE}{ENDED}"), F.lit(False)).cast("bigint")
+            passed = ended + F.coalesce(F.sum(F.col(ENDED).cast("bigint")).over(until_before), F.lit(0))
+        return found.withColumn(_NUMBER, number + passed)
+
+    def _by_delta(self, found: DataFrame) -> DataFrame:
+        """Number rows whose windows each begin where the last one ended: a walk, which no SQL window can take."""
+        walk = _Walk(keys=self.keys, width=self.window.width if isinstance(self.window, Delta) else 0)
+        given = without_points(found)
+        names = dict(zip(found.columns, given.columns, strict=True))
+        by = [F.col(f"`{names[key]}`") for key in self.keys] or [F.lit(0).alias(_NO_KEY)]
+        # Spark counts the arguments of what it is given, `self` among them
+        walked = given.groupBy(*by).applyInArrow(lambda rows: walk(rows), given.schema)  # noqa: PLW0108
+        return walked if given is found else walked.toDF(*found.columns)
+
+    def _partials(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
+        began = F.min_by(BEGAN, F.when(F.col(BEGAN).isNotNull(), place()))
+        return rows.groupBy(*self.key_columns(), F.col(_NUMBER).alias(WINDOW_NUMBER), SEQUENCE_ID).agg(
+            *self.partials(frames, rows),
+            F.count(F.lit(1)).alias(ROWS), began.alias(BEGAN), F.max(ENDED).alias(ENDED),
+        )  # fmt: skip
+
+    def _computed(self, history: DataFrame, types: Mapping[str, str]) -> DataFrame:
+        """Return the windows as they are at the end of each id that changed them, and the id that closed each."""
+        from pyspark.sql import Window as Over
+
+        of_window = Over.partitionBy(*self.by_key(), WINDOW_NUMBER).orderBy(SEQUENCE_ID)
+        until_here = of_window.rowsBetween(Over.unboundedPreceding, 0)
+        in_order = Over.partitionBy(*self.by_key()).orderBy(WINDOW_NUMBER, SEQUENCE_ID)
+        next_number = F.lead(WINDOW_NUMBER).over(in_order)
+        next_id = F.lead(SEQUENCE_ID).over(in_order)
+        running = history.select(
+            *self.key_columns(), WINDOW_NUMBER, SEQUENCE_ID, _IS_NEW,
+            F.sum(ROWS).over(until_here).alias(ROWS),
+            F.first(BEGAN, ignorenulls=True).over(until_here).alias(BEGAN),
+            F.max(ENDED).over(until_here).alias(ENDED),
+            next_number.alias("__next_number"), next_id.alias("__next_id"),
+            *running_columns(self.values, until_here, types),
+        )  # fmt: skip
+        is_last = F.coalesce(F.col("__next_id") != F.col(SEQUENCE_ID), F.lit(True))
+        made = running.withColumn(_CLOSED_AT, self._closed_at()).withColumn(_IS_LAST, is_last)
+        return made.where(F.col(_IS_NEW) | F.col(_CLOSED_AT).isNotNull())
+
+    def _closed_at(self) -> Column:
+        """Return the id that closed a window, in the last row of it; null in all others."""
+        if isinstance(self.window, Delta):
+            return F.when(F.col("__next_number") > F.col(WINDOW_NUMBER), F.col("__next_id"))
+        is_full = F.col(ROWS) == self.window.rows if isinstance(self.window, Rows) else F.col(ENDED)
+        return F.when(F.col(_IS_NEW) & is_full, F.col(SEQUENCE_ID))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Walk:
+    """What a worker does with the rows of a key."""
+
+    keys: tuple[str, ...]
+    width: Any
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        import numpy as np
+        import pyarrow as pa
+
+        order = np.lexsort([*place_ranks(rows), rows[SEQUENCE_ID].to_numpy()]).tolist()
+        measures = rows.column(BEGAN).to_pylist()
+        number = rows.column(_NUMBER)[0].as_py()
+        began = rows.column(f"{_BEFORE}{BEGAN}")[0].as_py()
+        numbers = [0] * rows.num_rows
+        for index in order:
+            measure = measures[index]
+            if measure is not None and began is None:
+                began = measure
+            elif measure is not None and measure - began >= self.width:
+                number, began = number + 1, measure
+            numbers[index] = number
+        place = rows.column_names.index(_NUMBER)
+        return rows.set_column(place, rows.schema.field(place), pa.array(numbers, pa.int64()))

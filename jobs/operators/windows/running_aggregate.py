@@ -1,0 +1,124 @@
+"""`aggregate`: a keyed running aggregate, optionally by tumbling windows of event time; its state is the result.
+
+It emits one row a changed key and id. The state at id N is the last row a key with an id ≤ N, so what is staged for a
+group is at once the state's changelog, the operator's output, and the history of an upsert sink (design.md §3.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.window import (
+    STARTS,
+    WINDOW_START,
+    EventTime,
+)
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
+from drainmark.jobs.state.aggregations import (
+    running_columns,
+    state_columns,
+)
+from drainmark.jobs.state.keyed_state import KeyedState
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+
+_IS_NEW = "__is_new"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate(KeyedValues):
+    """Keyed state as typed columns: keys, values, hidden parts, `_sequence_id` of the last change.
+
+    `is_history`: what downstream sees is the state, so an upsert sink with the same keys needs no history of its own.
+    """
+
+    kind: ClassVar[str] = "aggregate"
+    summary: ClassVar[str] = "keyed running or tumbling aggregate"
+    is_stateful: ClassVar[bool] = True
+    state_class: ClassVar[type[KeyedState]] = KeyedState
+    is_history: ClassVar[bool] = True
+
+    @property
+    def all_keys(self) -> tuple[str, ...]:
+        """Return the keys of the state, the window's start included."""
+        return (*self.keys, *self.window_columns)
+
+    @property
+    def depth(self) -> int:
+        """Return how many rows of a key the state keeps."""
+        return 1
+
+    def seen(self, changes: DataFrame) -> DataFrame:
+        """Return what downstream operators see of the changes of a group: the parts of values are hidden."""
+        return changes.select(SEQUENCE_ID, *(f"`{name}`" for name in self.emitted))
+
+    def apply(self, frames: OperatorContext) -> DataFrame:
+        """Return the changes of a group: keys, values, parts, `_sequence_id`; one row a changed key and id.
+
+        Partials are merged in id order, a key's older state being the first of them. New rows are told by a flag and
+        not by their ids: ids in a plan make Spark compile it anew for every group.
+        """
+        rows = self.placed_where_order_counts(frames, frames.input(self.inputs[0]))
+        made = frames.once_a_run(self.name, lambda: _Columns.of(self, self.partials(frames, rows)))
+        partials = self._with_window(rows).groupBy(*made.by).agg(*made.partials)
+        partials, before = frames.state(self, partials)
+        history = partials.withColumn(_IS_NEW, made.new)
+        if before is not None:
+            history = frames.gathered(self, before.withColumn(_IS_NEW, made.old).unionByName(history))
+        running = frames.once_a_run((self.name, _IS_NEW), lambda: self._running(frames.types_of(self, partials)))
+        return history.select(*made.grouping, made.is_new, *running).where(made.is_new).select(*made.finished)
+
+    def _with_window(self, rows: DataFrame) -> DataFrame:
+        if not isinstance(self.window, EventTime):
+            return rows
+        return rows.withColumn(STARTS, self.window.start()).where(F.col(STARTS).isNotNull())
+
+    def _running(self, types: Mapping[str, Any]) -> list[Column]:
+        """Return the state columns: of each row, what is merged of it and of those of its key before it."""
+        from pyspark.sql import Window as Over
+
+        keys = [f"`{key}`" for key in self.all_keys]
+        until_here = Over.partitionBy(*keys).orderBy(SEQUENCE_ID).rowsBetween(Over.unboundedPreceding, 0)
+        return running_columns(self.values, until_here, types)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """An aggregate's expressions, made once a run: each costs several calls to the JVM, and a small group little more.
+
+    Attributes:
+        grouping: keys and `_sequence_id`.
+        by: the same of the input's rows.
+        finished: keys, values, hidden parts, `_sequence_id`.
+    """
+
+    grouping: list[Column]
+    by: list[Column]
+    partials: list[Column]
+    finished: list[Column]
+    new: Column
+    old: Column
+    is_new: Column
+
+    @classmethod
+    def of(cls, operator: Aggregate, partials: list[Column]) -> _Columns:
+        keys, states = [F.col(f"`{key}`") for key in operator.all_keys], state_columns(operator.values)
+        start = [F.col(STARTS).alias(WINDOW_START)] if isinstance(operator.window, EventTime) else []
+        hidden = [F.col(f"`{column}`") for column in states if column not in operator.values]
+        return cls(
+            grouping=[*keys, F.col(SEQUENCE_ID)],
+            by=[*operator.key_columns(), *start, F.col(SEQUENCE_ID)],
+            partials=partials,
+            finished=[*keys, *map(operator.finished, operator.values), *hidden, F.col(SEQUENCE_ID)],
+            new=F.lit(True),
+            old=F.lit(False),
+            is_new=F.col(_IS_NEW),
+        )

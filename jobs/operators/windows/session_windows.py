@@ -1,0 +1,181 @@
+"""Sessions: windows of event time that end where a key has no row for a while.
+
+The state is the sessions that are open. Rows of one key and id that are close are put together first; a walk then says
+which of them open a session, join one or make several one (`session_merging`), and the values of each session at each
+id are merged of its parts in the order of their ids. So one job goes through many ids, and every id has its own state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from drainmark.jobs.frames.row_order import without_points
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.operator import Result
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.session_merging import (
+    BORN,
+    DIED,
+    END,
+    ID,
+    IS_FIRST,
+    IS_NEW,
+    LEFT,
+    LINEAGE,
+    START,
+    walk,
+)
+from drainmark.jobs.operators.windows.watermarks import AFTER, BEFORE, LATE_ROWS, PART, Watermark, WatermarkedValues
+from drainmark.jobs.operators.windows.window import LATE, WINDOW_END, WINDOW_START, Session, micros
+from drainmark.jobs.operators.windows.windowed_aggregate import types_of
+from drainmark.jobs.state.aggregations import argument_columns, running_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+_NUMBER = "__number"
+_MARK = "__mark"
+_NEXT_ID = "__next_id"
+_IS_CLOSED = "__is_closed"
+_TAKES_PART = "__takes_part"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionWindows(WatermarkedValues):
+    """Values of each session of each key, `window_start` telling them apart; emitted when the watermark closes it."""
+
+    kind: ClassVar[str] = "session windows"
+    summary: ClassVar[str] = "rows of a key that are close in event time, closed by a watermark"
+    configurations: ClassVar[tuple[str, ...]] = ("closed",)
+
+    @property
+    def bounds(self) -> Session:
+        """Return the window; a refused one is never asked for it."""
+        assert isinstance(self.window, Session)  # noqa: S101 - `_class_for` sees to it
+        return self.window
+
+    def step(self, frames: OperatorContext) -> Result:
+        rows = frames.once(self, frames.input(self.inputs[0]))
+        moment = self.bounds.moment()
+        watermark = self.watermark(frames, rows, moment)
+        judged = watermark.judge(rows)
+        is_late = moment.isNull() | F.coalesce(moment + micros(self.bounds.gap) <= F.col(BEFORE), F.lit(False))
+        late = judged.where(is_late).drop(BEFORE)
+        new = self._put_together(frames, self.placed(frames, judged.where(~is_late)))
+        columns = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.state_names()]
+        like = new.select(
+            *self.key_columns(),
+            F.timestamp_micros(START).alias(WINDOW_START), F.timestamp_micros(END).alias(WINDOW_END),
+            *self.state_names(), F.lit(False).alias(GONE), F.col(ID).alias(SEQUENCE_ID),
+        ).schema  # fmt: skip
+        items = new.unionByName(self._items_of(frames.kept(self, "", like)))
+        parts = self._walked(frames, self._in_order(frames.gathered(self, items), watermark))
+        made = frames.once(self, self._computed(parts, watermark, types_of(like)))
+        late_rows = late.groupBy(SEQUENCE_ID).agg(F.count(F.lit(1)).alias(LATE_ROWS))
+        emitted = [*self.key_columns(), WINDOW_START, WINDOW_END, *self.finished_values(), SEQUENCE_ID]
+        return Result(
+            None,
+            changes={"": made.select(*columns, GONE, SEQUENCE_ID), PART: watermark.changes(late_rows)},
+            outputs={"": made.where(_IS_CLOSED).select(*emitted), LATE: late},
+        )
+
+    def _put_together(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
+        """Return the parts of rows of a key and id that are of one session whatever else comes: bounds, `BEFORE`."""
+        from pyspark.sql import Window as Over
+
+        moment = self.bounds.moment()
+        columns = (name for name in rows.columns if name != BEFORE)
+        arguments = argument_columns(self.values.values(), columns, self.keys)
+        timed = rows.select(
+            *self.key_columns(), *(f"`{name}`" for name in arguments), POSITION, BEFORE, F.col(SEQUENCE_ID).alias(ID),
+            F.struct(SEQUENCE_ID, POSITION).alias(SEQUENCE_ID),  # what `first` and `last` go by, also between parts
+            moment.alias(START), (moment + micros(self.bounds.gap)).alias(END),
+        )  # fmt: skip
+        in_order = Over.partitionBy(*self.by_key(), ID).orderBy(START)
+        begins = F.coalesce(F.col(START) >= F.lag(END).over(in_order), F.lit(True))
+        numbered = timed.withColumn(_NUMBER, begins.cast("bigint"))
+        until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
+        numbered = numbered.withColumn(_NUMBER, F.sum(_NUMBER).over(until_here))
+        return numbered.groupBy(*self.key_columns(), ID, _NUMBER).agg(
+            *self.partials(frames, rows),
+            F.min(START).alias(START), F.max(END).alias(END), F.max(BEFORE).alias(BEFORE), F.lit(True).alias(IS_NEW),
+        ).drop(_NUMBER)  # fmt: skip
+
+    def _items_of(self, sessions: DataFrame) -> DataFrame:
+        """Return the sessions that were open before the group in the shape of new parts."""
+        return sessions.select(
+            *self.key_columns(), F.col(SEQUENCE_ID).alias(ID), *self.state_names(),
+            F.unix_micros(WINDOW_START).alias(START), F.unix_micros(WINDOW_END).alias(END),
+            F.lit(None).cast("bigint").alias(BEFORE), F.lit(False).alias(IS_NEW),
+        )  # fmt: skip
+
+    def _in_order(self, items: DataFrame, watermark: Watermark) -> DataFrame:
+        """Return the items of the keys in which the group changes anything, sorted for the walk."""
+        from pyspark.sql import Window as Over
+
+        by_key = Over.partitionBy(*self.by_key())
+        mark = watermark.ids.agg(F.max(AFTER).alias(_MARK))
+        closes = F.coalesce(F.min(END).over(by_key) <= F.col(_MARK), F.lit(False))
+        taking_part = (
+            items.crossJoin(F.broadcast(mark))
+            .withColumn(_TAKES_PART, F.max(IS_NEW).over(by_key) | closes)
+            .where(_TAKES_PART)
+            .drop(_TAKES_PART, _MARK)
+        )
+        first = F.row_number().over(by_key.orderBy(ID, START)) == 1
+        return taking_part.withColumn(IS_FIRST, first).sortWithinPartitions(*self.key_columns(), ID, START)
+
+    def _walked(self, frames: OperatorContext, items: DataFrame) -> DataFrame:
+        """Walk in this process where group and state are small, which spares starting a Python worker."""
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        more = [StructField(name, LongType()) for name in (LINEAGE, BORN, DIED, LEFT)]
+        schema = StructType([*items.schema.fields, *more])
+        if not frames.is_local(self):
+            given = without_points(items)
+            walked = StructType([*given.schema.fields, *more])
+            found = given.mapInArrow(lambda batches: walk(batches), walked)  # noqa: PLW0108 - as in numbered windows
+            return found if given is items else found.toDF(*schema.names)
+        import pyarrow as pa
+
+        batches = [*walk(iter(frames.collect(self, items).to_batches()))]
+        return frames.local(pa.Table.from_batches(batches) if batches else None, schema)
+
+    def _computed(self, parts: DataFrame, watermark: Watermark, types: Mapping[str, str]) -> DataFrame:
+        """Return the sessions as they are at the end of each id that changed them, those that are closed, and those
+        that are gone since they are part of another, or begin earlier."""
+        from pyspark.sql import Window as Over
+
+        of_lineage = Over.partitionBy(*self.by_key(), LINEAGE).orderBy(ID, START)
+        until_here = of_lineage.rowsBetween(Over.unboundedPreceding, 0)
+        running = parts.select(
+            *self.key_columns(), LINEAGE, ID, IS_NEW, BORN, DIED, LEFT, F.lead(ID).over(of_lineage).alias(_NEXT_ID),
+            F.coalesce(F.col(LEFT), F.min(START).over(until_here)).alias(START), F.max(END).over(until_here).alias(END),
+            *running_columns(self.values, until_here, types),
+        )  # fmt: skip
+        number, next_id, has_lineage = F.col(ID), F.col(_NEXT_ID), F.col(LINEAGE).isNotNull()
+        is_end = has_lineage & next_id.isNull() & F.col(DIED).isNull()
+        closed = F.when(is_end, Watermark.closed_at(F.col(END)))
+        is_alive = (number >= F.col(BORN)) & (F.col(DIED).isNull() | (number < F.col(DIED)))
+        is_told = has_lineage & F.col(IS_NEW) & is_alive & (next_id.isNull() | (next_id != number))
+        changes = F.array_compact(F.array(
+            F.when(is_told & ~closed.eqNullSafe(number), self._change(number, is_gone=False)),
+            F.when(closed.isNotNull(), self._change(closed, is_gone=True, is_closed=True)),
+            F.when(~has_lineage, self._change(F.col(BORN), is_gone=True)),
+        ))  # fmt: skip
+        found = watermark.closing(running).select("*", F.explode(changes).alias("__change"))
+        return found.select(
+            *self.key_columns(),
+            F.timestamp_micros(START).alias(WINDOW_START), F.timestamp_micros(END).alias(WINDOW_END),
+            *self.state_names(), "__change.*",
+        )  # fmt: skip
+
+    @staticmethod
+    def _change(number: Column, *, is_gone: bool, is_closed: bool = False) -> Column:
+        return F.struct(
+            F.lit(is_gone).alias(GONE), F.lit(is_closed).alias(_IS_CLOSED), number.alias(SEQUENCE_ID)
+        )  # fmt: skip

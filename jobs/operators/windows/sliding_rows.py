@@ -1,0 +1,85 @@
+"""`aggregate(window=sliding(rows=N), emit="row")`: for every row the values over the last N rows of its key.
+
+Its state is those rows, no more than the next group's first windows need. Rows keep their place, and the columns asked
+for; which rows the window of a row has follows from (sequence id, position), whatever the grouping.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.operator import KeptState, Places, Result
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.window import Rows
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
+from drainmark.jobs.state.aggregations import argument_columns, value_over
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+_VALUE = "__value_of_"
+_IS_NEW = "__is_new"
+_AGE = "__age"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlidingRows(KeyedValues):
+    """Values of every row, over the rows of its key that end with it."""
+
+    kind: ClassVar[str] = "sliding aggregate of every row"
+    summary: ClassVar[str] = "for every row the values over the last rows of its key"
+    places: ClassVar[Places] = Places.KEPT
+    merges: ClassVar[bool] = False
+    configurations: ClassVar[tuple[str, ...]] = ("row",)
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows a window has."""
+        return self.window.rows if isinstance(self.window, Rows) else 1
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        return (KeptState(keys=self.keys, depth=self.rows, retention=self.retention),)
+
+    def step(self, frames: OperatorContext) -> Result:
+        rows = self.placed(frames)
+        keys, asked = self.key_columns(), [f"`{name}`" for name in self.emission.columns]
+        arguments = [f"`{name}`" for name in argument_columns(self.values.values(), rows.columns, self.keys)]
+        read = [f"`{name}`" for name in dict.fromkeys(name.strip("`") for name in (*arguments, *asked))]
+        rows = frames.once(self, rows.select(*keys, *read, POSITION, SEQUENCE_ID))
+        remembered = rows.select(*keys, *arguments, POSITION, SEQUENCE_ID)
+        before = frames.kept(self, "", remembered.schema, changed=rows)
+        history = frames.gathered(
+            self,
+            before.withColumn(_IS_NEW, F.lit(False)).unionByName(
+                rows.withColumn(_IS_NEW, F.lit(True)), allowMissingColumns=True
+            ),
+        )
+        made = frames.once(self, self._computed(history))
+        return Result(
+            made.select(
+                *keys, *asked, *(F.col(f"`{_VALUE}{name}`").alias(name) for name in self.values), POSITION, SEQUENCE_ID
+            ),
+            {"": made.where(F.col(_AGE) <= self.rows).select(*keys, *arguments, POSITION, SEQUENCE_ID)},
+        )
+
+    def _computed(self, history: DataFrame) -> DataFrame:
+        """Return the new rows with their values, and how many rows of their key and id come after each."""
+        from pyspark.sql import Window as Over
+
+        place = F.struct(SEQUENCE_ID, POSITION)
+        over = Over.partitionBy(*self.by_key()).orderBy(SEQUENCE_ID, POSITION).rowsBetween(1 - self.rows, 0)
+        newest = Over.partitionBy(*self.by_key(), SEQUENCE_ID).orderBy(F.desc(POSITION))
+        # `first` and `last` go by `_position`: over rows of several ids it has to be the order of all rows
+        placed = history.withColumn("__row_position", F.col(POSITION)).withColumn(POSITION, place)
+        computed = placed.select(
+            *(f"`{name}`" for name in history.columns if name != POSITION),
+            *(value_over(aggregation, over).alias(f"{_VALUE}{name}") for name, aggregation in self.values.items()),
+            F.row_number().over(newest).alias(_AGE),
+            F.col("__row_position").alias(POSITION),
+        )
+        return computed.where(_IS_NEW).drop(_IS_NEW)

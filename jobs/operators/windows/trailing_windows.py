@@ -1,0 +1,139 @@
+"""Sliding windows by a column: the rows of a key that are less than so much, or so long, behind the newest.
+
+What a row is measured by is the largest value of the column until it, so windows only move on, and a row is in those of
+the rows after it up to one that is too far ahead. The state is the rows that are in the window of the last one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from drainmark.jobs.frames.tags import GONE, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.operator import KeptState, Result
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.window import Delta, Emit
+from drainmark.jobs.operators.windows.windowed_aggregate import KeyedValues
+from drainmark.jobs.state.aggregations import argument_columns, value_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+ROW, MEASURE = "__row", "__measure"
+"""Of a row in the state: its number among those of its key, and what it is measured by."""
+
+_AT = "__at_"
+_BIN = "__bin"
+_BINS = 3  # two hold the window; one more since a quotient may be rounded
+_NOWHERE = -(2**62)
+_IS_NEW = "__is_new"
+_IS_LAST = "__is_last"
+_GONE_AT = "__gone_at"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrailingWindows(KeyedValues):
+    """Values of a key, or of every row, over the rows that are close enough in a column."""
+
+    kind: ClassVar[str] = "trailing windows"
+    summary: ClassVar[str] = "sliding windows by the difference of a column, or by event time"
+    merges: ClassVar[bool] = False
+    configurations: ClassVar[tuple[str, ...]] = ("delta, change", "delta, row", "time, change", "time, row")
+
+    @property
+    def kept(self) -> tuple[KeptState, ...]:
+        return (KeptState(keys=(*self.keys, ROW), retention=self.retention),)
+
+    @property
+    def bounds(self) -> Delta:
+        """Return the window; a refused one is never asked for it."""
+        assert isinstance(self.window, Delta)  # noqa: S101 - `_class_for` sees to it
+        return self.window
+
+    def step(self, frames: OperatorContext) -> Result:
+        rows = self.placed(frames)
+        arguments = argument_columns(self.values.values(), rows.columns, self.keys)
+        read = dict.fromkeys((*arguments, *self.emission.columns))
+        measured = rows.select(
+            *self.key_columns(), *(f"`{name}`" for name in read), POSITION, SEQUENCE_ID,
+            self.bounds.measure().alias(MEASURE),
+        )  # fmt: skip
+        rows = frames.once(self, measured)
+        columns = [*self.key_columns(), ROW, MEASURE, *(f"`{name}`" for name in arguments), POSITION]
+        like = rows.withColumn(ROW, F.lit(0).cast("bigint")).select(*columns, F.lit(False).alias(GONE), SEQUENCE_ID)
+        before = frames.kept(self, "", like.schema, changed=rows).drop(GONE).withColumn(_IS_NEW, F.lit(False))
+        new = rows.withColumn(_IS_NEW, F.lit(True))
+        history = frames.gathered(self, before.unionByName(new, allowMissingColumns=True))
+        history = frames.once(self, self._placed_in_order(history))
+        return Result(self._values(frames, history, arguments), {"": self._changes(history, columns)})
+
+    def _placed_in_order(self, history: DataFrame) -> DataFrame:
+        """Return the rows, numbered and measured, and the id at the end of which each is in no further window."""
+        from pyspark.sql import Window as Over
+
+        by_key = Over.partitionBy(*self.by_key())
+        in_order = by_key.orderBy(SEQUENCE_ID, POSITION)
+        until_here = in_order.rowsBetween(Over.unboundedPreceding, 0)
+        first = F.coalesce(F.min(ROW).over(by_key), F.lit(1).cast("bigint"))
+        numbered = (
+            history.withColumn("__number", first + F.row_number().over(in_order) - 1)
+            .withColumn("__largest", F.max(MEASURE).over(until_here))
+            .withColumn(_IS_LAST, F.coalesce(F.lead(SEQUENCE_ID).over(in_order) != F.col(SEQUENCE_ID), F.lit(True)))
+            .drop(ROW, MEASURE)
+            .withColumnsRenamed({"__number": ROW, "__largest": MEASURE})
+        )
+        step = F.struct(F.col(SEQUENCE_ID).alias("id"), F.col(MEASURE).alias("measure"))
+        is_step = F.col(_IS_NEW) & F.col(_IS_LAST) & F.col(MEASURE).isNotNull()
+        whole = by_key.orderBy(SEQUENCE_ID, POSITION).rowsBetween(Over.unboundedPreceding, Over.unboundedFollowing)
+        steps = F.collect_list(F.when(is_step, step)).over(whole)
+        placed = numbered.withColumn("__steps", steps)
+        passed = F.filter("__steps", lambda one: self._is_behind(F.col(MEASURE), one["measure"]))
+        return placed.withColumn(_GONE_AT, F.get(passed, F.lit(0))["id"]).drop("__steps")
+
+    def _is_behind(self, measure: Column, other: Column) -> Column:
+        """Is a row too far behind another? One without a value is behind all that have one."""
+        return measure.isNull() | (other - measure >= self.bounds.width)
+
+    def _values(self, frames: OperatorContext, history: DataFrame, arguments: list[str]) -> DataFrame:
+        """Return the values of the rows that are emitted: each meets the rows of its window."""
+        asked, floats = [f"`{name}`" for name in self.emission.columns], self.float_sums(frames, history)
+        every_row = self.emission.emit == Emit.ROW
+        wanted = history.where(_IS_NEW) if every_row else history.where(F.col(_IS_NEW) & F.col(_IS_LAST))
+        bin_of = F.coalesce(F.floor(F.col(MEASURE) / F.lit(self.bounds.width)).cast("bigint"), F.lit(_NOWHERE))
+        heads = wanted.select(
+            *self.keys_as(_AT),
+            *(F.col(name).alias(f"{_AT}{name}") for name in (ROW, MEASURE)),
+            F.struct(SEQUENCE_ID, POSITION, *asked).alias(_AT),
+            F.explode(F.array(*(bin_of - back for back in range(_BINS)))).alias(f"{_AT}{_BIN}"),
+        )  # fmt: skip
+        rows = history.select(
+            *self.key_columns(), *(f"`{name}`" for name in arguments), ROW, MEASURE, SEQUENCE_ID, bin_of.alias(_BIN),
+            F.struct(SEQUENCE_ID, POSITION).alias(POSITION),  # what `first` and `last` go by: the order of all rows
+        )  # fmt: skip
+        same = (F.col(_BIN) == F.col(f"{_AT}{_BIN}")) & self.keys_equal(_AT)
+        in_window = (F.col(ROW) <= F.col(f"{_AT}{ROW}")) & (
+            F.col(f"{_AT}{MEASURE}").isNull() | ~self._is_behind(F.col(MEASURE), F.col(f"{_AT}{MEASURE}"))
+        )
+        found = rows.join(heads, on=same & in_window, how="inner")
+        values = found.groupBy(*self.key_columns(), f"{_AT}{ROW}").agg(
+            F.first(_AT).alias(_AT),
+            *(value_of(name, aggregation, floats).alias(name) for name, aggregation in self.values.items()),
+        )
+        picked = (*asked, f"`{POSITION}`") if every_row else ()
+        return values.select(
+            *self.key_columns(), *(f"{_AT}.{name}" for name in picked), *(f"`{name}`" for name in self.values),
+            f"{_AT}.{SEQUENCE_ID}",
+        )  # fmt: skip
+
+    def _changes(self, history: DataFrame, columns: list[Column | str]) -> DataFrame:
+        """Return the rows that come into the state, and those that leave it."""
+        gone_at, number = F.col(_GONE_AT), F.col(SEQUENCE_ID)
+        at_once = F.col(_IS_NEW) & gone_at.eqNullSafe(number)
+        came = F.when(F.col(_IS_NEW), F.struct(F.lit(False).alias(GONE), number))
+        left = F.when(gone_at.isNotNull(), F.struct(F.lit(True).alias(GONE), gone_at.alias(SEQUENCE_ID)))
+        at = F.explode(F.array_compact(F.array(came, left))).alias("__change")
+        return (
+            history.where(~at_once).select(*columns, at).select(*columns, f"__change.{GONE}", f"__change.{SEQUENCE_ID}")
+        )

@@ -1,0 +1,399 @@
+"""Windows: which rows an aggregate is over, when it says so, and which of that goes together.
+
+`dm.tumbling`, `dm.sliding`, `dm.session` by event time, number of rows, difference of a column, or a mark. Nothing here
+reads a clock: what a window holds follows from the rows alone, so a replay, however fast, makes the same windows (K16).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.graph.annotations import duration_of
+from drainmark.jobs.graph.operator import Retention
+from drainmark.jobs.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+__all__ = ["session", "sliding", "tumbling"]
+
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+WINDOW_NUMBER = "window_number"
+STARTS = "__window_start"
+"""Of a row, until rows are grouped: a value may read a column `window_start` of the input, as other windows left it."""
+LATE = "late"
+MICROSECONDS = 1_000_000
+LONGEST = dt.timedelta(days=100_000)
+"""Of what is added to event times: the sums stay within 64 bits of microseconds."""
+
+
+class Emit(StrEnum):
+    """When an aggregate emits a row."""
+
+    CHANGE = "change"
+    """One a changed key and id: the values at the end of the id."""
+    ROW = "row"
+    """One for every row, over the sliding window that ends with it."""
+    CLOSED = "closed"
+    """One a window, when nothing can change it any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTime:
+    """Windows of event time, `size` long, one beginning at every multiple of `every` since 1970-01-01 UTC.
+
+    `every == size`: tumbling; smaller: a row is in several windows. `count_trigger`: see `tumbling`.
+    """
+
+    column: str
+    size: dt.timedelta
+    every: dt.timedelta
+    count_trigger: int | None = None
+
+    @property
+    def is_tumbling(self) -> bool:
+        return self.every == self.size
+
+    @property
+    def size_micros(self) -> int:
+        return micros(self.size)
+
+    def fingerprint(self) -> list[Any]:
+        more = [] if self.is_tumbling else [self.every.total_seconds()]
+        trigger = [] if self.count_trigger is None else [{"count_trigger": self.count_trigger}]
+        return [self.column, self.size.total_seconds(), *more, *trigger]
+
+    def moment(self) -> Column:
+        """Return a row's event time in microseconds since 1970-01-01 UTC; null where it has none."""
+        return moment_of(self.column)
+
+    def last_start(self) -> Column:
+        """Return the start, in microseconds, of the last window that a row is in."""
+        moment = self.moment()
+        return moment - F.pmod(moment, F.lit(micros(self.every)))
+
+    def start(self) -> Column:
+        """Return the start of each window that a row is in, a row a window; one null where there is no event time."""
+        if self.is_tumbling:
+            return F.timestamp_micros(self.last_start())
+        every, last = micros(self.every), self.last_start()
+        most = math.ceil(self.size_micros / every)
+        starts = F.sequence(last - (most - 1) * every, last, F.lit(every))
+        begun = F.filter(starts, lambda start: start > self.moment() - self.size_micros)
+        return F.explode_outer(F.transform(begun, lambda start: F.timestamp_micros(start)))  # noqa: PLW0108
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Windows of so many rows of a key, by sequence id and position: side by side, or sliding by one row."""
+
+    rows: int
+    is_sliding: bool = False
+
+    def fingerprint(self) -> list[Any]:
+        return ["rows", self.rows, self.is_sliding]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """Windows in which a column grows by less than `size`: side by side, or sliding by one row."""
+
+    column: str
+    size: float | dt.timedelta
+    is_sliding: bool = False
+
+    @property
+    def width(self) -> float | int:
+        """Return the size, microseconds where it is a duration."""
+        return micros(self.size) if isinstance(self.size, dt.timedelta) else self.size
+
+    def fingerprint(self) -> list[Any]:
+        return ["delta", self.column, isinstance(self.size, dt.timedelta), self.width, self.is_sliding]
+
+    def measure(self) -> Column:
+        """Return what of a row is compared with the size."""
+        return moment_of(self.column) if isinstance(self.size, dt.timedelta) else F.col(f"`{self.column}`")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """Windows that end with each row in which a boolean column is true (punctuation)."""
+
+    column: str
+
+    def fingerprint(self) -> list[Any]:
+        return ["until", self.column]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Windows of event time that end where a key has no row for `gap`."""
+
+    column: str
+    gap: dt.timedelta
+
+    def fingerprint(self) -> list[Any]:
+        return ["session", self.column, self.gap.total_seconds()]
+
+    def moment(self) -> Column:
+        return moment_of(self.column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WallClock:
+    """What nobody can have; kept so that the refusal names operator and place."""
+
+    def fingerprint(self) -> list[Any]:
+        return ["wall clock"]
+
+
+Window = EventTime | Rows | Delta | Marked | Session | WallClock
+
+
+def moment_of(column: str) -> Column:
+    return F.unix_micros(F.col(f"`{column}`").cast("timestamp"))
+
+
+def micros(duration: dt.timedelta) -> int:
+    return duration // dt.timedelta(microseconds=1)
+
+
+def tumbling(
+    column: str | None = None,
+    *,
+    rows: int | None = None,
+    delta: float | dt.timedelta | None = None,
+    until: str | None = None,
+    count_trigger: int | None = None,
+    **size: float,
+) -> Window:
+    """Return windows side by side: a row is in one of them.
+
+    - `dm.tumbling("logged_at", minutes=5)`: event time, aligned to 1970-01-01 UTC; key `window_start`.
+    - `dm.tumbling(rows=100)`: of a hundred rows of a key, by sequence id and position in the file.
+    - `dm.tumbling("mileage", delta=50)`: a window begins with the first row that is 50 or more above the first row of
+      the one before; of a timestamp with `delta=datetime.timedelta(…)`.
+    - `dm.tumbling(until="_punctuation")`: a window ends with each row in which the boolean column is true.
+
+    The last three add the key `window_number`, 1, 2, 3 … a key. Rows without event time belong to no window; a null of
+    the other columns ends none.
+
+    Args:
+        count_trigger: of event time and `emit="closed"`: a window is also emitted, as it stands, at the end of each id
+            in which its number of rows reaches another multiple of this.
+
+    Raises:
+        UsageError: none or several of the four are given.
+    """
+    given = {"rows": rows, "delta": delta, "until": until, "a duration": size or None}
+    what = _one_of("dm.tumbling", given)
+    if count_trigger is not None and what != "a duration":
+        raise UsageError("count_trigger is for windows of event time", remedy="leave it out")
+    if rows is not None and column is None:
+        return Rows(rows=rows)
+    if until is not None and column is None:
+        return Marked(column=until)
+    if column is None:
+        return _without_column("dm.tumbling", what)
+    if delta is not None:
+        return Delta(column=column, size=delta)
+    if not size:
+        raise UsageError(f"dm.tumbling by {what} takes no column {column!r}", remedy="leave it out")
+    length = dt.timedelta(**size)
+    return EventTime(column=column, size=length, every=length, count_trigger=count_trigger)
+
+
+def sliding(
+    column: str | None = None,
+    *,
+    rows: int | None = None,
+    delta: float | dt.timedelta | None = None,
+    every: dt.timedelta | float | None = None,
+    **size: float,
+) -> Window:
+    """Return windows that overlap.
+
+    - `dm.sliding(rows=100)`: the last hundred rows of a key, by sequence id and position in the file. A changed key
+      has one row of values an id, over the window at the end of it; with `emit="row"` every row has its own. Without
+      that, windows of more than 1000 rows are processed one trigger at a time.
+    - `dm.sliding("logged_at", minutes=5, every=60)`: event time; a window of five minutes begins every 60 seconds, and
+      a row is in all that it falls into. Adds the key `window_start`.
+    - `dm.sliding("mileage", delta=50)`, `dm.sliding("logged_at", minutes=5)`: the rows of a key, up to the newest, in
+      which the column is less than 50, or five minutes, below the largest value until then. A row whose own value is
+      smaller than one before it counts as that one.
+
+    Args:
+        every: seconds, or a `datetime.timedelta`.
+
+    Raises:
+        UsageError: none or several of `rows`, `delta` and a duration are given.
+    """
+    what = _one_of("dm.sliding", {"rows": rows, "delta": delta, "a duration": size or None})
+    if every is not None and what != "a duration":
+        raise UsageError("every= is for windows of event time", remedy="leave it out")
+    if rows is not None and column is None:
+        return Rows(rows=rows, is_sliding=True)
+    if column is None:
+        return _without_column("dm.sliding", what)
+    if rows is not None:
+        raise UsageError(f"dm.sliding by rows takes no column {column!r}", remedy="leave it out")
+    if delta is not None:
+        return Delta(column=column, size=delta, is_sliding=True)
+    if every is None:
+        return Delta(column=column, size=dt.timedelta(**size), is_sliding=True)
+    return EventTime(column=column, size=dt.timedelta(**size), every=duration_of(every))
+
+
+def session(column: str | None = None, *, gap: dt.timedelta | float) -> Window:
+    """Return sessions: `dm.session("logged_at", gap=600)`; rows of a key less than `gap` apart are of one window.
+
+    Adds the keys `window_start` (event time of its first row) and `window_end` (of its last row, and `gap`). Sessions
+    are emitted when they are closed, since they may merge until then: `emit="closed"` and `lateness=` are needed. A row
+    is late when a session of it alone would be closed; one that is not begins anew where its session is closed.
+
+    Args:
+        gap: seconds, or a `datetime.timedelta`.
+    """
+    return WallClock() if column is None else Session(column=column, gap=duration_of(gap))
+
+
+def _one_of(function: str, given: dict[str, Any]) -> str:
+    found = [name for name, value in given.items() if value is not None]
+    if len(found) != 1:
+        said = f"{' and '.join(found)} at once" if found else "nothing that says how large a window is"
+        raise UsageError(f"{function} got {said}", remedy=f"give one of {', '.join(given)}")
+    return found[0]
+
+
+def _without_column(function: str, what: str) -> Window:
+    if what == "delta":
+        raise UsageError(f"{function} by delta needs a column", remedy=f'{function}("mileage", delta=50)')
+    return WallClock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emission:
+    """How an aggregate emits.
+
+    Attributes:
+        emit: one of `Emit`.
+        lateness: how far the watermark stays behind the newest event time; None where there is no watermark.
+        columns: of the input that `emit="row"` hands on.
+        max_ahead: the most by which one id takes the watermark on; None for any.
+    """
+
+    emit: str = Emit.CHANGE
+    lateness: dt.timedelta | None = None
+    columns: tuple[str, ...] = ()
+    max_ahead: dt.timedelta | None = None
+
+    def fingerprint(self) -> list[Any]:
+        lateness = None if self.lateness is None else self.lateness.total_seconds()
+        bound = [] if self.max_ahead is None else [self.max_ahead.total_seconds()]
+        return [str(self.emit), lateness, list(self.columns), *bound]
+
+
+EVERY_CHANGE = Emission()
+
+
+def retention_of(window: Window | None) -> Retention | None:
+    """Return what of the past a window's state is kept for: how far it slides, or how it cuts.
+
+    Windows that are open when the code changes go on, so those that end with a mark, or with a difference from their
+    first row, may change in everything but the column.
+    """
+    if isinstance(window, Rows):
+        sliding = Retention(of="rows of a key", reach=window.rows)
+        return sliding if window.is_sliding else Retention(of=f"windows of {window.rows} rows")
+    if isinstance(window, Delta):
+        size = window.size
+        reach, of = (size.total_seconds(), "seconds") if isinstance(size, dt.timedelta) else (size, "differences")
+        return Retention(of=f"{of} of `{window.column}`", reach=reach if window.is_sliding else None)
+    if isinstance(window, EventTime):
+        return Retention(of=f"windows of {window.size} every {window.every} by `{window.column}`")
+    if isinstance(window, Session):
+        return Retention(of=f"seconds of `{window.column}` between sessions", reach=window.gap.total_seconds())
+    return None
+
+
+Refusal = tuple[str, str, str]
+"""Rule, what is wrong, remedy."""
+
+
+def refusals(window: Window | None, emission: Emission) -> Iterator[Refusal]:
+    """Yield what does not go together."""
+    if not isinstance(window, Window | None):
+        yield "WINDOW_KIND", f"{window!r} is no window", "such as dm.tumbling(rows=5)"
+        return
+    if isinstance(window, WallClock):
+        yield (
+            "WINDOW_CLOCK",
+            "a window of the wall clock would hold other rows when they are replayed",
+            'name a column of event time: dm.tumbling("logged_at", minutes=5)',
+        )
+        return
+    yield from _wrong_sizes(window)
+    yield from _wrong_emissions(window, emission)
+    yield from _wrong_lateness(window, emission)
+    if emission.columns and emission.emit != Emit.ROW:
+        yield "WINDOW_COLUMNS", "columns= hands on what a row has, and no row is emitted", 'leave it out, or emit="row"'
+
+
+def _wrong_sizes(window: Window | None) -> Iterator[Refusal]:
+    rule, zero = "WINDOW_SIZE", dt.timedelta(0)
+    if isinstance(window, Rows) and not _is_count(window.rows):
+        yield rule, f"a window of {window.rows!r} rows is none", "give a number from 1 up"
+    if isinstance(window, EventTime):
+        if window.size <= zero:
+            yield rule, f"a window of {window.size} is none", "give a positive size"
+        if window.every <= zero or window.every > window.size:
+            message = f"windows of {window.size} every {window.every} would leave rows out"
+            yield rule, message, "give an every= from above 0 up to the size"
+        if window.count_trigger is not None and not _is_count(window.count_trigger):
+            yield rule, f"count_trigger={window.count_trigger!r} is none", "give a number from 1 up"
+    if isinstance(window, Session) and window.gap <= zero:
+        yield rule, f"a gap of {window.gap} is none", "give a positive gap"
+    if isinstance(window, Delta) and not window.width > 0:
+        yield rule, f"a difference of {window.size} is none", "give a positive difference"
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _wrong_emissions(window: Window | None, emission: Emission) -> Iterator[Refusal]:
+    rule, emit = "WINDOW_EMIT", emission.emit
+    slides = isinstance(window, Rows | Delta) and window.is_sliding
+    if emit not in set(Emit):
+        yield rule, f"emit={emit!r} is not known", "one of " + ", ".join(f'"{known}"' for known in Emit)
+    elif emit == Emit.ROW and not slides:
+        yield rule, 'emit="row" is for sliding windows: of the others a row has no values', "window=dm.sliding(rows=4)"
+    elif emit == Emit.CLOSED and (window is None or slides):
+        what = "a sliding window is never closed" if window else "without a window nothing is ever closed"
+        yield rule, what, 'leave emit="closed" out'
+    elif emit == Emit.CHANGE and isinstance(window, Session):
+        yield rule, "sessions merge: rows emitted before would stay behind", 'emit="closed"'
+    if isinstance(window, EventTime) and window.count_trigger and emit != Emit.CLOSED:
+        yield rule, "count_trigger is for windows that are emitted when they are closed", 'emit="closed"'
+
+
+def _wrong_lateness(window: Window | None, emission: Emission) -> Iterator[Refusal]:
+    rule, has_watermark = "WINDOW_LATENESS", isinstance(window, EventTime | Session)
+    if emission.lateness is None:
+        if isinstance(window, Session) or (has_watermark and emission.emit == Emit.CLOSED):
+            message = "nothing says how late rows may be, so no window is ever closed"
+            yield rule, message, "lateness=0 (seconds), or more"
+    elif not has_watermark:
+        yield rule, "lateness= is for windows of event time with bounds of their own", "leave it out"
+    elif emission.lateness < dt.timedelta(0):
+        yield rule, f"a lateness of {emission.lateness} is none", "lateness=0 (seconds), or more"
+    bound = emission.max_ahead
+    if bound is not None and (emission.lateness is None or not dt.timedelta(0) < bound <= LONGEST):
+        yield rule, f"max_ahead={bound} bounds no watermark", "give lateness=, and seconds above 0; or leave it out"

@@ -1,0 +1,181 @@
+"""What all keyed aggregates have in common, whichever windows they are over: keys, values, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drainmark.jobs.errors import Violation
+from drainmark.jobs.formats.text_columns import sql_of
+from drainmark.jobs.frames.tags import GONE, POSITION, TAGS
+from drainmark.jobs.graph.operator import Operator, Retention
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.windows.window import (
+    EVERY_CHANGE,
+    WINDOW_END,
+    WINDOW_NUMBER,
+    WINDOW_START,
+    Delta,
+    Emission,
+    Emit,
+    EventTime,
+    Marked,
+    Rows,
+    Session,
+    Window,
+    refusals,
+    retention_of,
+)
+from drainmark.jobs.state.aggregations import (
+    Aggregation,
+    Part,
+    finished_column,
+    float_sums,
+    partial_columns,
+    state_columns,
+)
+from drainmark.jobs.state.placed_rows import ranked
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedValues(Operator):
+    """Values of each key, or of each window of each key; subclasses say how they are kept and when they are emitted."""
+
+    keeps_tags: ClassVar[bool] = True
+    merges: ClassVar[bool] = True
+    """Does the state hold the values' parts, and not rows from which they are computed anew?"""
+
+    keys: tuple[str, ...]
+    values: Mapping[str, Aggregation]
+    window: Window | None = None
+    emission: Emission = EVERY_CHANGE
+
+    @property
+    def window_columns(self) -> tuple[str, ...]:
+        """Return the columns that tell the windows of a key apart."""
+        if isinstance(self.window, EventTime):
+            return (WINDOW_START,)
+        if isinstance(self.window, Session):
+            return (WINDOW_START, WINDOW_END)
+        if isinstance(self.window, Marked) or (isinstance(self.window, Rows | Delta) and not self.window.is_sliding):
+            return (WINDOW_NUMBER,)
+        return ()
+
+    @property
+    def emitted(self) -> tuple[str, ...]:
+        """Return the columns that downstream operators see besides the tags."""
+        return (*self.keys, *self.window_columns, *self.emission.columns, *self.values)
+
+    @property
+    def retention(self) -> Retention | None:
+        """Return what of the past the state of the values is kept for."""
+        kept_for = retention_of(self.window)
+        if not self.merges:
+            return kept_for
+        values = {name: value.meaning for name, value in self.values.items() if isinstance(value, Aggregation)}
+        return replace(kept_for or Retention(of="every row of a key"), values=values)
+
+    def fingerprint(self) -> Any:
+        labels = {name: aggregation.fingerprint() for name, aggregation in self.values.items()}
+        window = None if self.window is None else self.window.fingerprint()
+        facts = {"keys": list(self.keys), "values": labels, "window": window}
+        emission = {} if self.emission == EVERY_CHANGE else {"emission": self.emission.fingerprint()}
+        return {**super().fingerprint(), **facts, **emission}
+
+    def violations(self, in_region: bool) -> Iterator[Violation]:
+        if wrong := [name for name, value in self.values.items() if not isinstance(value, Aggregation)]:
+            message = f"{', '.join(wrong)}: a value is made by a function of drainmark"
+            yield self._violation("AGGREGATE_VALUES", message, 'such as dm.count() or dm.sum("amount")')
+            return
+        taken = {*TAGS, *self.keys, *self.window_columns}
+        clashes = sorted(taken & set(self.values)) + sorted(name for name in self.values if name.startswith("_"))
+        clashes += sorted(
+            name for name, value in self.values.items() if f"_{name}" in (GONE, *TAGS) and not value.is_simple
+        )
+        if clashes:
+            yield self._violation("AGGREGATE_NAMES", f"values may not be called {', '.join(clashes)}", "rename them")
+        twice = sorted((taken | set(self.values)) & set(self.emission.columns))
+        if twice:
+            yield self._violation("WINDOW_COLUMNS", f"columns= has what is there anyway: {', '.join(twice)}", "drop it")
+        if added := sorted(set(self.keys) & set(self.window_columns)):
+            message = f"keys may not be called {', '.join(added)}: its window adds that"
+            yield self._violation("AGGREGATE_KEYS", message, "rename it in a dm.functor before")
+        if not self.keys and self.window is None:
+            yield self._violation("AGGREGATE_KEYS", "an aggregate needs keys", 'give keys=["…"]')
+        if not self.values:
+            yield self._violation("AGGREGATE_VALUES", "an aggregate needs values", 'give values={"n": dm.count()}')
+        for rule, message, remedy in refusals(self.window, self.emission):
+            yield self._violation(rule, message, remedy)
+
+    def _violation(self, rule: str, message: str, remedy: str) -> Violation:
+        return Violation(
+            rule=rule, message=f"{self.name}: {message}", operator=self.name, location=self.location, remedy=remedy
+        )
+
+    # --- expressions that the subclasses share ----------------------------------------------------------------------
+
+    def key_columns(self) -> list[Column]:
+        return [F.col(f"`{key}`") for key in self.keys]
+
+    def by_key(self) -> list[Column]:
+        """Return what a window of Spark is partitioned by."""
+        return self.key_columns() or [F.lit(0)]
+
+    def keys_as(self, prefix: str) -> list[Column]:
+        """Return the keys under other names, for the other side of a join."""
+        return [F.col(f"`{key}`").alias(f"{prefix}{i}") for i, key in enumerate(self.keys)]
+
+    def keys_equal(self, prefix: str) -> Column:
+        """Return whether the keys equal those of `keys_as(prefix)`, null being a key."""
+        same: Column = F.lit(True)
+        for i, key in enumerate(self.keys):
+            same = same & F.col(f"`{key}`").eqNullSafe(F.col(f"{prefix}{i}"))
+        return same
+
+    def state_names(self) -> list[str]:
+        """Return the names of the columns that hold the values' parts."""
+        return [f"`{name}`" for name in state_columns(self.values)]
+
+    def finished(self, value: str) -> Column:
+        """Return a value, made of the state columns that are its parts."""
+        return finished_column(self.values, value)
+
+    def finished_values(self) -> list[Column]:
+        return [self.finished(value).alias(value) for value in self.values]
+
+    def partials(self, frames: OperatorContext, rows: DataFrame) -> list[Column]:
+        """Return the parts of the values over rows in any order: aggregate expressions."""
+        return partial_columns(self.values, self.float_sums(frames, rows))
+
+    def float_sums(self, frames: OperatorContext, rows: DataFrame) -> frozenset[str]:
+        return frames.once_a_run((self.name, "float sums"), lambda: float_sums(self.values, rows))
+
+    def placed(self, frames: OperatorContext, rows: DataFrame | None = None) -> DataFrame:
+        """Return the input's rows, or what was made of them one by one, in one order within each id and key."""
+        every_row = self.emission.emit == Emit.ROW  # its rows keep their place among all of the id
+        return ranked(frames, self, self.inputs[0], () if every_row else self.keys, rows)
+
+    def placed_where_order_counts(self, frames: OperatorContext, rows: DataFrame) -> DataFrame:
+        """Return rows of the input, `placed` where a value goes by their order, as `first` and `last` do."""
+
+        def counts() -> bool:
+            return any(_reads_position(part) for value in self.values.values() for part in value.parts.values())
+
+        return self.placed(frames, rows) if frames.once_a_run((self.name, "order counts"), counts) else rows
+
+
+def _reads_position(part: Part) -> bool:
+    return POSITION in str(part.partial())
+
+
+def types_of(schema: StructType) -> dict[str, str]:
+    """Return columns' types by name, without what they say of nulls: an array that may hold none cannot be cast to one
+    that must not."""
+    return {field.name: sql_of(field.dataType) for field in schema.fields}

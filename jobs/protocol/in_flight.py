@@ -1,0 +1,264 @@
+"""How far each stage of a region has come, and what is in flight between them (F1, F19, F24): facts of the history.
+
+A row that says nothing of stages says that all of them have done everything up to its id, and that the channels are
+empty: so are the rows of regions of one stage, and those of aligned states. Every state and every sink is a history by
+id, so the region at N is "what has an id above N is gone" in each stage, and what a stage that stands below N still
+needs is in the channels: batches up to N, the one that straddles it being cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from drainmark.jobs.protocol.records.manifest import StagedFile
+
+
+def channels_folder(region: str) -> str:
+    """Return where the files of a region's channels are staged, as the name of a table that is none."""
+    return f"channels/{region}"
+
+
+_PART = "part-"
+
+
+def part_attempt(attempt: str) -> str:
+    """Return an attempt as that of one stage. A row has one attempt and names files of many of these, so that what is
+    staged under one is told to be in use by its path alone, whatever the cut of who looks."""
+    return f"{_PART}{attempt}"
+
+
+def is_part(attempt: str) -> bool:
+    """Is it the attempt of one stage?"""
+    return attempt.startswith(_PART)
+
+
+class Half(StrEnum):
+    """Whose a batch in flight is: restored to its own side of the channel (F28)."""
+
+    OUTPUT = "output"  # the producer's: nobody has taken it
+    INPUT = "input"  # the consumer's: taken, and not done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """The batch of one group in one channel, as a checkpoint row names it.
+
+    Attributes:
+        first_id, last_id: of the group; the rows have ids among these, and `_sequence_id` says which.
+        files: Parquet, below the folder of the region's channels; none for no rows. Of a batch that a rewind cut they
+            still hold the rows above `last_id`.
+        rows, bytes: of the files.
+    """
+
+    first_id: int
+    last_id: int
+    files: tuple[StagedFile, ...] = ()
+    rows: int = 0
+    bytes: int = 0
+    half: Half = Half.OUTPUT
+
+    def up_to(self, number: int) -> InFlight | None:
+        """Return the batch without ids above a number; None where nothing is left."""
+        if self.first_id > number:
+            return None
+        return self if self.last_id <= number else replace(self, last_id=number)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "first_id": self.first_id, "last_id": self.last_id, "files": [file.to_json() for file in self.files],
+            "rows": self.rows, "bytes": self.bytes, "half": self.half.value,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> InFlight:
+        files = tuple(StagedFile.from_json(file) for file in value["files"])
+        return cls(**{**value, "files": files, "half": Half(value["half"])})
+
+
+Channels = Mapping[str, tuple[InFlight, ...]]
+"""By name of a channel, what is in flight in it, by id."""
+
+
+def channels_to_json(channels: Channels) -> dict[str, list[dict[str, Any]]]:
+    return {name: [batch.to_json() for batch in batches] for name, batches in channels.items()}
+
+
+def channels_from_json(value: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, tuple[InFlight, ...]]:
+    return {name: tuple(InFlight.from_json(batch) for batch in batches) for name, batches in value.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A channel as code has it.
+
+    Attributes:
+        stage_from, stage_to: names of the stages at its ends.
+        columns: of what it carries, each with its type.
+    """
+
+    stage_from: str
+    stage_to: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"stage_from": self.stage_from, "stage_to": self.stage_to, "columns": dict(self.columns)}
+
+
+Links = Mapping[str, Link]
+"""By name of a channel."""
+
+
+def links_to_json(links: Links) -> dict[str, dict[str, Any]]:
+    return {name: link.to_json() for name, link in links.items()}
+
+
+def links_from_json(value: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Link]:
+    return {name: Link(**link) for name, link in (value or {}).items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """The stages of a region after a number of rows; empty for a region of one stage.
+
+    Attributes:
+        through: by name of a stage, the id that it has done everything up to.
+        channels: what is in flight; channels that are empty are not named.
+        operators: by name of a stage, its operators but for the starts, as the last claim knew them.
+        restarts: by name of a stage, how often it began a batch again by itself (K10).
+        links: all channels, as the last claim knew them.
+    """
+
+    through: Mapping[str, int] = field(default_factory=dict)
+    channels: Channels = field(default_factory=dict)
+    operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    links: Links = field(default_factory=dict)
+
+    @property
+    def batches(self) -> tuple[InFlight, ...]:
+        """Return all that is in flight."""
+        return tuple(batch for batches in self.channels.values() for batch in batches)
+
+    @property
+    def bytes(self) -> int:
+        return sum(batch.bytes for batch in self.batches)
+
+    def reached(self, operator: str) -> int | None:
+        """Return the id up to which an operator has done everything: for a table of none of the stages' own operators,
+        which all of them may write (the quarantine), the least. None where all have done what is committed."""
+        if not self.through or not self.channels:
+            return None
+        stage = next((name for name, operators in self.operators.items() if operator in operators), None)
+        return self.through.get(stage, 0) if stage is not None else min(self.through.values())
+
+    def claimed(self, detail: Mapping[str, Any], committed: int) -> Flow:
+        """Return the facts after a claim; code of one stage ends them, a verb without code leaves them as they are.
+
+        Where nothing is in flight all stages have come to the committed id, however the code is cut now. What is in
+        flight and has no place in the code stays as it is: whoever claims so looks again, and goes no further.
+        """
+        if "operators" not in detail:
+            return self
+        named: Mapping[str, Sequence[str]] = detail.get("stages") or {}
+        links = links_from_json(detail.get("channels"))
+        if any(self.misfits(named, links)):  # it came between the look and the claim: kept for who fits
+            return self
+        return Flow(
+            through={name: self.through.get(name, committed) if self.channels else committed for name in named},
+            channels=self.channels,
+            operators={name: tuple(operators) for name, operators in named.items()},
+            restarts={name: self.restarts[name] for name in named if name in self.restarts},
+            links=links,
+        )
+
+    def committed(self, manifest: Mapping[str, Any], committed: int) -> Flow:
+        """Return the facts after a row with a manifest.
+
+        Args:
+            committed: the newest state's id, this row's if it is one.
+        """
+        stages: Mapping[str, int] | None = manifest.get("stages")
+        restarts = dict(self.restarts)
+        for name, count in (manifest.get("restarts") or {}).items():
+            restarts[name] = restarts.get(name, 0) + count
+        if stages is None:
+            if not self.through:
+                return self
+            return replace(self, through=dict.fromkeys(self.through, committed), channels={}, restarts=restarts)
+        found = channels_from_json(manifest.get("channels") or {})
+        channels = {name: batches for name, batches in found.items() if batches}
+        return replace(self, through={**self.through, **stages}, channels=channels, restarts=restarts)
+
+    def skipped(self, number: int, before: int) -> Flow:
+        """Return the facts after the empty state of a skipped trigger: who has come up to there has passed it, too.
+
+        Args:
+            before: the committed id before it.
+        """
+        if not self.through:
+            return self
+        through = {name: number if done >= before or not self.channels else done for name, done in self.through.items()}
+        return replace(self, through=through)
+
+    def rewound(self, to: int) -> Flow:
+        """Return the facts after a rewind: stages that had passed the id need nothing, the others what leads to it."""
+        if not self.through:
+            return self
+        return replace(
+            self,
+            through={name: min(done, to) for name, done in self.through.items()},
+            channels={name: kept for name, batches in self.channels.items() if (kept := tuple(_cut(batches, to)))},
+        )
+
+    def misfits(self, stages: Mapping[str, Sequence[str]], links: Links) -> Iterator[str]:
+        """Say why code that is cut otherwise cannot take over what is in flight; nothing where it can.
+
+        Args:
+            stages: operators by stage, as the code has them.
+            links: the code's channels.
+        """
+        if self.channels:
+            yield from self._other_channels(links)
+            yield from self._other_stages(stages)
+
+    def _other_channels(self, links: Links) -> Iterator[str]:
+        for name, batches in self.channels.items():
+            if name not in links:
+                yield f"{len(batches)} batches are in flight in {name!r}, and the code has no such channel"
+            elif name in self.links and self.links[name].columns != links[name].columns:
+                yield f"{len(batches)} batches are in flight in {name!r}, and the code carries other columns there"
+        for name, link in links.items() if self.links else ():
+            if name not in self.links and self.through.get(link.stage_from) != self.through.get(link.stage_to):
+                yield f"channel {name!r} is new, and its stages have not come equally far"
+
+    def _other_stages(self, stages: Mapping[str, Sequence[str]]) -> Iterator[str]:
+        for name in stages:
+            if name not in self.operators:
+                yield f"stage {name!r} is new, and what it would read is partly done"
+        stage_of = {operator: stage for stage, operators in stages.items() for operator in operators}
+        for stage, operators in self.operators.items():
+            for operator in operators:
+                if stage_of.get(operator, stage) != stage:
+                    yield f"{operator!r} was in stage {stage!r} and is in {stage_of[operator]!r}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "through": dict(self.through), "channels": channels_to_json(self.channels),
+            "operators": {name: list(operators) for name, operators in self.operators.items()},
+            "restarts": dict(self.restarts), "links": links_to_json(self.links),
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Flow:
+        return cls(
+            through=value["through"], channels=channels_from_json(value["channels"]),
+            operators={name: tuple(operators) for name, operators in value["operators"].items()},
+            restarts=value["restarts"], links=links_from_json(value.get("links")),
+        )  # fmt: skip
+
+
+def _cut(batches: Sequence[InFlight], to: int) -> Iterator[InFlight]:
+    return (kept for batch in batches if (kept := batch.up_to(to)) is not None)

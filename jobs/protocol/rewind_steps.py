@@ -1,0 +1,176 @@
+"""A rewind as a list of steps, built once from what its row says: `reset` shows them, the owner carries them out; pure.
+
+Whoever rolls a rewind forward has the row alone, so all that the steps need stands there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.manifest import Image, RegionTable, Replaced, StagedFile, TableRole
+from drainmark.jobs.protocol.repairs import Copied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStep:
+    """One commit that takes one table back.
+
+    Attributes:
+        to: the id that stays the last.
+        is_former: the code has the table no more; it is passed over once it is gone.
+        rows: how many rows leave or change, as far as that was counted; nothing is done by it.
+    """
+
+    table: RegionTable
+    to: int
+    is_former: bool = False
+    rows: int | None = field(default=None, compare=False)
+
+    def counted(self, rows: int) -> TableStep:
+        """Return the step with the number of rows that leave or change."""
+        return replace(self, rows=rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsLeave(TableStep):
+    """Of a table of rows: files with later ids leave, what such a file has of earlier ones is written anew.
+
+    Attributes:
+        restored: rows that come back, since what replaced them leaves.
+    """
+
+    restored: tuple[Copied, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The files of a table of rows at an id: by them what leaves is counted, and taken out.
+
+    Attributes:
+        whole: all of their rows are of later ids.
+        straddling: they have rows of earlier ids, too, which are written anew.
+        leaving: both, in the order of the table.
+    """
+
+    whole: tuple[StagedFile, ...]
+    straddling: tuple[StagedFile, ...]
+    leaving: tuple[StagedFile, ...]
+
+
+def cut_at(files: Sequence[StagedFile], to: int) -> Cut:
+    """Return what a rewind to an id does to the visible files of a table of rows."""
+    leaving = tuple(file for file in files if (file.last_id or 0) > to)
+    return Cut(
+        whole=tuple(file for file in leaving if (file.first_id or 0) > to),
+        straddling=tuple(file for file in leaving if (file.first_id or 0) <= to),
+        leaving=leaving,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysReturn(TableStep):
+    """Of a visible table of one row a key: each key that changed since gets its last row from the history, or leaves.
+
+    Attributes:
+        images: files of the history that are read in place of changes that were dropped.
+    """
+
+    images: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestReturns(TableStep):
+    """Of an overwritten table: the rows of the last id that stays take the place of all others, from the history."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiesLeave(TableStep):
+    """Of a sink outside Delta: rows, or files, of later ids are withdrawn.
+
+    Attributes:
+        restored: rows of the history that come back, since what replaced them leaves.
+    """
+
+    restored: tuple[Copied, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggersReturn:
+    """Triggers of ids above `to` become pending again, in their old order, once all tables are back.
+
+    Attributes:
+        uris: of these triggers, in that order, as far as somebody looked; nothing is done by them.
+    """
+
+    to: int
+    uris: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind:
+    """What the row of a rewind says.
+
+    Attributes:
+        to: the id to go back to.
+        tables: all that it takes back, the declared ones first.
+        former: names of those among them that the code has no more.
+        restored: rows that come back, since what replaced them leaves.
+        images: states written whole, in place of changes that were dropped.
+    """
+
+    to: int
+    tables: tuple[RegionTable, ...]
+    former: tuple[str, ...] = ()
+    restored: tuple[Replaced, ...] = ()
+    images: tuple[Image, ...] = ()
+
+    def to_detail(self) -> dict[str, Any]:
+        """Return the values of the row; those that few rewinds have stay out where they are empty."""
+        return {
+            "to": self.to,
+            "tables": [table.to_json() for table in self.tables],
+            "former": list(self.former) or None,
+            "restored": [replaced.to_json() for replaced in self.restored] or None,
+            "images": [image.to_json() for image in self.images] or None,
+        }
+
+    @classmethod
+    def from_row(cls, row: CheckpointRow) -> Rewind:
+        detail: Mapping[str, Any] = row.detail
+        return cls(
+            to=int(detail["to"]),
+            tables=tuple(RegionTable.from_json(value) for value in detail["tables"]),
+            former=tuple(detail.get("former") or ()),
+            restored=tuple(Replaced.from_json(value) for value in detail.get("restored") or ()),
+            images=tuple(Image.from_json(value) for value in detail.get("images") or ()),
+        )
+
+    @property
+    def table_steps(self) -> tuple[TableStep, ...]:
+        """Return a step a table: visible tables come first, while their histories still hold what leaves."""
+        return tuple(self._step(table) for table in sorted(self.tables, key=lambda table: not table.is_derived))
+
+    @property
+    def steps(self) -> tuple[TableStep | TriggersReturn, ...]:
+        """Return all steps in the order in which they are done."""
+        return (*self.table_steps, TriggersReturn(to=self.to))
+
+    def restored_to(self, name: str) -> tuple[Copied, ...]:
+        """Return the rows that come back to a table of rows."""
+        found = ((part.ids, part.files.get(name)) for part in self.restored)
+        return tuple(Copied(ids=tuple(sorted(ids)), files=files) for ids, files in found if files)
+
+    def _step(self, table: RegionTable) -> TableStep:
+        is_former, history = table.name in self.former, table.history or ""
+        if table.role is TableRole.OVERWRITE:
+            return NewestReturns(table=table, to=self.to, is_former=is_former)
+        if table.role is TableRole.COPY:
+            restored = self.restored_to(history)
+            return CopiesLeave(table=table, to=self.to, is_former=is_former, restored=restored)
+        if table.role is TableRole.UPSERT:
+            images = tuple(file.path for image in self.images if image.table == history for file in image.files)
+            return KeysReturn(table=table, to=self.to, is_former=is_former, images=images)
+        return RowsLeave(table=table, to=self.to, is_former=is_former, restored=self.restored_to(table.name))

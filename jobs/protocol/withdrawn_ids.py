@@ -1,0 +1,97 @@
+"""States that rewinds withdrew and that were not processed again: their files are pending once more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from drainmark.jobs.protocol.id_runs import Ids, StateRows
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.triggers import DIGESTS
+
+
+class Withdrawn:
+    """The withdrawn states less those whose file was processed, skipped or refused since; immutable.
+
+    A file that comes is noted by its identity alone; which rows are left is found out when somebody asks.
+
+    Args:
+        ids: of the withdrawn states.
+    """
+
+    __slots__ = ("_answered", "_by_identity", "_count", "ids")
+
+    def __init__(self, ids: Ids | None = None) -> None:
+        self.ids = ids if ids is not None else Ids()
+        self._answered: dict[tuple[Any, ...], int] = {}  # identity -> its place; shared with what continues this one
+        self._count = 0
+        self._by_identity: dict[tuple[Any, ...], int] | None = None
+
+    def answered_by(self, row: CheckpointRow) -> Withdrawn:
+        """Return these less those of the row's file."""
+        identity = identity_of(row)
+        if not self.ids or self._has(identity):
+            return self
+        new = Withdrawn(self.ids)
+        new._by_identity = self._by_identity
+        new._answered = self._answered
+        if len(self._answered) != self._count:  # another history went on from here before
+            new._answered = {known: place for known, place in self._answered.items() if place < self._count}
+        new._answered[identity] = self._count
+        new._count = self._count + 1
+        return new
+
+    def with_states(self, ids: Ids, rows: StateRows) -> Withdrawn:
+        """Return these and further ones; the newest state of a file counts."""
+        found = {identity: number for identity, number in self._identities(rows).items() if not self._has(identity)}
+        found.update((identity_of(row), number) for number, row in rows.among(ids))
+        new = Withdrawn(_ids_of(found.values()))
+        new._by_identity = found
+        return new
+
+    def left(self, rows: StateRows) -> Ids:
+        """Return the ids of those that are left."""
+        if not self._count:
+            return self.ids
+        return _ids_of(number for identity, number in self._identities(rows).items() if not self._has(identity))
+
+    def in_order(self, rows: StateRows) -> tuple[CheckpointRow, ...]:
+        """Return the rows of those that are left, in their input order."""
+        found = (row for _, row in rows.among(self.left(rows)))
+        return tuple(sorted(found, key=lambda row: (row.trigger_order or 0, row.sequence_id)))
+
+    def _has(self, identity: tuple[Any, ...]) -> bool:
+        return self._answered.get(identity, self._count) < self._count
+
+    def _identities(self, rows: StateRows) -> Mapping[tuple[Any, ...], int]:
+        if self._by_identity is None:
+            self._by_identity = {identity_of(row): number for number, row in rows.among(self.ids)}
+        return self._by_identity
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Withdrawn):
+            return NotImplemented
+        return (self.ids, self._seen()) == (other.ids, other._seen())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _seen(self) -> set[tuple[Any, ...]]:
+        return {identity for identity in self._answered if self._has(identity)}
+
+
+def identity_of(row: CheckpointRow) -> tuple[Any, ...]:
+    """Return what makes the file of a row this file, or the slice this slice: its uri and its identity at the scan."""
+    identity: Sequence[tuple[str, Any]] = sorted((row.trigger_identity or {}).items())
+    return (row.trigger_uri, *((name, _hashable(value)) for name, value in identity if name != DIGESTS))
+
+
+def _hashable(value: Any) -> Any:
+    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping | list) else value
+
+
+def _ids_of(numbers: Any) -> Ids:
+    ids = Ids()
+    for number in sorted(numbers):
+        ids = ids.with_id(number)
+    return ids

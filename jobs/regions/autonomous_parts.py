@@ -1,0 +1,65 @@
+"""Autonomous parts that run by themselves: with a source of their own, and tables (V1, V8, V46)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from drainmark.jobs.graph.annotations import Checkpoints, Consistent, Trigger
+from drainmark.jobs.graph.application import Application
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.params import digest_of
+from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan, TablePlan, fingerprint_of
+from drainmark.jobs.regions.stages import only_stage
+
+
+def running_parts(plan: ApplicationPlan) -> tuple[AutonomousPlan, ...]:
+    """Return the parts that run beside the regions; what reads a region runs with it, what only feeds one, too."""
+    return tuple(
+        part for part in plan.autonomous
+        if part.tables and not part.reads and any(operator.may_start for operator in part.operators)
+    )  # fmt: skip
+
+
+def without_regions(application: Application) -> Application:
+    """Return the same operators without any region: the job that figure 7 compares with."""
+    return replace(application, operators=tuple(_outside_regions(found) for found in application.operators))
+
+
+def _outside_regions(operator: Operator) -> Operator:
+    """Return the operator without what makes sense in regions only."""
+    inputs = tuple(replace(port, buffered=None) for port in operator.inputs)
+    return replace(operator, consistent=None, inputs=inputs)
+
+
+def as_plan(application: str, part: AutonomousPlan) -> RegionPlan:
+    """Return a part in the form in which operators are run; no region is made by that: nothing is coordinated.
+
+    So the same code applies operators inside regions and outside (V57).
+    """
+    operators = part.operators
+    names = {operator.name for operator in operators}
+    fingerprints = {operator.name: fingerprint_of(operator) for operator in operators}
+    starts = tuple(operator for operator in operators if operator.may_start)
+    read = {port.upstream for operator in operators for port in operator.inputs}
+    return RegionPlan(
+        name=part.name,
+        starts=starts,
+        ends=tuple(operator for operator in operators if operator.name in names - read),
+        operators=operators,
+        feeds=(),
+        run_order=operators,
+        followers=(),
+        stages=(only_stage(operators, starts=starts),),
+        channels=(),
+        parameters=Consistent(trigger=Trigger.OPERATOR_DRIVEN.value, checkpoints=Checkpoints.BLOCKING.value),
+        ports=(),
+        vectorisation={operator.name: operator.vectorisation() for operator in operators},
+        tables=tuple(
+            TablePlan(name=table, operator=operator.name, guarantee=part.guarantee)
+            for operator in operators
+            for table in operator.tables
+        ),
+        quarantine=f"{application}_{starts[0].name}_quarantine",
+        fingerprints=fingerprints,
+        fingerprint=digest_of(fingerprints),
+    )

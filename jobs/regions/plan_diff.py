@@ -1,0 +1,182 @@
+"""Declared code against what ran last: which operators and tables are kept, new, dropped or changed. Pure.
+
+What older claims did not write down is `unknown`, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.schema_compatibility import TableChange, change_of, is_state, misfit
+from drainmark.jobs.regions.plan import RegionPlan
+
+
+class OperatorChange(StrEnum):
+    """What became of an operator; names are identity."""
+
+    KEPT = "kept"
+    NEW = "new"
+    CHANGED = "changed"  # another fingerprint: what it computes is not what it computed
+    DROPPED = "dropped"
+    UNKNOWN = "unknown"  # it is declared; whether it ran was not written down
+
+
+class StateChange(StrEnum):
+    """What becomes of an operator's state with the next run."""
+
+    NEW = "new"  # it begins empty
+    GOES_ON = "goes on"
+    WIDENED = "widened"  # it goes on with further columns
+    BEGINS_ANEW = "begins anew"  # dropped on request
+    INCOMPATIBLE = "incompatible"  # no run before it is dropped, or the code is as before
+    LEFT = "left behind"  # its operator is not declared any more
+
+
+_STATES = {
+    TableChange.NEW: StateChange.NEW,
+    TableChange.KEPT: StateChange.GOES_ON,
+    TableChange.WIDENED: StateChange.WIDENED,
+    TableChange.INCOMPATIBLE: StateChange.INCOMPATIBLE,
+    TableChange.DROPPED: StateChange.LEFT,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorDifference:
+    """One operator: `kind` and `state` are None where it has none, or is not declared."""
+
+    operator: str
+    kind: str | None
+    change: OperatorChange
+    state: StateChange | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"operator": self.operator, "kind": self.kind, "change": self.change, "state": self.state}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDifference:
+    """One table; `why` says what is wrong with it, "" where nothing is."""
+
+    table: str
+    operator: str
+    change: TableChange
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"table": self.table, "operator": self.operator, "change": self.change, "why": self.why or None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionDifference:
+    """One region.
+
+    Attributes:
+        committed_id: of what ran last; None where it never ran.
+        operators: declared ones in topological order, then those that are no more.
+        tables: likewise.
+    """
+
+    region: str
+    committed_id: int | None
+    operators: tuple[OperatorDifference, ...]
+    tables: tuple[TableDifference, ...]
+
+    @property
+    def is_compatible(self) -> bool:
+        """Can the next run go on from here?"""
+        return all(table.change is not TableChange.INCOMPATIBLE for table in self.tables)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, every key always present."""
+        return {
+            "region": self.region,
+            "change": "new" if self.committed_id is None else "kept",
+            "committed_sequence_id": self.committed_id,
+            "is_compatible": self.is_compatible,
+            "operators": [operator.to_json() for operator in self.operators],
+            "tables": [table.to_json() for table in self.tables],
+        }
+
+
+def difference(
+    plan: RegionPlan, tables: Sequence[RegionTable], history: RegionHistory, *, dropped: Collection[str] = ()
+) -> RegionDifference:
+    """Compare a region as it is declared with its checkpoint table.
+
+    Args:
+        tables: of the declared region, as its analysed plans give them; a state to be dropped has its new name in them.
+        dropped: operators whose state is to begin anew.
+    """
+    before = {table.name: table for table in (*history.former, *history.tables)}
+    after = {table.name: table for table in tables}
+    states_of = {*_state_tables(before.values()), *_state_tables(tables)}
+    begun_anew = {operator.name for operator in plan.run_order} & {*history.generations, *dropped}
+    left = [
+        table.name
+        for table in history.tables
+        if table.name not in after and not (table.name in states_of and table.operator in begun_anew)
+    ]
+    found = [_declared(before.get(name), table) for name, table in after.items()]
+    found += [
+        TableDifference(table=name, operator=before[name].operator, change=TableChange.DROPPED) for name in sorted(left)
+    ]
+    states = {entry.operator: _STATES[entry.change] for entry in found if entry.table in states_of}
+    states |= dict.fromkeys(dropped, StateChange.BEGINS_ANEW)
+    return RegionDifference(
+        region=plan.name,
+        committed_id=history.committed_id if history.epoch else None,
+        operators=_operators(plan, history, states),
+        tables=tuple(found),
+    )
+
+
+def _declared(before: RegionTable | None, after: RegionTable) -> TableDifference:
+    change, why = change_of(before, after), misfit(before, after) if before is not None else ""
+    return TableDifference(table=after.name, operator=after.operator, change=change, why=why)
+
+
+def _state_tables(tables: Collection[RegionTable]) -> set[str]:
+    return {table.name for table in tables if is_state(table, tables)}
+
+
+def _operators(
+    plan: RegionPlan, history: RegionHistory, states: Mapping[str, StateChange]
+) -> tuple[OperatorDifference, ...]:
+    ran = history.operators
+    found = [
+        OperatorDifference(
+            operator=operator.name,
+            kind=operator.kind,
+            change=_operator_change(plan, history, operator.name),
+            state=states.get(operator.name) if operator.keeps_state else None,
+        )
+        for operator in plan.run_order
+    ]
+    declared = {operator.name for operator in plan.run_order}
+    gone = ran if ran is not None else {table.operator: "" for table in history.tables}
+    return (
+        *found,
+        *(
+            OperatorDifference(operator=name, kind=None, change=OperatorChange.DROPPED, state=states.get(name))
+            for name in sorted(gone)
+            if name not in declared
+        ),
+    )
+
+
+def _operator_change(plan: RegionPlan, history: RegionHistory, name: str) -> OperatorChange:
+    if not history.epoch:
+        return OperatorChange.NEW
+    if history.operators is None:
+        same = history.last_claim is not None and history.last_claim.graph_fingerprint == plan.fingerprint
+        return OperatorChange.KEPT if same else OperatorChange.UNKNOWN
+    ran = history.operators.get(name)
+    if ran is None:
+        return OperatorChange.NEW
+    return OperatorChange.KEPT if ran == plan.fingerprints[name] else OperatorChange.CHANGED

@@ -1,0 +1,395 @@
+"""What a run needs from outside the process, as it uses it; `resources` implements these (design.md §4).
+
+Structural on purpose: the adapters are usable and tested without a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from drainmark.jobs.operators.sources.contract import Reach
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
+from drainmark.jobs.state.handlers.data_store import DataStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+    from drainmark.jobs.operators.sources.directory_source import DirectorySource
+
+Report = Callable[[str, Mapping[str, Any]], None]
+"""Called with the name of a step and its numbers, once a step."""
+
+
+class Engine(Protocol):
+    """A Spark session whose jobs can be tagged, cancelled, and put into pools that share the cores fairly."""
+
+    @property
+    def master(self) -> str: ...
+    @property
+    def is_local(self) -> bool: ...
+    @property
+    def session(self) -> SparkSession: ...
+    def tagged(self, tag: str) -> AbstractContextManager[None]: ...
+    def pooled(self, pool: str) -> AbstractContextManager[None]: ...
+    def cancel(self, tag: str) -> None: ...
+
+
+class StagingArea(Protocol):
+    """A folder of one attempt below a table's root, where no reader looks."""
+
+    def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
+    def write_frame(self, frame: DataFrame, subdirectory: str, *, compression: str = "") -> tuple[StagedFile, ...]: ...
+    def discard(self) -> None: ...
+
+
+class Published(Protocol):
+    """What a commit to a state or sink table came to."""
+
+    @property
+    def delta_version(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """What rows for an adopted table break.
+
+    Attributes:
+        rule: e.g. `constraint positive`.
+        condition: SQL text of what must be true.
+        rows: how many rows break it.
+        first_id: smallest `_sequence_id` among them.
+    """
+
+    rule: str
+    condition: str
+    rows: int
+    first_id: int
+
+
+class Table(Protocol):
+    """A Delta table of a region: every verb is one transaction under a txnVersion (design.md §3.2)."""
+
+    def exists(self) -> bool: ...
+    def publish(self, version: int, files: Sequence[StagedFile]) -> Published: ...
+    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published: ...
+    def rewind_rows(self, version: int, to: int, staging: Any) -> Published: ...
+    def rewind_upsert(
+        self,
+        version: int,
+        to: int,
+        history: Any,
+        keys: Sequence[str],
+        columns: Sequence[str],
+        *,
+        images: Sequence[str] = (),
+    ) -> Published: ...
+    def read(self, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table: ...
+    def row_count(self) -> int: ...
+    def newest_id(self) -> int: ...
+    def txn_version(self) -> int | None: ...
+
+
+class Adopted(Table, Protocol):
+    """A table that others made: the same verbs, and what it asks of rows before they are committed."""
+
+    def examine(self, schema_json: str, *, merged: bool) -> Any: ...
+    def breach(self, rows: DataFrame) -> Breach | None: ...
+
+
+class OutsideTable(Protocol):
+    """A table that no region writes: what is appended twice is there twice."""
+
+    def create(self, schema_json: str) -> None: ...
+    def append(self, rows: pa.Table, schema_json: str) -> int: ...
+    def add(self, files: Sequence[StagedFile], *, whole: bool = False) -> int: ...
+    def upsert(self, rows: pa.Table, keys: Sequence[str], schema_json: str) -> int: ...
+    def exists(self) -> bool: ...
+    def read(self) -> pa.Table: ...
+
+
+RowsOf = tuple[Collection[int], Sequence[StagedFile]]
+"""The rows of some ids in some files, which may hold rows of other ids, too."""
+
+
+class TableFiles(Protocol):
+    """The files of a managed table, those that are visible and any others that a row names."""
+
+    def live(self) -> tuple[StagedFile, ...]: ...
+    def up_to(self, through: int) -> tuple[StagedFile, ...]: ...
+    def rows_above(self, to: int) -> int: ...
+    def read(self, paths: Sequence[str]) -> pa.Table: ...
+    def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
+    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]: ...
+    def holds(self, files: Sequence[StagedFile]) -> bool: ...
+
+
+class Upkeep(Protocol):
+    """What keeps a managed table small, and its rows as they are."""
+
+    def compact(self, version: int, staging: Any, *, files_at_least: int = 64, horizon_id: int = 0) -> bool: ...
+    def drop(self, version: int, through: int) -> bool: ...
+    def maintain(self) -> None: ...
+
+
+class RowsTable(Table, Protocol):
+    """A managed table, whose files are ours: the rows of single ids can be withdrawn from it, and brought back."""
+
+    @property
+    def files(self) -> TableFiles: ...
+    @property
+    def upkeep(self) -> Upkeep: ...
+    def is_own(self) -> bool: ...
+    def replace(self, version: int, files: Sequence[StagedFile], ids: Collection[int], staging: Any) -> Published: ...
+    def rewind_rows(self, version: int, to: int, staging: Any, *, restored: Sequence[RowsOf] = ()) -> Published: ...
+
+
+class Overwritten(Table, Protocol):
+    """A managed table that holds the rows of one id."""
+
+    def overwrite(self, version: int, rows: pa.Table | None, staging: Any) -> Published: ...
+    def rewind_overwrite(
+        self, version: int, to: int, rows: Callable[[], pa.Table | None], staging: Any
+    ) -> Published: ...
+
+
+class External(Protocol):
+    """A sink outside Delta: keeps the version of the last row that it took beside its rows, or as safe as them.
+
+    The verbs are a table's: a version at or above mine means done, so that whoever comes late, or again, changes
+    nothing. Rows come from the sink's history, never from the application. One that is open for an owner has the
+    owner's epoch, which fences older ones where the outside knows no transactions.
+    """
+
+    def exists(self) -> bool: ...
+    def examine(self, schema_json: str) -> None:
+        """Refuse what the outside would not take; changes nothing."""
+
+    def create(self, schema_json: str) -> None:
+        """Make what rows go to, or check that what is there is the region's."""
+
+    def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
+        """Return what rows that are not committed yet break, as far as that can be known before they are."""
+
+    def copy(
+        self, version: int, ids: Collection[int], rows: Iterable[pa.Table], *, replaced: Collection[int] = ()
+    ) -> Published: ...
+    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published: ...
+    def rewind_rows(self, version: int, to: int, *, restored: Iterable[pa.Table] = ()) -> Published: ...
+    def rewind_upsert(
+        self,
+        version: int,
+        to: int,
+        history: Any,
+        keys: Sequence[str],
+        columns: Sequence[str],
+        *,
+        images: Sequence[str] = (),
+    ) -> Published: ...
+    def read(self, columns: Sequence[str] | None = None, where: Any = None, *, upto: int | None = None) -> pa.Table: ...
+    def read_ids(self, ids: Collection[int]) -> pa.Table: ...
+    def row_count(self) -> int | None: ...
+    def newest_id(self) -> int: ...
+    def txn_version(self) -> int | None: ...
+
+
+class CheckpointStore(Protocol):
+    """The checkpoint table: the truth."""
+
+    def exists(self) -> bool: ...
+    def create(self) -> None: ...
+    def history(self) -> RegionHistory: ...
+    def rows(self, since: int = 0) -> tuple[CheckpointRow, ...]: ...
+    def attempts(self, among: Collection[str]) -> set[str]: ...
+    def claim(self, row: CheckpointRow) -> None: ...
+    def append(self, rows: Sequence[CheckpointRow], *, sequence_id: int) -> None: ...
+    def compact(self) -> bool: ...
+    def maintain(self) -> None: ...
+
+
+class Inputs(Protocol):
+    """The files that triggers stand for, in folders and in buckets."""
+
+    def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
+        """Make each trigger's file, as it was scanned, readable at a path that does not exist yet.
+
+        Args:
+            follow_links: a file may be a symbolic link; else one counts as gone.
+
+        Raises:
+            InputMissing, InputChanged: naming the triggers whose files are gone, or are other files.
+        """
+
+    def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
+        """Return what Spark can read where it is: index in `triggers` -> path for Spark, each path once.
+
+        What is gone, or is another object now, is not among them: `place` says so.
+        """
+
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
+        """Compare what was read where it is with its identity at the scan, after it was read.
+
+        Raises:
+            InputMissing, InputChanged: as `place`.
+        """
+
+
+class DisposableInputs(Inputs, Protocol):
+    """Input files that are ours to move and to delete."""
+
+    def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
+        """Move or delete input files, as the scan says; those that are gone, or are other files now, stay as they are.
+
+        Args:
+            files: uri, identity at the scan, sequence id.
+
+        Returns:
+            how many were moved or deleted.
+        """
+
+
+class Garbage(Protocol):
+    """What can be deleted of one table."""
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def files(self) -> tuple[str, ...]: ...
+    @property
+    def size(self) -> int: ...
+
+
+class RegionTables(Protocol):
+    """The tables of a region, by their names and by what they are to it."""
+
+    region: str
+
+    @property
+    def checkpoint(self) -> CheckpointStore: ...
+    @property
+    def checkpoint_name(self) -> str: ...
+    def table(self, name: str) -> RowsTable: ...
+    def open(self, table: RegionTable) -> Table: ...
+    def adopted(self, name: str) -> Adopted: ...
+    def overwritten(self, name: str) -> Overwritten: ...
+    def external(self, table: RegionTable, epoch: int = 0) -> External: ...
+    def autonomous(self, name: str) -> OutsideTable: ...
+    def is_own(self, table: RegionTable) -> bool: ...
+    def create(self, table: RegionTable) -> None: ...
+    def widen(self, table: RegionTable) -> None: ...
+
+
+class AttemptFiles(Protocol):
+    """What an attempt has besides the tables: staged files, links to its inputs, copies for Spark."""
+
+    def staging(self, name: str, epoch: int, attempt: str) -> StagingArea: ...
+    def verify(self, name: str, files: Sequence[StagedFile]) -> None: ...
+    def discard_staged(self, name: str, paths: Sequence[str]) -> None: ...
+    def inbox(self, epoch: int, attempt: str) -> Path: ...
+    def keep_copies(self, files: Mapping[str, Sequence[StagedFile]]) -> None: ...
+    def drop_copies(self) -> None: ...
+
+
+class ForeignCommits(Protocol):
+    """What others committed to a region's tables, and what puts it right."""
+
+    def require_sole_writer(self, name: str) -> None: ...
+    def trust(self, name: str, version: int) -> None: ...
+    def damage(self, name: str, *, whatever: bool = False) -> TableDamage | None: ...
+    def put_right(
+        self, repair: TableRepair, *, epoch: int, version: int | None = None, rows: Callable[[], Any] | None = None
+    ) -> Published: ...
+
+
+class Leftovers(Protocol):
+    """What owners of a region left that nobody needs any more."""
+
+    def collect_orphans(self, names: Sequence[str], below_epoch: int) -> int: ...
+    def fence(self, names: Iterable[str], epoch: int) -> None: ...
+    def garbage(self, name: str, named: Set[str], *, below_epoch: int, now: float) -> Garbage: ...
+    def discard(self, garbage: Any) -> None: ...
+    def dead_spools(self, *, below_epoch: int, before: float) -> tuple[Path, ...]: ...
+    def discard_spools(self, spools: Sequence[Path]) -> None: ...
+
+
+class RegionStore(RegionTables, AttemptFiles, Protocol):
+    """All that a region has on disk, or in a bucket."""
+
+    @property
+    def foreign_commits(self) -> ForeignCommits: ...
+    @property
+    def leftovers(self) -> Leftovers: ...
+
+
+class Lookups(Protocol):
+    """Tables that operators look things up in, by the names that `lookup` takes."""
+
+    def version(self, table: str) -> int: ...
+    def read(self, session: SparkSession, table: str, version: int | None) -> DataFrame: ...
+
+
+class RegionRegistry(Protocol):
+    """The registry as one region's run sees it; every write is guarded by the epoch (H26)."""
+
+    def is_empty(self, region: str) -> bool: ...
+    def region_info(self, region: str) -> Any: ...
+    def set_epoch(self, region: str, epoch: int) -> None: ...
+    def set_next_id(self, region: str, epoch: int, value: int) -> None: ...
+    def take_ids(self, region: str, epoch: int, count: int) -> int: ...
+    def pending(
+        self, region: str, limit: int, max_bytes: int | None = None, *, after: int = 0
+    ) -> Sequence[Trigger]: ...
+    def pending_count(self, region: str) -> int: ...
+    def settle(self, region: str, epoch: int, states: Sequence[tuple[int, int]]) -> None: ...
+    def requeue_above(self, region: str, epoch: int, sequence_id: int) -> int: ...
+    def mark(self, region: str, epoch: int, trigger_ids: Sequence[int], status: Any, reason: str | None) -> None: ...
+    def set_state(self, region: str, epoch: int, state: str) -> None: ...
+    def record_error(self, region: str, epoch: int, error: Mapping[str, Any]) -> None: ...
+    def clear_error(self, region: str, epoch: int) -> None: ...
+    def by_order(self, region: str, orders: Sequence[int]) -> Sequence[Trigger]: ...
+    def mark_skipped(self, region: str, epoch: int, trigger_id: int, sequence_id: int, reason: str) -> None: ...
+    def clear_halt_request(self, region: str, epoch: int) -> None: ...
+    def save_cursor(self, region: str, source: str, cursor: str) -> None: ...
+    def load_cursor(self, region: str, source: str) -> str | None: ...
+    def clock(self) -> float: ...
+
+
+class RegionLease(Protocol):
+    """The right to work on a region; safety never rests on it (H25)."""
+
+    def acquire(self, region: str, run_id: str) -> None: ...
+    def release(self, *, clean: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """Everything outside the process that a run uses, joined by the control plane.
+
+    Attributes:
+        state_store: where the chunks of handlers' checkpoints go; None for their state's tables.
+        on_halt: called once a halt is committed, its row being part of the history; may take seconds, never raises.
+        take_feed: moves the cursor of an autonomous source, for one reader of it, over the files that have come, and
+            returns them: (reader, source, sequence id for which they are taken). Nobody gets them again.
+    """
+
+    engine: Engine
+    store: RegionStore
+    inputs: DisposableInputs
+    reach: Reach
+    registry: RegionRegistry
+    lease: RegionLease
+    clock: Callable[[], float]
+    statement: Callable[[str], str]
+    lookups: Lookups
+    state_store: DataStore | None = None
+    on_halt: Callable[[RegionHistory], None] = lambda history: None
+    take_feed: Callable[[str, DirectorySource, int], Sequence[Trigger]] = lambda reader, source, sequence_id: ()

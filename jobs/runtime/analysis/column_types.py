@@ -1,0 +1,126 @@
+"""What tables can hold, and be found by, looked at before anything is claimed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import DeclarationError, OperatorFailed, Violation
+from drainmark.jobs.formats.row_types import plain_types
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.operators.sinks.sink import Sink
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
+from drainmark.jobs.regions.plan import RegionPlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_UNSUPPORTED = re.compile(r"(void|interval|variant|char|varchar)\b")
+
+
+def check_types(application: str, operator: Operator, frame: DataFrame) -> None:
+    """Refuse what an operator would store and Delta cannot hold.
+
+    Raises:
+        DeclarationError: a column has such a type, or is there twice.
+    """
+    if not isinstance(operator, Aggregate | Sink):
+        return
+    wrong = unsupported(frame.schema)
+    doubled = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
+    if wrong or doubled:
+        found = f"columns of types that Delta cannot hold: {', '.join(wrong)}" if wrong else f"twice: {doubled}"
+        violation = Violation(
+            rule="COLUMN_TYPE" if wrong else "COLUMN_TWICE",
+            message=f"{operator.name}: {found}",
+            operator=operator.name,
+            location=operator.location,
+            remedy="cast or rename the columns before the sink",
+        )
+        raise DeclarationError(application, [violation])
+
+
+def unsupported(schema: StructType) -> list[str]:
+    """Return the columns, with their types, that Delta cannot hold; a field may be called as such a type is."""
+    return [
+        f"{field.name}: {field.dataType.simpleString()}"
+        for field in schema.fields
+        if any(_UNSUPPORTED.match(kind.simpleString()) for kind in plain_types(field.dataType))
+    ]
+
+
+def require_text(operator: Operator, rows: pa.Table) -> pa.Table:
+    """Return rows of which every text is UTF-8: others, as a cast of bytes leaves them, can be written and not read.
+
+    Raises:
+        OperatorFailed: names the column.
+    """
+    import pyarrow as pa
+
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        for name, column in zip(rows.column_names, rows.columns, strict=True):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise OperatorFailed(
+                    f"{operator.name!r}: the column {name!r} holds what nobody can read again: {error}",
+                    operator=operator.name,
+                    location=operator.location,
+                    remedy="bytes that are no UTF-8 become text by F.decode(column, 'ISO-8859-1'), or make_valid_utf8",
+                ) from error
+        raise
+    return rows
+
+
+def require_ids(operator: Operator, files: Sequence[StagedFile], first_id: int, last_id: int) -> None:
+    """Refuse rows of ids that are not their group's: no rewind would find them.
+
+    Raises:
+        OperatorFailed: a function has put another id in the place of the one that a row came with.
+    """
+    for file in files:
+        if file.rows and not first_id <= (file.first_id or 0) <= (file.last_id or 0) <= last_id:
+            raise OperatorFailed(
+                f"{operator.name!r}: rows of ids {first_id} to {last_id} got {file.first_id} to {file.last_id}",
+                operator=operator.name,
+                location=operator.location,
+                remedy=f"have every function before it leave {SEQUENCE_ID} as it came",
+            )
+
+
+def check_keys(application: str, region: RegionPlan, tables: Sequence[RegionTable]) -> None:
+    """Refuse keys that are made of parts: rows of one key could not be told in memory once they are committed.
+
+    Raises:
+        DeclarationError: names every operator that has such a key.
+    """
+    nested: dict[str, dict[str, None]] = {}
+    for table in tables:
+        nested.setdefault(table.operator, {}).update(dict.fromkeys(nested_keys(table)))
+    violations = [
+        Violation(
+            rule="KEY_TYPE",
+            message=f"{name}: {', '.join(keys)} cannot be a key, being a struct, an array or a map",
+            operator=name,
+            location=region.operator(name).location,
+            remedy="make its fields columns, or a text of it by F.to_json, before",
+        )
+        for name, keys in nested.items()
+        if keys
+    ]
+    if violations:
+        raise DeclarationError(application, violations)
+
+
+def nested_keys(table: RegionTable) -> list[str]:
+    """Return the keys of a table that are made of parts."""
+    kinds = {field["name"]: field["type"] for field in json.loads(table.schema_json)["fields"]}
+    return [key for key in table.keys if isinstance(kinds.get(key), dict)]

@@ -1,0 +1,386 @@
+"""A region seen with its types: which tables it has, and what vectorises; found over empty frames, before any claim.
+
+This is the dry run's first half and every run's start: a wrong column, an unsupported type or a missing tag is an
+error here, when nothing has been claimed or committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import SchemaMismatch
+from drainmark.jobs.frames.row_order import in_given_order
+from drainmark.jobs.frames.tags import ORDINAL, POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.blame import blaming
+from drainmark.jobs.graph.context import OperatorContext, empty_like
+from drainmark.jobs.graph.operator import KeptState, Operator, Places, Result, Retention, Vectorises
+from drainmark.jobs.graph.params import Params
+from drainmark.jobs.operators.handler import Handled
+from drainmark.jobs.operators.lookup import Lookup
+from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
+from drainmark.jobs.operators.sinks.sink import Sink
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.operators.sources.source_rows import empty_rows
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
+from drainmark.jobs.protocol.in_flight import Link
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.protocol.records.state_generations import state_table
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.analysis.column_types import check_keys, check_types
+from drainmark.jobs.runtime.analysis.vectorisation import Verdict, verdict_of
+from drainmark.jobs.runtime.analysis.worker_code import ship
+from drainmark.jobs.runtime.input.quarantine_rows import quarantine_table
+from drainmark.jobs.state.handlers.handler_state import HandlerState
+from drainmark.jobs.state.keyed_state import KeyedState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """A region plan with what its analysed plans say.
+
+    Attributes:
+        tables: every table of the region; histories and states before the visible tables that hang on them.
+        verdicts: by name of a checked operator, whether it vectorises and why not.
+        written_by: operator name -> name of the table that it stages.
+        kept: (operator name, part) -> name of the table of a state that it keeps beside its output.
+        code: what the claim keeps of the code.
+        own_places: see `OperatorContext`.
+        multiplied: streams in which a function may have made several rows of one, to be told apart by ordinals.
+        made: see `OperatorContext.once_a_run`.
+        carried: the types of the streams that channels carry, by name of the stream.
+    """
+
+    region: RegionPlan
+    application: str
+    params: Params
+    tables: tuple[RegionTable, ...]
+    verdicts: Mapping[str, Verdict]
+    written_by: Mapping[str, str]
+    kept: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    code: Code = NO_CODE
+    own_places: frozenset[str] = frozenset()
+    multiplied: frozenset[str] = frozenset()
+    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    carried: Mapping[str, StructType] = field(default_factory=dict, compare=False)
+
+    @property
+    def forced_single(self) -> Mapping[str, str]:
+        """Return the operators that force groups of one, with the reason."""
+        declared = {name: self.region.operator(name).single_because for name in self.region.forced_single}
+        found = {name: verdict.reason for name, verdict in self.verdicts.items() if not verdict.vectorises}
+        return {**declared, **found}
+
+    def table(self, name: str) -> RegionTable:
+        return next(table for table in self.tables if table.name == name)
+
+    def states(self) -> Mapping[str, tuple[Operator, KeptState, type[KeyedState]]]:
+        """Return every keyed state by the name of its table: who keeps it, its keys, and how it is held."""
+        found: dict[str, tuple[Operator, KeptState, type[KeyedState]]] = {}
+        for operator in self.region.stateful:
+            if isinstance(operator, Aggregate):
+                own = KeptState(keys=operator.all_keys, depth=operator.depth)
+                found[self.written_by[operator.name]] = (operator, own, operator.state_class)
+            for kept in operator.kept:
+                held = HandlerState if isinstance(operator, Handled) else KeyedState
+                found[self.kept[operator.name, kept.part]] = (operator, kept, held)
+        return found
+
+    def upserts(self) -> tuple[RegionTable, ...]:
+        """Return the tables and sinks outside Delta that are brought up from a history."""
+        return tuple(table for table in self.tables if table.is_derived)
+
+
+def analyse(
+    region: RegionPlan,
+    application: str,
+    params: Params,
+    outside: Outside,
+    *,
+    states: Mapping[str, str] | None = None,
+    dropped: Collection[str] = (),
+) -> Blueprint:
+    """Apply every operator to empty frames, walk what the author's functions made, and name the tables.
+
+    Args:
+        states: label by operator of the states that are not in their first table; see `generations`.
+        dropped: those of them that begin anew with the next claim.
+
+    Raises:
+        OperatorFailed: a function does not accept its columns.
+        DeclarationError: a result cannot be stored.
+    """
+    session = outside.engine.session
+    ship((*region.run_order, *region.followers), session)
+    frames = _empty_frames(region, params, session, outside)
+    walked: dict[str, Verdict] = {}
+    multiplied: set[str] = set()
+    tables: list[RegionTable] = []
+    written_by: dict[str, str] = {}
+    changes: dict[str, dict[str, DataFrame]] = {}
+    for operator in region.run_order:
+        results, changes[operator.name] = _apply(operator, frames)
+        with blaming(operator):  # a Connect session analyses a plan when it is asked for its columns, and not before
+            for output in operator.outputs or ("",):
+                result = results[output]
+                if operator.places is Places.CHECKED:
+                    known, found = walked.get(operator.name), verdict_of(result)
+                    walked[operator.name] = found if known is None else known.with_other(found)
+                tagged = frames.tagged(operator, result)
+                check_types(application, operator, tagged)
+                stream = f"{operator.name}[{output}]" if output else operator.name
+                frames.streams[stream] = empty_like(session, seen_downstream(operator, tagged))
+            multiplied |= _multiplied(operator, walked, frames)
+        if isinstance(operator, Aggregate | Sink):
+            for table in _tables_of(operator, region, application, frames, tagged, states=states or {}):
+                if all(table.name != other.name for other in tables):
+                    tables.append(table)
+                if not table.is_derived:
+                    written_by[operator.name] = table.name
+    verdicts = {
+        name: verdict for name, verdict in walked.items()
+        if region.operator(name).vectorisation() is Vectorises.CHECKED
+    }  # fmt: skip
+    kept = _kept_tables(region, partial(_name_of, application, states or {}), frames, changes, tables)
+    if any(isinstance(operator, Source | QuarantineSink) for operator in region.operators):
+        tables.append(quarantine_table(region))
+    check_keys(application, region, tables)
+    _examine_foreign(tables, outside)
+    carried = {name: _nullable_type(frames.streams[name]) for name in {each.stream for each in region.channels}}
+    return Blueprint(
+        region=region,
+        application=application,
+        params=params,
+        tables=tuple(tables),
+        verdicts=verdicts,
+        written_by=written_by,
+        kept=kept,
+        code=_code_of(region, states or {}, dropped, carried),
+        own_places=_own_places(region, walked),
+        multiplied=frozenset(multiplied),
+        carried=carried,
+    )
+
+
+def _code_of(
+    region: RegionPlan, states: Mapping[str, str], dropped: Collection[str], carried: Mapping[str, StructType]
+) -> Code:
+    """Return what the claim keeps of the code; of how it is cut, where it is."""
+    starts = {start.name for start in region.starts}
+    stages = region.stages if region.channels else ()
+    return Code(
+        operators=region.fingerprints,
+        states=states,
+        dropped=frozenset(dropped),
+        stages={
+            stage.name: tuple(each.name for each in stage.operators if each.name not in starts) for stage in stages
+        },
+        channels={
+            channel.name: Link(
+                stage_from=channel.stage_from,
+                stage_to=channel.stage_to,
+                columns={
+                    column.name: column.dataType.simpleString()
+                    for column in carried[channel.stream].fields
+                    if column.name != ORDINAL
+                },
+            )
+            for channel in region.channels
+        },
+    )
+
+
+def _nullable_type(frame: DataFrame) -> StructType:
+    """Return the type of a stream's rows: what may be null differs from group to group."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(nullable_schema(frame.schema.json())))
+
+
+def _multiplied(operator: Operator, walked: Mapping[str, Verdict], frames: OperatorContext) -> set[str]:
+    """Return the streams of an operator to which ordinals are added, and have their frames show them."""
+    found = walked.get(operator.name)
+    if found is None or found.keeps_places or not found.keeps_order:
+        return set()
+    names = {f"{operator.name}[{output}]" if output else operator.name for output in operator.outputs}
+    for name in names:
+        frames.streams[name] = empty_like(frames.session, in_given_order(frames.streams[name]))
+    return names
+
+
+def _own_places(region: RegionPlan, verdicts: Mapping[str, Verdict]) -> frozenset[str]:
+    """Return the streams of which no two rows of an id share a position, as far as declarations and plans tell."""
+    found: set[str] = set()
+    for operator in region.run_order:
+        ports = [port.stream for port in operator.inputs if not port.control]
+        known = verdicts.get(operator.name)
+        is_own = {
+            Places.OWN: True,
+            Places.KEPT: len(ports) == 1 and found.issuperset(ports),
+            Places.CHECKED: len(ports) <= 1 and found.issuperset(ports) and known is not None and known.keeps_places,
+            Places.SHARED: False,
+        }[operator.places]
+        if is_own:
+            found |= {f"{operator.name}[{output}]" if output else operator.name for output in operator.outputs}
+    return frozenset(found)
+
+
+def _examine_foreign(tables: Sequence[RegionTable], outside: Outside) -> None:
+    """Refuse at once what an adopted table, or a sink outside Delta, would not take."""
+    for table in tables:
+        if table.external:
+            outside.store.external(table).examine(table.schema_json)
+        elif table.adopted:
+            outside.store.adopted(table.name).examine(table.schema_json, merged=table.role is TableRole.UPSERT)
+
+
+def seen_downstream(operator: Operator, frame: DataFrame) -> DataFrame:
+    """Return what downstream operators see of a result: an aggregate hides the parts of its values."""
+    if isinstance(operator, Aggregate):
+        return operator.seen(frame)
+    return frame
+
+
+def _empty_frames(region: RegionPlan, params: Params, session: SparkSession, outside: Outside) -> OperatorContext:
+    scanned: dict[str, DataFrame] = {}
+    for operator in region.run_order:
+        if isinstance(operator, Source):
+            scanned.update(
+                {operator.stream(each): empty_rows(session, operator, each, outside.reach) for each in operator.outputs}
+            )
+    return OperatorContext(
+        session=session,
+        params=params,
+        first_id=1,
+        last_id=1,
+        scanned_frames=scanned,
+        read_state=lambda operator, partials: (partials, None),
+        read_lookup=lambda operator: empty_like(session, read_lookup(session, operator, outside, None)),
+        read_statement=outside.statement,
+    )
+
+
+def read_lookup(session: SparkSession, operator: Lookup, outside: Outside, version: int | None) -> DataFrame:
+    """Return a lookup's table at one version; its own tags are not tags of the stream."""
+    return outside.lookups.read(session, operator.table, version).drop(SEQUENCE_ID, POSITION)
+
+
+def _apply(operator: Operator, frames: OperatorContext) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
+    """Return an operator's results by output port, and the changes of the states that it keeps."""
+    if isinstance(operator, Source):
+        return {name: operator.apply_output(frames, name) for name in operator.outputs}, {}
+    result: Result = frames.guard(operator, lambda: operator.step(frames))
+    return {name: result.of(name) for name in operator.outputs or ("",)}, dict(result.changes)
+
+
+def _kept_tables(
+    region: RegionPlan,
+    name_of: Callable[[str, str], str],
+    frames: OperatorContext,
+    changes: Mapping[str, dict[str, DataFrame]],
+    tables: list[RegionTable],
+) -> dict[tuple[str, str], str]:
+    """Add the tables of the states that operators keep beside their outputs, control ports' among them."""
+    names: dict[tuple[str, str], str] = {}
+    for operator in region.operators:
+        changed = changes[operator.name] | frames.guard(operator, partial(operator.absorb, frames))
+        for kept in operator.kept:
+            name = name_of(operator.name, kept.part)
+            schema = nullable_schema(changed[kept.part].schema.json())
+            names[operator.name, kept.part] = name
+            tables.append(
+                RegionTable(name=name, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
+                            keys=kept.keys, evolves=kept.evolves, retention=_retained(kept.retention))
+            )  # fmt: skip
+    return names
+
+
+def _retained(retention: Retention | None) -> Mapping[str, Any]:
+    return {} if retention is None else retention.to_json()
+
+
+def _name_of(application: str, states: Mapping[str, str], operator: str, part: str = "") -> str:
+    return state_table(application, operator, part, label=states.get(operator, ""))
+
+
+def _tables_of(
+    operator: Aggregate | Sink,
+    region: RegionPlan,
+    application: str,
+    frames: OperatorContext,
+    result: DataFrame,
+    *,
+    states: Mapping[str, str],
+) -> list[RegionTable]:
+    schema = nullable_schema(result.schema.json())
+    if isinstance(operator, Aggregate):
+        name = _name_of(application, states, operator.name)
+        return [
+            RegionTable(name=name, role=TableRole.CHANGES, operator=operator.name, schema_json=schema,
+                        keys=operator.all_keys, retention=_retained(operator.retention))
+        ]  # fmt: skip
+    if not operator.has_history:
+        return [operator.visible(schema)]
+    upstream = region.operator(operator.inputs[0].upstream)
+    tables = []
+    if isinstance(upstream, Aggregate) and shares_history(operator, region):
+        history = _name_of(application, states, upstream.name)
+        columns: tuple[str, ...] = (*upstream.emitted, SEQUENCE_ID)
+        schema = nullable_schema(frames.streams[upstream.name].select(*(f"`{c}`" for c in columns)).schema.json())
+    else:
+        history = state_table(application, operator.name)
+        columns = tuple(result.columns)
+        tables.append(
+            RegionTable(name=history, role=TableRole.CHANGES if operator.keys else TableRole.APPEND,
+                        operator=operator.name, schema_json=schema, keys=operator.keys, evolves=operator.evolves)
+        )  # fmt: skip
+    tables.append(operator.visible(schema, history=history, columns=columns))
+    return tables
+
+
+def shares_history(operator: Operator, region: RegionPlan) -> bool:
+    """Is an upsert sink's history the state of the aggregate right before it, so that it is written once?"""
+    if not isinstance(operator, Sink) or not operator.keys:
+        return False
+    upstream = region.operator(operator.inputs[0].upstream)
+    return isinstance(upstream, Aggregate) and upstream.is_history and set(upstream.all_keys) == set(operator.keys)
+
+
+def nullable_schema(schema_json: str) -> str:
+    """Return a Spark schema's JSON with every level nullable and no metadata (H17)."""
+    return json.dumps(_nullable(json.loads(schema_json)), sort_keys=True)
+
+
+def _nullable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_nullable(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    relaxed = {key: _nullable(item) for key, item in value.items()}
+    for key in ("nullable", "containsNull", "valueContainsNull"):
+        if key in relaxed:
+            relaxed[key] = True
+    if "metadata" in relaxed:
+        relaxed["metadata"] = {}
+    return relaxed
+
+
+def check_schema(table: RegionTable, frame: DataFrame) -> None:
+    """Compare what is about to be staged with the table (H17).
+
+    Raises:
+        SchemaMismatch: names, types or order differ.
+    """
+    found = nullable_schema(frame.schema.json())
+    if found != table.schema_json:
+        msg = f"{table.name}: expected {table.schema_json}, got {found}"
+        raise SchemaMismatch(msg, operator=table.operator)

@@ -1,0 +1,119 @@
+"""What compiles and cannot be run by this version: said at once, before anything is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from drainmark.jobs.errors import DeclarationError, Violation
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.operators.handler import Handled
+from drainmark.jobs.operators.lookup import Lookup
+from drainmark.jobs.operators.parse import Parse
+from drainmark.jobs.operators.sinks.delta_append import DeltaSink
+from drainmark.jobs.operators.sinks.delta_overwrite import DeltaOverwriteSink
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.regions.plan import ApplicationPlan, AutonomousPlan, RegionPlan
+
+
+def require_runnable(plan: ApplicationPlan, region: RegionPlan) -> None:
+    """Refuse a region whose graph this version only compiles.
+
+    Raises:
+        DeclarationError: names every operator and why.
+    """
+    violations = list(_violations(plan, region))
+    if violations:
+        raise DeclarationError(plan.name, violations)
+
+
+def require_part_runnable(plan: ApplicationPlan, part: AutonomousPlan) -> None:
+    """Refuse an autonomous part, with a source of its own, that this version only compiles.
+
+    Raises:
+        DeclarationError: names every operator and why.
+    """
+    violations = list(_violations_of_part(part))
+    if violations:
+        raise DeclarationError(plan.name, violations)
+
+
+def _violations_of_part(part: AutonomousPlan) -> Iterator[Violation]:
+    sources = [operator for operator in part.operators if isinstance(operator, Source)]
+    for source in sources[1:]:
+        yield _not_run(source, "it is a second source in one autonomous part", "one scan with several outputs")
+    for source in sources:
+        yield from _unfit_source(source)
+    for operator in part.operators:
+        if operator.is_sink and not _is_plain(operator):
+            yield _not_run(operator, "it writes outside of a region to what is no table of ours", "dm.DeltaAppend")
+        elif isinstance(operator, Handled):
+            yield _not_run(operator, "it is a state handler outside of a region", "@dm.consistent on its source")
+
+
+def _violations(plan: ApplicationPlan, region: RegionPlan) -> Iterator[Violation]:
+    for operator in region.starts:
+        if not isinstance(operator, Source):
+            yield _not_run(operator, "it starts a region and is no source", "start at a dm.source")
+    for operator in region.feeds:
+        if operator.is_source and not isinstance(operator, Lookup):
+            yield from _unfit_source(operator)
+        if operator.keeps_state:
+            yield _not_run(operator, "it feeds the region from outside and keeps state", "keep it in the region")
+    for autonomous in plan.autonomous:
+        if region.name in autonomous.reads:
+            yield from _following(autonomous)
+    yield from _loops(region)
+
+
+def _unfit_source(source: Operator) -> Iterator[Violation]:
+    """A cursor is one over files that stay where they are."""
+    if not isinstance(source, DirectorySource):
+        yield _not_run(source, "it is outside of a region and no DirectoryScan source", "@dm.consistent on it")
+    elif source.scan.after != "keep":
+        yield _not_run(source, f"after={source.scan.after!r} is for files that a region has read", 'after="keep"')
+
+
+def _is_plain(operator: Operator) -> bool:
+    """Is it a sink to a Delta table that can be written without a region: appended to, or a row a key?"""
+    return isinstance(operator, DeltaSink) and not isinstance(operator, DeltaOverwriteSink) and not operator.adopt
+
+
+def _following(part: AutonomousPlan) -> Iterator[Violation]:
+    """What follows a region runs over each of its groups: stateless operators, lookups, and sinks of its own."""
+    if len(part.reads) > 1:
+        regions = " and ".join(part.reads)
+        yield _not_run(part.operators[0], f"it and what it is connected to read {regions}", "a part for each region")
+    for operator in part.operators:
+        if isinstance(operator, Source):
+            yield _not_run(operator, f"it is joined outside with what {part.reads[0]} puts out", "join in the region")
+        elif operator.keeps_state:
+            yield _not_run(operator, "it keeps state behind a region and outside of it", "remove @autonomous")
+        elif operator.is_sink and not isinstance(operator, DeltaSink):
+            yield _not_run(operator, "it writes outside of a region and is no Delta table", "dm.DeltaAppend")
+        elif isinstance(operator, DeltaSink) and operator.adopt:
+            yield _not_run(operator, "it writes to an adopted table outside of a region", "adopt=False")
+        elif operator.is_sink and not _is_plain(operator):
+            yield _not_run(operator, "it overwrites a table outside of a region", "dm.DeltaAppend, or dm.DeltaUpsert")
+        elif isinstance(operator, Parse) and operator.on_bad != "null":
+            yield _not_run(operator, "there is no quarantine behind a region and outside of it", 'on_bad="null"')
+
+
+def _loops(region: RegionPlan) -> Iterator[Violation]:
+    seen: set[str] = set()
+    for operator in region.run_order:
+        for port in operator.inputs:
+            if port.upstream not in seen and not port.control:
+                why = f"{port.upstream!r} is a stream of another region, or comes back to it: compiled, not run"
+                yield _not_run(operator, why, "read the other region's table with dm.lookup, or cut the loop")
+        seen.add(operator.name)
+
+
+def _not_run(operator: Operator, why: str, remedy: str) -> Violation:
+    return Violation(
+        rule="NOT_RUNNABLE",
+        message=f"{operator.name}: {why} by this version",
+        operator=operator.name,
+        location=operator.location,
+        remedy=remedy,
+    )

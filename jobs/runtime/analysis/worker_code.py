@@ -1,0 +1,104 @@
+"""Gets an author's functions to Spark's Python workers: no import path leads a worker to an application's file.
+
+Functions go whole, with what they use of the application's module and of its own modules; so they are what this process
+has loaded, whatever became of the files since. What a function imports when it runs on a worker is in an archive that
+goes to the session.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.own_modules import own_modules, texts_of
+from drainmark.jobs.graph.user_code import UserFunction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ANY_DATE = (1980, 1, 1, 0, 0, 0)
+_shipped: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+
+
+def ship(operators: Iterable[Operator], session: SparkSession) -> None:
+    """Have workers run the functions of operators whose modules they cannot import, and what these import."""
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    own: dict[str, Path] = {}
+    for module in _modules_of(operators):
+        register_pickle_by_value(module)
+        own.update(own_modules(Path(str(module.__file__)), root=_root_of(module)))
+    for name in own.keys() & sys.modules.keys():
+        register_pickle_by_value(sys.modules[name])
+    if own:
+        ship_modules("own-modules", texts_of(own), session)
+
+
+def _modules_of(operators: Iterable[Operator]) -> Iterator[ModuleType]:
+    """Yield the modules of functions that a worker could not import, each once."""
+    functions: list[UserFunction | None] = [getattr(operator, "function", None) for operator in operators]
+    names = {getattr(function.function, "__module__", None): None for function in functions if function is not None}
+    for name in names:
+        if name in sys.modules and name != "__main__" and not _can_be_imported(name):
+            yield sys.modules[name]
+
+
+def _root_of(module: ModuleType) -> Path:
+    """Return the folder from which a module's name counts."""
+    is_package = hasattr(module, "__path__")
+    return Path(str(module.__file__)).resolve().parents[module.__name__.count(".") + is_package]
+
+
+def ship_modules(name: str, texts: Mapping[str, bytes], session: SparkSession) -> None:
+    """Add modules to what the session's workers import; once a session.
+
+    Args:
+        name: what the name of the archive begins with.
+        texts: contents of the files by path below the folder that they are imported from.
+    """
+    packed = archive_of(texts)
+    archive = f"{name}-{hashlib.sha256(packed).hexdigest()[:16]}.zip"
+    if archive in _shipped.setdefault(session, set()):
+        return
+    path = Path(_archives().name, archive)
+    path.write_bytes(packed)
+    path_before = list(sys.path)
+    session.addArtifacts(str(path), pyfile=True)
+    sys.path[:] = path_before  # classic Spark has this process import from the archive, too
+    _shipped[session].add(archive)
+
+
+def archive_of(texts: Mapping[str, bytes]) -> bytes:
+    """Return files as a zip archive, the same bytes for the same files: a session refuses others of the same name."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in sorted(texts.items()):
+            archive.writestr(zipfile.ZipInfo(name, _ANY_DATE), text, zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+@functools.cache
+def _archives() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder of this process: a classic executor fetches an archive when it has its first task."""
+    return tempfile.TemporaryDirectory(prefix="drainmark-")
+
+
+def _can_be_imported(name: str) -> bool:
+    """Say whether a worker would find the module: it has what is installed, not what this process has on its path."""
+    top = name.partition(".")[0]
+    installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
+    if top in sys.builtin_module_names or PathFinder.find_spec(top, installed) is not None:
+        return True
+    editable = (finder for finder in sys.meta_path if getattr(finder, "__module__", "").startswith("__editable__"))
+    return any(finder.find_spec(top, None) is not None for finder in editable)

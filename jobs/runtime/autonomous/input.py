@@ -1,0 +1,146 @@
+"""What a region reads from outside: files of autonomous sources, at most once, and nobody waits for them (V46, V47).
+
+When a group is processed, a feed takes what has come since its cursor, which is moved before the first row is read
+(`Outside.take_feed`). So what an attempt took that fails is lost, and a replay reads later files or none. Nothing that
+goes wrong here fails a group: what cannot be read is left out, and counted in the group's checkpoint row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Interrupted
+from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.blame import summary_of
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.source_rows import empty_rows
+from drainmark.jobs.protocol.records.manifest import FeedTaken
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.input.file_reader import Intake
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox
+from drainmark.jobs.runtime.input.materialisation import Materialiser, materialiser_of
+from drainmark.jobs.state.handlers.permits import PermitGate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FOLDER = "_feeds"
+"""Below an attempt's inbox."""
+
+_SMALL_BYTES = 8 * 1024 * 1024
+_FILE_SHIFT = 40
+"""The block of a row's position: which of the feed's files in the upper bits, where in the file in the lower ones."""
+
+
+def feeding_sources(feeds: Sequence[Operator]) -> list[DirectorySource]:
+    """Return the autonomous sources among a region's feeds."""
+    return [operator for operator in feeds if isinstance(operator, DirectorySource)]
+
+
+@dataclass(slots=True, kw_only=True)
+class Feeding:
+    """Takes and reads the feeds of one attempt at a group; used once, `release` when its rows are staged.
+
+    Attributes:
+        group: its first id is the id of all rows that the feeds bring.
+        folder: of the attempt; gone with it.
+        ports: a permit of these is held while a cursor is moved: never while a state is established or reset (V137).
+        life: how often the region had been reset when the attempt began.
+        taken: by name of the source, once `take` has returned.
+    """
+
+    outside: Outside
+    region: str
+    group: Group
+    folder: Path
+    ports: PermitGate
+    life: int
+    taken: dict[str, FeedTaken] = field(default_factory=dict)
+    _held: list[Materialiser] = field(default_factory=list)
+
+    def take(self, sources: Sequence[DirectorySource]) -> dict[str, DataFrame]:
+        """Return the rows that have come, by stream; every stream has a frame, if only without rows."""
+        frames: dict[str, DataFrame] = {}
+        for source in sources:
+            rows: Mapping[str, DataFrame] = {}
+            try:
+                rows = self._take(source)
+            except Exception as error:  # also one that was injected: a feed fails no group
+                before = self.taken.get(source.name, FeedTaken())
+                self.taken[source.name] = replace(before, rows=0, error=sentence_of(error))
+            for output in source.outputs:
+                stream = source.stream(output)
+                found = rows.get(stream)
+                frames[stream] = self._nothing(source, output) if found is None else found
+        return frames
+
+    def release(self) -> None:
+        """Let go of what was materialised."""
+        for materialiser in self._held:
+            materialiser.release()
+
+    def _nothing(self, source: DirectorySource, output: str) -> DataFrame:
+        return empty_rows(self.outside.engine.session, source, output, self.outside.reach)
+
+    def _take(self, source: DirectorySource) -> Mapping[str, DataFrame]:
+        with self.ports.permit() as granted:
+            if granted.resets != self.life:  # this attempt was given up: what it took would be lost
+                raise Interrupted("the group was abandoned", operator=source.name)
+            reach(FailPoint.FEED_BEFORE)
+            triggers = self.outside.take_feed(self.region, source, self.group.first_id)
+            reach(FailPoint.FEED_AFTER)
+        if not triggers:
+            return {}
+        self.taken[source.name] = FeedTaken(files=len(triggers))
+        tolerant = replace(source, scan=replace(source.scan, on_bad="quarantine", on_schema="quarantine"))
+        while triggers:
+            group, follow_links = self._numbered(triggers), source.scan.follow_links
+            inbox = Inbox(self.folder / FOLDER / source.name, group, self.outside.inputs, follow_links=follow_links)
+            try:
+                inbox.fill()
+            except (InputMissing, InputChanged) as error:
+                inbox.remove()
+                gone = {trigger.id for trigger in error.facts["triggers"]}
+                triggers = [trigger for trigger in triggers if trigger.id not in gone]
+                continue
+            return self._read(tolerant, inbox, missing=self.taken[source.name].files - len(triggers))
+        self.taken[source.name] = FeedTaken(files=self.taken[source.name].files, bad=self.taken[source.name].files)
+        return {}
+
+    def _read(self, source: DirectorySource, inbox: Inbox, *, missing: int) -> Mapping[str, DataFrame]:
+        small = inbox.group.bytes_to_read <= _SMALL_BYTES
+        materialiser = materialiser_of(self.outside, self.group, small=small)
+        self._held.append(materialiser)
+        intake = Intake(session=self.outside.engine.session, group=inbox.group, inbox=inbox, materialiser=materialiser)
+        rows = intake.take([source])
+        bad = sum(intake.quarantine.counts().values())
+        self.taken[source.name] = FeedTaken(
+            files=len(inbox.group.members) + missing, rows=sum(intake.rows_in.values()) - bad, bad=bad + missing
+        )
+        return {stream: self._tagged(frame) for stream, frame in rows.items()}
+
+    def _numbered(self, triggers: Sequence[Trigger]) -> Group:
+        """Return the files as a group of their own: their numbers are places in the feed, no sequence ids."""
+        members = tuple(Assigned(sequence_id=place, trigger=found) for place, found in enumerate(triggers, start=1))
+        return Group(members=members, epoch=self.group.epoch, attempt=self.group.attempt)
+
+    def _tagged(self, rows: DataFrame) -> DataFrame:
+        """Give the rows the id of the group's first trigger, in the order of the files."""
+        block = f"shiftleft({SEQUENCE_ID}, {_FILE_SHIFT}) + {POSITION}.block"
+        others = (f"`{name}`" for name in rows.columns if name not in (SEQUENCE_ID, POSITION))
+        return rows.selectExpr(
+            f"cast({self.group.first_id} as bigint) as {SEQUENCE_ID}",
+            f"struct({block} as block, {POSITION}.row as row) as {POSITION}",
+            *others,
+        )
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return what is noted of a failure that fails nothing."""
+    return error.message if isinstance(error, DrainmarkError) else summary_of(error)

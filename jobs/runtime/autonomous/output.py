@@ -1,0 +1,132 @@
+"""What follows a region outside of it: autonomous operators see its rows at least once (V48).
+
+They run beside the group: in threads of their own, over the frames that the region computed anyhow. Their sinks have
+written before the group is committed, so that no row is missing; what an attempt sent that fails comes again, under
+another sequence id. Nothing that goes wrong here fails the group: it is noted in its checkpoint row. Rows that wait for
+a table that hangs are written later, in their order, while the run lasts; those not computed in time never are.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.graph.context import OperatorContext
+from drainmark.jobs.graph.operator import Operator, Result
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.sinks.delta_append import DeltaSink
+from drainmark.jobs.operators.sinks.delta_upsert import DeltaUpsertSink
+from drainmark.jobs.protocol.records.manifest import Sent
+from drainmark.jobs.runtime.adapters import Engine, OutsideTable
+from drainmark.jobs.runtime.analysis.physical_plan import nullable_schema
+from drainmark.jobs.runtime.autonomous.input import sentence_of
+from drainmark.jobs.runtime.autonomous.tables import Outlets
+from drainmark.jobs.state.keyed_rows import last_per_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+PATIENCE_SECONDS = 10.0
+"""For how long a group that is drained otherwise waits for the sinks that follow its region."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Sending:
+    """Runs the operators that follow a region over one attempt at a group; used once.
+
+    Attributes:
+        table: gives a table outside of regions by its name below DRAINMARK_HOME.
+        tag: marks the Spark jobs.
+        outlets: of the run.
+        attempt: as they gave it when the attempt began.
+    """
+
+    engine: Engine
+    table: Callable[[str], OutsideTable]
+    tag: str
+    outlets: Outlets
+    attempt: int
+    _computing: set[str] = field(default_factory=set)
+    _writing: dict[str, Future[Sent]] = field(default_factory=dict)
+    _sent: dict[str, Sent] = field(default_factory=dict)
+    _broken: dict[str, str] = field(default_factory=dict)
+
+    def run(self, operator: Operator, frames: OperatorContext) -> None:
+        """Apply one operator, in topological order; a sink begins to write."""
+        broken = next((self._broken[port.upstream] for port in operator.inputs if port.upstream in self._broken), None)
+        try:
+            made = self._applied(operator, frames) if broken is None else {}
+        except Exception as error:
+            broken, made = sentence_of(error), {}
+        if broken is not None:
+            self._broken[operator.name] = broken
+            self._sent.update((f"lake/{table}", Sent(error=broken)) for table in operator.tables)
+        elif isinstance(operator, DeltaSink):
+            done = self._writing[f"lake/{operator.table}"] = Future()
+            self._computing.add(operator.name)
+            # A thread that no pool, and no end of the process, waits for: what is computed may hang.
+            threading.Thread(target=self._compute, args=(operator, made[""], done), daemon=True, name="send").start()
+        else:
+            frames.streams.update(
+                {f"{operator.name}[{output}]" if output else operator.name: frame for output, frame in made.items()}
+            )
+
+    def wait(self) -> dict[str, Sent]:
+        """Return what was sent by table, once all have written; who takes longer than a while is not waited for."""
+        until, is_late = time.monotonic() + PATIENCE_SECONDS, False
+        for name, writing in self._writing.items():
+            try:
+                self._sent[name] = writing.result(timeout=max(0.0, until - time.monotonic()))
+            except FutureTimeout:
+                is_late = True
+                self._sent[name] = Sent(error=f"not written within {PATIENCE_SECONDS:g} s; it may be later")
+        if is_late and self._computing:  # all else is computed by now
+            self.engine.cancel(self.tag)
+        return dict(self._sent)
+
+    @staticmethod
+    def _applied(operator: Operator, frames: OperatorContext) -> dict[str, DataFrame]:
+        """Return what an operator makes of the group, by output."""
+        result: Result = frames.guard(operator, lambda: operator.step(frames))
+        return {output: _numbered(operator, result.of(output), frames) for output in operator.outputs or ("",)}
+
+    def _compute(self, sink: DeltaSink, frame: DataFrame, done: Future[Sent]) -> None:
+        name = f"lake/{sink.table}"
+        try:
+            with self.engine.tagged(self.tag):
+                rows, schema = frame.toArrow(), nullable_schema(frame.schema.json())
+        except BaseException as error:  # whatever it is, the region goes on
+            done.set_result(Sent(error=sentence_of(error)))
+        else:
+            self.outlets.hand_over(self.attempt, name, lambda: write(sink, schema, rows, self.table(name)), done)
+        finally:
+            self._computing.discard(sink.name)
+
+
+def _numbered(operator: Operator, frame: DataFrame, frames: OperatorContext) -> DataFrame:
+    """Return rows with a sequence id: outside of the region they need not know from which trigger they come."""
+    if operator.keeps_tags or SEQUENCE_ID in frame.columns:
+        return frame
+    return frame.withColumn(SEQUENCE_ID, F.lit(frames.last_id).cast("bigint"))
+
+
+def write(sink: DeltaSink, schema: str, rows: pa.Table, table: OutsideTable) -> Sent:
+    """Give the rows of an autonomous sink to its table: appended, or in the place of the rows of their keys.
+
+    Args:
+        schema: Spark's JSON of the rows' types.
+    """
+    if rows.num_rows == 0:
+        return Sent()
+    if isinstance(sink, DeltaUpsertSink):
+        table.upsert(last_per_key(rows, sink.keys), sink.keys, schema)
+    else:
+        table.append(rows, schema)
+    return Sent(rows=rows.num_rows)

@@ -1,0 +1,223 @@
+"""The two groups that a run has in hand: one that is processed, and the one before it, whose checkpoint is under way.
+
+The depth is one: a group is assigned and staged while the last one is written, committed and published, and begins its
+own checkpoint when that has ended (H39, E15). States are taken over in between, when both are at rest.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.graph.annotations import Checkpoints
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.protocol.transitions import Event, State
+from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.autonomous.output import PATIENCE_SECONDS
+from drainmark.jobs.runtime.autonomous.tables import Outlets
+from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
+from drainmark.jobs.runtime.commit.operator_states import RegionStates, keep_copies
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.group_time import GroupTime
+from drainmark.jobs.runtime.group_work import GroupWork
+from drainmark.jobs.runtime.id_assignment import IdAssignment
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.timeout import Bounded, Grace
+
+
+@dataclass(slots=True, kw_only=True)
+class Pipeline:
+    """Stages groups and establishes them, one after the other.
+
+    Attributes:
+        small_bytes: groups up to here come back by Arrow (H35).
+        under_way: the group whose checkpoint is under way, None between two.
+    """
+
+    blueprint: Blueprint
+    outside: Outside
+    owner: RegionOwner
+    states: RegionStates
+    grace: Grace
+    small_bytes: int
+    under_way: Establishing | None = None
+    _staging: Bounded | None = None
+    _work: GroupWork | None = None
+    _ended: StagedGroup | None = None
+    _outlets: Outlets = field(default_factory=Outlets)
+    _ids: IdAssignment = field(init=False)
+    _time: GroupTime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ids, self._time = IdAssignment(self.owner), GroupTime(self.blueprint.region)
+
+    @property
+    def is_blocking(self) -> bool:
+        """Does the flow wait until a group is established?"""
+        return self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING
+
+    @property
+    def is_held_up(self) -> bool:
+        """Does nothing begin now, since a checkpoint blocks the flow?"""
+        return self.is_blocking and self.under_way is not None
+
+    @property
+    def in_hand(self) -> tuple[Trigger, ...]:
+        """Return the triggers of the checkpoint under way: they are pending until it has ended."""
+        return self.under_way.triggers if self.under_way else ()
+
+    def stage(self, pending: Sequence[Trigger]) -> None:
+        """Assign ids to triggers and begin to stage them as a group; `staged` awaits it."""
+        reach(FailPoint.ASSIGN_BEFORE)
+        self.states.begin_group()
+        if self.under_way is None:
+            self.owner.moved(Event.TRIGGERED)
+        group = Group(members=self._ids.assign(pending), epoch=self.owner.epoch, attempt=uuid.uuid4().hex)
+        reach(FailPoint.ASSIGN_AFTER)
+        work = self._work = GroupWork(
+            blueprint=self.blueprint,
+            outside=self.outside,
+            group=group,
+            states=self.states.handlers,
+            hosts=self.states.hosted.attempts(),
+            small=group.bytes_to_read <= self.small_bytes,
+            tag=_tag(group),
+            ports=self.states.ports,
+            outlets=self._outlets,
+        )
+        self._staging = self._bounded(group, self._time.seconds, work.stage)
+
+    def staged(self) -> StagedGroup | None:
+        """Await the group that is being staged, None where none is; the checkpoint before it has ended.
+
+        Raises:
+            DrainTimeout, Interrupted, DrainmarkError: it failed; nothing is left but orphans.
+        """
+        staging, self._staging = self._staging, None
+        try:
+            return staging.result(self._look) if staging is not None else None
+        finally:
+            self._look(told=False)
+            self._work = None
+            ended, self._ended = self._ended, None
+            if ended is not None:
+                self.states.checkpointed(ended)
+
+    def _look(self, *, told: bool = True) -> None:
+        """Note that the group drains as soon as it does; a drain that is over at once need not be told."""
+        if self._work is not None and self._work.is_draining and self.owner.state is State.PROCESSING:
+            self.owner.moved(Event.DRAIN_BEGUN, told=told)
+
+    def begin(self, staged: StagedGroup) -> None:
+        """Freeze the states of a staged group and begin its checkpoint, the one before having ended (N13, N14, N19).
+
+        Raises:
+            DrainTimeout, Interrupted, DrainmarkError: a blocking state could not be written in time, or at all.
+        """
+        begun = time.monotonic()
+        life = self.states.ports.life
+        freezing = self._bounded(staged.group, self._time.left_of(staged), lambda: self._frozen(staged, life))
+        frozen: StagedGroup = freezing.result()
+        keep_copies(self.outside.store, self.states.handlers, frozen)
+        if not self.is_blocking:
+            self.owner.moved(Event.DRAINED_BLOCKING)
+        self.under_way = Establishing(
+            owner=self.owner,
+            engine=self.outside.engine,
+            staged=frozen,
+            finish=self._written,
+            grace=self.grace,
+            deadline=begun + self._time.left_of(staged),
+            late=self._time.too_late(staged.group),
+            tag=_tag(staged.group),
+        )
+        self.under_way.begin()
+
+    def end(self) -> Establishing:
+        """Await the checkpoint under way, after which none is; where it fails, what is being staged is dropped (X12).
+
+        Raises:
+            DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
+            Exception: what it failed with; it may be committed all the same (H10).
+        """
+        done = self.under_way
+        if done is None:
+            raise RuntimeError("no checkpoint is under way")
+        try:
+            done.wait()
+        except Exception:
+            self.under_way = None
+            self._drop()
+            raise
+        if self.is_blocking:
+            self.states.ports.resume()
+        self.under_way, self._ended = None, done.staged
+        self.owner.moved(Event.CHECKPOINTED, told=self._staging is None)
+        if self._staging is not None:
+            self.owner.moved(Event.TRIGGERED, told=not self._staging.is_over)
+        return done
+
+    def reset(self) -> None:
+        """Bring the states back to the last committed id, all of whose groups are published."""
+        self._ended = None
+        self.states.reset(self.owner.history)
+
+    def leave(self) -> None:
+        """Let a checkpoint under way come to its end where nobody goes on; what became of it is in the table."""
+        self._drop()
+        done, self.under_way = self.under_way, None
+        if done is not None:
+            with suppress(Exception):
+                done.wait()
+
+    def close(self) -> None:
+        """End a run: see `leave`; and let go of the states, and of what is still to be written outside."""
+        self.leave()
+        self.states.close()
+        self._outlets.close(PATIENCE_SECONDS)
+
+    def _drop(self) -> None:
+        staging, self._staging = self._staging, None
+        if staging is not None:
+            staging.cancel()
+
+    def _bounded(self, group: Group, seconds: float, action: Callable[[], Any]) -> Bounded:
+        tag = _tag(group)
+        return Bounded(
+            action,
+            seconds,
+            self.grace,
+            late=lambda _: self._time.too_late(group),
+            cancel=lambda: self.outside.engine.cancel(tag),
+        )
+
+    def _frozen(self, staged: StagedGroup, life: int) -> StagedGroup:
+        """Freeze; who is given up meanwhile, and is still at it after a reset, must not touch what comes then."""
+        if not self.states.ports.stop(self._time.left_of(staged), life=life):
+            raise self._time.too_late(staged.group)
+        with self.outside.engine.tagged(_tag(staged.group)):
+            frozen = self.states.freeze(staged)
+            if self.is_blocking:
+                return frozen  # autonomous ports wait for the end of its checkpoint, as the flow does
+            written = self.states.write(frozen, self.states.blocking())
+        self.states.ports.resume(life=life)
+        return written
+
+    def _written(self, staged: StagedGroup) -> StagedGroup:
+        """Write what is frozen and not written yet; in the background."""
+        if not staged.frozen:
+            return staged
+        with self.outside.engine.tagged(_tag(staged.group)):
+            return self.states.write(staged, staged.frozen)
+
+
+def _tag(group: Group) -> str:
+    """Return what marks the Spark jobs of an attempt."""
+    return f"drainmark-{group.attempt}"

@@ -1,0 +1,1 @@
+"""The owner of a region and its commits: checkpoint, publication, rewind."""

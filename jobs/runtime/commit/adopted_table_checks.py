@@ -1,0 +1,94 @@
+"""Rows for tables that others made are judged before they are committed: afterwards they have to be published.
+
+delta-spark, or a database, would refuse them at publishing (a constraint, NOT NULL), which is behind the commit point:
+the region could neither go on nor back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import ConstraintViolated, DrainmarkError
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.graph.blame import failure_of
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.adapters import Breach, Outside
+from drainmark.jobs.runtime.analysis.column_types import require_text
+from drainmark.jobs.runtime.commit.replacement import replaced_ids
+from drainmark.jobs.runtime.input.inbox import Group
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.commit.staged_group import StagedTable
+
+
+def require_accepted(
+    region: RegionPlan, tables: Sequence[RegionTable], staged: Mapping[str, StagedTable], group: Group, outside: Outside
+) -> None:
+    """Refuse a group with rows that an adopted table or a sink outside would not take; free where there is none.
+
+    Every row that is to be merged is judged, also one that a later row of its key replaces within the group: in groups
+    of one it would be visible.
+
+    Raises:
+        ConstraintViolated: names the constraint, the sink and the first file with such a row.
+        OperatorFailed: a constraint or a generated column cannot be evaluated on the rows.
+    """
+    for table in (table for table in tables if not table.is_managed):
+        operator = region.operator(table.operator)
+        try:
+            rows = staged[table.history or table.name]
+            if table.external:
+                breach = _breach_outside(operator, table, rows, group, outside)
+            else:
+                breach = _breach(table, rows, outside)
+        except DrainmarkError:
+            raise
+        except Exception as error:
+            raise failure_of(operator, error) from error
+        if breach is not None:
+            raise _violation(breach, table, operator, group)
+
+
+def _breach(table: RegionTable, staged: StagedTable, outside: Outside) -> Breach | None:
+    if not staged.files and not (staged.rows is not None and staged.rows.num_rows):
+        return None
+    frame = staged.frame if staged.rows is None else frame_of(outside.engine.session, staged.rows)
+    if frame is None:
+        return None
+    visible = frame.select(*(f"`{name}`" for name in table.columns)) if table.columns else frame
+    return outside.store.adopted(table.name).breach(visible)
+
+
+def _breach_outside(
+    operator: Operator, table: RegionTable, staged: StagedTable, group: Group, outside: Outside
+) -> Breach | None:
+    """Ask a sink outside Delta, which needs no Spark."""
+    columns, target = list(table.columns), outside.store.external(table)
+    replaced = replaced_ids(outside.store, group)
+    if staged.rows is not None:
+        return target.breach([staged.rows.select(columns)], replaced=replaced)
+    files = sorted(staged.files, key=lambda file: (file.first_id or 0, file.path))
+    history = outside.store.table(table.history or "")
+    rows = (require_text(operator, each) for each in history.files.read_each(files, columns))
+    breach = target.breach(rows, replaced=replaced)
+    if breach is None:
+        deque(rows, maxlen=0)  # what Spark wrote, and the sink did not look at
+    return breach
+
+
+def _violation(breach: Breach, table: RegionTable, operator: Operator, group: Group) -> ConstraintViolated:
+    trigger = group.member(breach.first_id).trigger
+    msg = f"{breach.rows} row(s) for {table.name} break {breach.rule} ({breach.condition}), the first of {trigger.uri}"
+    return ConstraintViolated(
+        msg,
+        operator=operator.name,
+        location=operator.location,
+        remedy="keep such rows from the sink (dm.filter), or mend the file and: drainmark skip "
+        f"{trigger.region} --file '{trigger.uri}' --reason '…'",
+        rule=breach.rule,
+        triggers=(trigger,),
+    )

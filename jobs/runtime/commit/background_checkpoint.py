@@ -1,0 +1,118 @@
+"""The checkpoint of a drained group: what is left to write, the commit, the publishing; in a thread of its own.
+
+The flow may have resumed meanwhile (CHECKPOINT_PENDING, N21); it commits nothing before this has ended (H39, X12).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+
+from drainmark.jobs.errors import DrainTimeout, Interrupted
+from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.runtime.adapters import Engine
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.timeout import POLL_SECONDS, Grace
+
+
+class _Abandoned(Exception):
+    """Nobody waits for the group any more: it may not be committed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Establishing:
+    """Makes one drained group a consistent state; used once.
+
+    Attributes:
+        staged: the group, what is frozen of its states among it; once it is established, with all that was written.
+        finish: writes what is left to write, and returns the group with it.
+        deadline: by the monotonic clock; the commit has begun by then, or never does (E15).
+        tag: marks its Spark jobs.
+        commit_seconds, publish_seconds: once it is established.
+        pending_seconds: since `begin`, once it is established.
+    """
+
+    owner: RegionOwner
+    engine: Engine
+    staged: StagedGroup
+    finish: Callable[[StagedGroup], StagedGroup]
+    grace: Grace
+    deadline: float
+    late: DrainTimeout
+    tag: str
+    commit_seconds: float = 0.0
+    publish_seconds: float = 0.0
+    pending_seconds: float = 0.0
+    _done: Future[None] = field(default_factory=Future)
+    _gate: threading.Lock = field(default_factory=threading.Lock)
+    _is_committing: bool = False
+    _is_abandoned: bool = False
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return tuple(member.trigger for member in self.staged.group.members)
+
+    @property
+    def is_over(self) -> bool:
+        """Has it come to its end, or to that of its time: would `wait` return, or raise, at once?"""
+        return self._done.done() or time.monotonic() > self.deadline
+
+    def begin(self) -> None:
+        """Start in the background."""
+        threading.Thread(target=self._work, daemon=True, name="checkpoint").start()
+
+    def wait(self) -> None:
+        """Wait until the group is established.
+
+        Raises:
+            DrainTimeout, Interrupted: it was abandoned; it is not committed and never will be.
+            Exception: what its checkpoint failed with; it may be committed all the same (H10).
+        """
+        while True:
+            try:
+                return self._done.result(timeout=POLL_SECONDS)
+            except FutureTimeout:
+                if self._done.done():  # just now, or it raised a time-out of its own
+                    return self._done.result()
+            over = self.grace.is_over()
+            if (over or time.monotonic() > self.deadline) and self._abandon():
+                raise Interrupted("the group was abandoned", remedy="start it again") if over else self.late
+
+    def _abandon(self) -> bool:
+        """See to it that the group is not committed; False where its commit has begun: that one is awaited."""
+        with self._gate:
+            self._is_abandoned = not self._is_committing
+        if self._is_abandoned:
+            self.engine.cancel(self.tag)
+        return self._is_abandoned
+
+    def _work(self) -> None:
+        try:
+            self._establish()
+        except BaseException as error:
+            self._done.set_exception(error)
+        else:
+            self._done.set_result(None)
+
+    def _establish(self) -> None:
+        begun = time.monotonic()
+        reach(FailPoint.CHECKPOINT_PENDING)
+        self.staged = self.finish(self.staged)
+        reach(FailPoint.CHECKPOINT_PENDING_WRITTEN)
+        with self._gate:
+            if self._is_abandoned:
+                raise _Abandoned
+            self._is_committing = True
+        started = time.monotonic()
+        row = self.owner.commit(self.staged)
+        committed = time.monotonic()
+        self.owner.publish(row)
+        ended = time.monotonic()
+        self.commit_seconds, self.publish_seconds = committed - started, ended - committed
+        self.pending_seconds = ended - begun

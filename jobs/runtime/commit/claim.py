@@ -1,0 +1,63 @@
+"""The claim of a region: a row with a new epoch, which fences older owners off, and what dead ones left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drainmark.jobs.protocol.claimed_code import Code
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.jobs.runtime.commit.ledger import Ledger
+from drainmark.jobs.runtime.commit.takeover_checks import ready, require_takeover
+
+
+def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence[RegionTable]:
+    """Commit the claim row, under the lease; return the region's tables.
+
+    Raises:
+        Fenced: somebody claimed at the same moment.
+        RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `takeover_checks.ready`.
+    """
+    store, registry, region = ledger.outside.store, ledger.outside.registry, ledger.region
+    ledger.history, known = ready(ledger.outside, region, tables, code)
+    previous, info = ledger.history.last_outcome, registry.region_info(region)
+    ledger.epoch = max(ledger.history.epoch, info.epoch) + 1
+    ledger.controller.claimed(ledger.history, info.state, ledger.epoch)
+    last_error = ledger.history.last_error
+    row = ledger.row(
+        RowKind.CLAIM,
+        max(ledger.history.next_id, info.next_id),  # burnt ids stay burnt (H40)
+        previous=previous.value,
+        error=dict(last_error) if last_error and previous is Outcome.FAILED else None,
+        tables=[table.to_json() for table in known],
+        code=ledger.identity.code or None,
+        **code.to_detail(),
+    )
+    store.checkpoint.claim(row)
+    # Read again: until this very commit an older owner that was stopped could still commit a group (H2, H3).
+    ledger.history = store.checkpoint.history()
+    registry.set_epoch(region, ledger.epoch)
+    registry.set_next_id(region, ledger.epoch, ledger.history.next_id)
+    if info.last_error and not ledger.history.attempts:  # all went well since
+        registry.clear_error(region, ledger.epoch)
+    ledger.controller.tell()
+    if code.operators:
+        require_takeover(ledger.history, region, code)
+    attempts = ledger.history.attempts
+    ledger.report("claim", {"epoch": ledger.epoch, "previous": previous.value, "attempts": attempts})
+    return known
+
+
+def collect_orphans(ledger: Ledger) -> None:
+    """Delete what dead epochs staged and no row of the checkpoint table names, where the last owner crashed.
+
+    Rows that a rewind withdrew still name their files: a reader may hold a version of a table that has them. To be
+    done when all that is committed is published: the tables are fenced, and take nothing of older epochs any more.
+    """
+    claim = ledger.history.last_claim
+    if claim is None or claim.detail.get("previous") != Outcome.CRASHED.value:
+        return
+    tables = (table for table in ledger.history.tables if table.is_managed and table.role is not TableRole.UPSERT)
+    removed = ledger.outside.store.leftovers.collect_orphans([table.name for table in tables], ledger.epoch)
+    ledger.report("collect", {"folders": removed})

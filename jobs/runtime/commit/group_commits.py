@@ -1,0 +1,103 @@
+"""Groups and skips become consistent states: the one commit point, what is published after it, who is told."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, PLAIN_FORMAT, CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.runtime.commit import table_damage
+from drainmark.jobs.runtime.commit.ledger import Ledger
+from drainmark.jobs.runtime.commit.publication import publish_group
+from drainmark.jobs.runtime.commit.replacement import stage_replaced
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.messages import trigger_columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommits:
+    """Commits what takes ids of its own, publishes it, and settles its triggers."""
+
+    ledger: Ledger
+
+    def commit(self, staged: StagedGroup) -> CheckpointRow:
+        """Make a drained group a consistent state, the one commit point; return the row of its last id.
+
+        What stages finished late of ids that are committed becomes a `progress` row.
+
+        Raises:
+            AccountingError, Fenced: a staged file is not what was written, or another owner claimed; nothing committed.
+        """
+        ledger, store, group, number = self.ledger, self.ledger.outside.store, staged.group, staged.row_id
+        manifest = replace(staged.manifest(), replaced=stage_replaced(store, ledger.history, group))
+        started = time.monotonic()
+        rows = [
+            ledger.row(RowKind.STATE, member.sequence_id, attempt=group.attempt, **staged.columns_of(member))
+            for member in group.members
+        ]
+        if staged.progress_id is not None:
+            rows = [ledger.row(RowKind.PROGRESS, number, attempt=group.attempt)]
+        known = FORMAT_VERSION if manifest.stages or manifest.late or staged.progress_id else PLAIN_FORMAT
+        detail = {**rows[-1].detail, "manifest": manifest.to_json()}
+        rows[-1] = replace(rows[-1], detail=detail, format_version=known)
+        table_damage.require_sole_writer(store, ledger.history, table_damage.published_to(ledger.history, manifest))
+        staged.verify(store)
+        ledger.append([*ledger.open_note(), *rows], number)
+        ledger.controller.durations.commits[number] = round(time.monotonic() - started, 4)
+        return rows[-1]
+
+    def publish(self, row: CheckpointRow) -> None:
+        """Publish the group of a row that this owner committed, and tell the registry."""
+        self._publish(row)
+        reach(FailPoint.RESUME_BEFORE)
+        self._settle(row)
+        reach(FailPoint.RESUME_AFTER)
+
+    def roll_forward(self, row: CheckpointRow) -> None:
+        """Publish the group of a row that an earlier owner committed, or this one before it failed."""
+        self._publish(row)
+        self._settle(row)
+
+    def _publish(self, row: CheckpointRow) -> None:
+        started, ledger = time.monotonic(), self.ledger
+        tables = (*ledger.history.former, *ledger.history.tables)
+        ledger.versions.update(publish_group(ledger.outside.store, tables, row, ledger.epoch))
+        ledger.controller.durations.publishes[row.sequence_id] = round(time.monotonic() - started, 4)
+
+    def _settle(self, row: CheckpointRow) -> None:
+        """Tell the registry which triggers the group committed; only then is the group done.
+
+        Else a registry that does not answer here would leave them pending behind a group that nobody rolls forward.
+        """
+        ledger = self.ledger
+        first = row.group_first if row.group_first is not None else row.sequence_id
+        settled = []
+        for number in range(first, row.sequence_id + 1):
+            state = ledger.history.states.get(number)
+            if state is not None and state.trigger_order is not None:
+                settled.append((state.trigger_order, number))
+        ledger.outside.registry.settle(ledger.region, ledger.epoch, settled)
+        ledger.done(row)
+
+    def skip(self, trigger: Trigger, reason: str) -> int:
+        """Commit an empty state for a trigger that cannot be processed; returns its id."""
+        ledger = self.ledger
+        number = ledger.outside.registry.take_ids(ledger.region, ledger.epoch, 1)
+        row = ledger.row(
+            RowKind.SKIP, number, group_first=number, group_last=number, rows_in=0, reason=reason,
+            **trigger_columns(trigger),
+        )  # fmt: skip
+        ledger.append([row], number)
+        self.settle_skip(row)
+        return number
+
+    def settle_skip(self, row: CheckpointRow) -> None:
+        """Tell the registry of a skip, which would else be undone by processing its trigger."""
+        ledger, registry, order = self.ledger, self.ledger.outside.registry, row.trigger_order
+        if row.sequence_id in ledger.history.states and order is not None:
+            for trigger in registry.by_order(ledger.region, [order]):
+                reason = str(row.detail.get("reason", ""))
+                registry.mark_skipped(ledger.region, ledger.epoch, trigger.id, row.sequence_id, reason)
+        ledger.done(row)

@@ -1,0 +1,113 @@
+"""What the owner of a region writes into its checkpoint table, and the facts as they are after each row."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.protocol.history import Outcome, RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.transitions import Event
+from drainmark.jobs.runtime.adapters import Outside, Report
+from drainmark.jobs.runtime.commit.controller import Controller
+from drainmark.jobs.runtime.commit.row_author import Identity
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """The rows of one owner, in commit order; what all of its collaborators share.
+
+    Attributes:
+        history: the region's facts, with every row that this owner committed.
+        epoch: this owner's; 0 before the claim.
+        versions: Delta version by table of what this owner published.
+        done_through: the newest id that this owner itself published or rewound; its note rides with a later commit.
+        controller: the region's state, and the durations of what was done since the last note.
+    """
+
+    identity: Identity
+    outside: Outside
+    report: Report
+    history: RegionHistory = field(default_factory=RegionHistory)
+    epoch: int = 0
+    versions: dict[str, int] = field(default_factory=dict)
+    done_through: int = 0
+    controller: Controller = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.controller = Controller(region=self.region, registry=self.outside.registry, report=self.report)
+
+    @property
+    def region(self) -> str:
+        return self.identity.region
+
+    @property
+    def behind(self) -> tuple[CheckpointRow, ...]:
+        """Return the rows, in commit order, that are committed and that nobody is known to have published."""
+        return tuple(row for row in self.history.unpublished if row.sequence_id > self.done_through)
+
+    def row(self, kind: RowKind, sequence_id: int, *, attempt: str | None = None, **values: Any) -> CheckpointRow:
+        """Return a row of this owner, to be committed; see `Identity.row`."""
+        moment = dt.datetime.fromtimestamp(self.outside.clock(), dt.UTC)
+        return self.identity.row(
+            kind, epoch=self.epoch, sequence_id=sequence_id, attempt=attempt or uuid.uuid4().hex, recorded_at=moment,
+            values=values,
+        )  # fmt: skip
+
+    def append(self, rows: Sequence[CheckpointRow], sequence_id: int) -> None:
+        """Commit rows under this owner's epoch and an id."""
+        self.outside.store.checkpoint.append(rows, sequence_id=sequence_id)
+        if any(row.kind is RowKind.PUBLISHED for row in rows):
+            self.controller.durations.clear()
+        self.history = self.history.with_rows(rows)
+
+    def note(self, rows: Sequence[CheckpointRow]) -> None:
+        """Commit rows that take no id of their own, at the newest id that any row has."""
+        self.append(rows, self.history.next_id - 1)
+
+    def open_note(self) -> list[CheckpointRow]:
+        """Return the note of what was published since the last one, to ride with the next commit."""
+        if not self.versions or not self.history.unpublished:
+            return []
+        return [self._published_row(outcome=None)]
+
+    def note_published(self, outcome: Outcome | None = None, **detail: Any) -> None:
+        """Commit a note of what was published; `detail` adds to it."""
+        self.note([self._published_row(outcome=outcome, **detail)])
+
+    def _published_row(self, *, outcome: Outcome | None, **detail: Any) -> CheckpointRow:
+        behind = self.behind
+        through = behind[0].sequence_id - 1 if behind else self.history.next_id - 1
+        return self.row(
+            RowKind.PUBLISHED,
+            self.history.committed_id,
+            versions=dict(self.versions),
+            through=through,
+            **self.controller.durations.to_detail(),
+            outcome=outcome.value if outcome else None,
+            **detail,
+        )
+
+    def done(self, row: CheckpointRow) -> None:
+        """Take a row as carried out, everywhere."""
+        self.done_through = max(self.done_through, row.sequence_id)
+
+    def refresh(self) -> RegionHistory:
+        """Read the checkpoint table again: what really was committed after an unknown outcome.
+
+        Raises:
+            Fenced: somebody else claimed meanwhile.
+        """
+        self.history = self.outside.store.checkpoint.history()
+        if self.history.epoch != self.epoch:
+            msg = f"{self.region!r} was claimed under epoch {self.history.epoch}; this owner's was {self.epoch}"
+            raise Fenced(msg)
+        return self.history
+
+    def moved(self, event: Event, *, told: bool = True) -> None:
+        """Note an event of the run in the controller's state; a state that another follows at once need not be told."""
+        self.controller.moved(event, self.history, told=told)

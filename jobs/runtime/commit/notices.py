@@ -1,0 +1,86 @@
+"""What an owner says of its region without giving an id away: it is halted, it may go on, a trigger never will."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from drainmark.jobs.errors import DrainmarkError, Halted, SplitBrain
+from drainmark.jobs.protocol.decisions import is_lifted
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.triggers import kind_of
+from drainmark.jobs.protocol.transitions import Event
+from drainmark.jobs.runtime.commit.ledger import Ledger
+from drainmark.jobs.runtime.commit.table_damage import require_sole_writer
+from drainmark.jobs.runtime.messages import halted_error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notices:
+    """Commits halts, what takes them back, and refusals of triggers."""
+
+    ledger: Ledger
+
+    def halt(
+        self, reason: str, *, trigger: str | None, operator: str | None, error: Mapping[str, Any] | None,
+        event: Event = Event.ATTEMPTS_EXHAUSTED, code: str | None = None,
+    ) -> Halted:  # fmt: skip
+        """Write that the region is halted, tell whoever wants to know, and return the error that says so.
+
+        Every halt goes through here. A crash right after the commit leaves it to others to tell (`Outside.on_halt`).
+
+        Args:
+            event: HALT_ASKED where an operator asked for it.
+            code: digest of code that failed before it could claim: other code takes the halt back by itself.
+        """
+        ledger = self.ledger
+        row = ledger.row(
+            RowKind.HALT, ledger.history.committed_id, reason=reason, trigger=trigger, operator=operator,
+            error=dict(error) if error else None, code=code,
+        )  # fmt: skip
+        ledger.note([*ledger.open_note(), row])
+        ledger.controller.halted(event, ledger.history)
+        ledger.report("halt", {"reason": reason, "trigger": trigger})
+        ledger.outside.on_halt(ledger.history)
+        return halted_error(ledger.region, ledger.history)
+
+    def halt_for(self, error: DrainmarkError) -> Halted:
+        """Halt a region whose tables do not take what is committed; said once, however often it is found."""
+        ledger, halt = self.ledger, self.ledger.history.halt
+        if halt is not None and (halt.detail.get("error") or {}).get("message") == error.message:
+            return halted_error(ledger.region, ledger.history)
+        reason = error.message if isinstance(error, SplitBrain) else "what is committed cannot be published"
+        return self.halt(reason, trigger=None, operator=error.operator, error=error.to_json())
+
+    def halt_where_damaged(self) -> None:
+        """Halt a region whose tables others changed; a rewind that is under way puts them right.
+
+        Raises:
+            Halted: they did.
+        """
+        ledger = self.ledger
+        if ledger.history.is_rewinding:
+            return
+        try:
+            require_sole_writer(ledger.outside.store, ledger.history)
+        except SplitBrain as error:
+            raise self.halt_for(error) from error
+
+    def resume(self, reason: str) -> None:
+        """Grant a fresh budget of attempts."""
+        ledger = self.ledger
+        ledger.note([ledger.row(RowKind.RESUME, ledger.history.committed_id, reason=reason)])
+        ledger.moved(Event.RESUMED)
+
+    def lift(self) -> None:
+        """Take back a halt of code that failed before it could claim, where this owner's is other code."""
+        if is_lifted(self.ledger.history, self.ledger.identity.code):
+            self.resume("the code that failed is other code now")
+
+    def refuse(self, uri: str, identity: Mapping[str, Any], reason: str) -> None:
+        """Note that a trigger will never be processed, and why."""
+        facts: dict[str, Any] = {"trigger_uri": uri, "trigger_kind": kind_of(identity), "reason": reason}
+        detail = {"trigger_identity": dict(identity), **facts}
+        ledger = self.ledger
+        ledger.note([ledger.row(RowKind.REFUSED, ledger.history.committed_id, **detail)])

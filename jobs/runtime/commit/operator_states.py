@@ -1,0 +1,175 @@
+"""The states of a region's operators through a group: frozen after the drain, written now or later, taken note of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import ResetTimeout
+from drainmark.jobs.graph.operator import KeptState
+from drainmark.jobs.operators.handler import Handled
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.runtime.adapters import Outside, RegionStore
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.hosting.handler_host import HandlerHost, host_of
+from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.hosting.start_host import start_hosts
+from drainmark.jobs.runtime.parallel import side_by_side
+from drainmark.jobs.state.checkpointed_state import Frozen, Written
+from drainmark.jobs.state.handlers.handler_state import HandlerState
+from drainmark.jobs.state.handlers.permits import PermitGate
+from drainmark.jobs.state.keyed_state import KeyedState
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.commit.staged_group import StagedGroup, StagedTable
+
+
+@dataclass(slots=True, kw_only=True)
+class RegionStates:
+    """Every keyed state of a region, by name of its table.
+
+    Attributes:
+        handlers: replaced as a whole by a reset, so that an attempt that was abandoned keeps what it began with.
+        hosted: what of them runs in this process.
+        ports: the autonomous ports' permits: one is held while something is taken in from outside (V59, V137).
+    """
+
+    blueprint: Blueprint
+    outside: Outside
+    handlers: Mapping[str, KeyedState] = field(default_factory=dict)
+    hosted: Hosted = field(default_factory=Hosted)
+    ports: PermitGate = field(default_factory=PermitGate)
+    _is_begun: bool = False
+    _epoch: int = 0
+
+    def reset(self, history: RegionHistory) -> None:
+        """Load every state as of the last committed id, all of whose groups are published.
+
+        Meanwhile nothing comes in on autonomous ports, and what an attempt that was given up would take stays where it
+        is (V105, V137).
+
+        Raises:
+            ResetTimeout: somebody has what keeps the states from being reset.
+        """
+        seconds = self.blueprint.region.parameters.reset_timeout.total_seconds()
+        if not self.ports.stop(seconds, for_reset=True):
+            msg = f"an autonomous port of {self.blueprint.region.name!r} was not left within {seconds:g} s"
+            raise ResetTimeout(msg, remedy="look at the registry: it holds the cursors; a new attempt starts by itself")
+        self._reset(history)
+        self.ports.resume(after_reset=True)
+
+    def _reset(self, history: RegionHistory) -> None:
+        self.release()
+        self._epoch = history.epoch
+        self.handlers = {
+            name: self._loaded(name, kept, held, history) for name, (_, kept, held) in self.blueprint.states().items()
+        }
+        self._reset_hosts()
+        hosted = self.hosted
+        if hosted.takes_starts and not hosted.starts:
+            hosted.starts = start_hosts(self.blueprint, self.outside)
+        side_by_side([start.reset for start in hosted.starts.values()], "reset")  # when all operators are (V105)
+
+    def begin_group(self) -> None:
+        """Have the handlers of this process where the last group left them, whatever an attempt that failed did."""
+        if self._is_begun:
+            self._reset_hosts()
+        self._is_begun = bool(self.hosted.handlers)
+
+    def _reset_hosts(self) -> None:
+        """Reset the handlers of this process, all at once: none waits for another's store (V115, N23)."""
+        resets, hosts = [], self.hosted.handlers
+        for name, (operator, _, _) in self.blueprint.states().items():
+            state = self.handlers[name]
+            if isinstance(operator, Handled) and isinstance(state, HandlerState):
+                if operator.name not in hosts:
+                    hosts[operator.name] = host_of(operator, self.blueprint, self.outside.state_store, self._epoch)
+                resets.append(partial(_reset_host, hosts[operator.name], state))
+        side_by_side(resets, "reset")
+        self._is_begun = False
+
+    def release(self) -> None:
+        """Let go of what Spark keeps of the states; an attempt that was abandoned may still read their files."""
+        for state in self.handlers.values():
+            state.release()
+
+    def freeze(self, staged: StagedGroup) -> StagedGroup:
+        """Take the changes of a drained group over, the flow being halted (N15); return it with what is frozen.
+
+        Raises:
+            Interrupted: the group was given up, and an operator that runs in this process was reset.
+        """
+        frozen: dict[str, Frozen] = {}
+        tables = dict(staged.tables)
+        for name, state in staged.states.items():
+            table = tables[name]
+            if not state.is_small and not table.files and table.rows is not None:  # the next group reads files
+                staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
+                table = tables[name] = replace(table, files=staging.write(table.rows, "rows"))
+            frozen[name] = state.prepare(staged.group.last_id, table.files, table.rows)
+        if staged.states is self.handlers:
+            self._is_begun = False
+        return replace(staged, tables=tables, frozen=frozen)
+
+    def blocking(self) -> Iterable[str]:
+        """Return the states whose checkpoints end before the flow resumes (N19)."""
+        return [name for name, (operator, _, _) in self.blueprint.states().items() if not operator.non_blocking]
+
+    def write(self, staged: StagedGroup, names: Iterable[str]) -> StagedGroup:
+        """Write what is frozen and not written yet; return the group with it. Touches no state (N16)."""
+        tables, written = dict(staged.tables), dict(staged.written)
+        for name in names:
+            if name in written:
+                continue
+            staging = self.outside.store.staging(name, staged.group.epoch, staged.group.attempt)
+            done = staged.states[name].checkpoint(staged.frozen[name], staging, self.outside.engine.session)
+            tables[name] = _with(tables[name], done)
+            written[name] = done
+        return replace(staged, tables=tables, written=written)
+
+    def checkpointed(self, staged: StagedGroup) -> None:
+        """Note what became of a group that is committed."""
+        for name, state in self.handlers.items():
+            state.checkpointed(staged.written.get(name, Written()))
+        self.hosted.completed()
+
+    def close(self) -> None:
+        """Let go of everything at the end of a run; threads of handlers get no more permits."""
+        self.release()
+        self.ports.close()
+        self.hosted.close()
+
+    def _loaded(self, name: str, kept: KeptState, held: type[KeyedState], history: RegionHistory) -> KeyedState:
+        from pyspark.sql.types import StructType
+
+        table = self.outside.store.table(name)
+        return held.load(
+            table=name,
+            stored=table.files,
+            keys=kept.keys,
+            schema=StructType.fromJson(json.loads(self.blueprint.table(name).schema_json)),
+            image=history.image_held(name, None, table.files.holds) or history.image_of(name),
+            dropped=history.dropped.get(name, 0),
+            live=table.files.live(),
+            depth=kept.depth,
+        )
+
+
+def keep_copies(store: RegionStore, states: Mapping[str, KeyedState], staged: StagedGroup) -> None:
+    """Let go of the local copies that neither the next group nor a drained one's publishing needs."""
+    kept = {name: tuple(table.files) for name, table in staged.tables.items()}
+    for name, state in states.items():
+        kept[name] = (*kept.get(name, ()), *state.files_for_spark)
+    store.keep_copies(kept)
+
+
+def _reset_host(host: HandlerHost, state: HandlerState) -> None:
+    host.reset(state.chunks())
+    state.take = partial(host.take, host.life)
+
+
+def _with(table: StagedTable, done: Written) -> StagedTable:
+    return replace(table, files=(*table.files, *done.files), image=done.image or table.image)

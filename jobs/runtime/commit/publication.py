@@ -1,0 +1,108 @@
+"""Bring tables up to what the checkpoint table says: publish a group.
+
+It is roll-forward: idempotent commits under the txnVersion of the row they carry out, by whoever does it. They need the
+row and the staged files, not the application, and Spark for adopted tables only. A sink outside Delta keeps the version
+beside its rows, and is brought up like a visible table: from its history.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.history import manifest_of
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
+from drainmark.jobs.runtime.adapters import RegionStore, TableFiles
+from drainmark.jobs.state.keyed_rows import last_per_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def publish_group(store: RegionStore, tables: Sequence[RegionTable], row: CheckpointRow, epoch: int) -> dict[str, int]:
+    """Publish a committed group: one commit a table that it touches, rows before what is merged from them.
+
+    Args:
+        epoch: of the owner who does it; rewritten files are staged under it.
+
+    Returns:
+        Delta version by table.
+    """
+    manifest = manifest_of(row)
+    if manifest is None:
+        return {}
+    version = txn_version(row.epoch, row.sequence_id)
+    by_name = {table.name: table for table in tables}
+    replaced = manifest.replaced.files if manifest.replaced else {}
+    touched = [name for name, files in manifest.files.items() if files or replaced.get(name)]
+    derived = [by_name[name] for name in manifest.upserts]
+    versions = {name: _publish(store, by_name[name], manifest, version, epoch) for name in touched}
+    for table in derived:
+        name = table.history or ""
+        if manifest.files.get(name) or replaced.get(name) or table.options.get("every_id"):
+            versions[table.name] = _bring_up(store, table, manifest, row, epoch)
+    return versions
+
+
+def _publish(store: RegionStore, table: RegionTable, manifest: Manifest, version: int, epoch: int) -> int:
+    """Add a group's rows to a table, and take back in the same commit what they replace."""
+    files, replaced = manifest.files[table.name], manifest.replaced
+    if replaced is None or not replaced.files.get(table.name):
+        return store.open(table).publish(version, files).delta_version
+    staging = store.staging(table.name, epoch, uuid.uuid4().hex)
+    return store.table(table.name).replace(version, files, replaced.ids, staging).delta_version
+
+
+def _bring_up(store: RegionStore, table: RegionTable, manifest: Manifest, row: CheckpointRow, epoch: int) -> int:
+    """Bring a visible table or a sink outside Delta up to a group, from the files that its history has got."""
+    version = txn_version(row.epoch, row.sequence_id)
+    history = store.table(table.history or "").files
+    files = manifest.files.get(table.history or "", ())
+    if table.role is TableRole.UPSERT:
+        rows = last_per_key(_staged_rows(history, files, table.columns), table.keys).select(list(table.columns))
+        target = store.external(table, epoch) if table.external else store.open(table)
+        return target.merge(version, rows, table.keys).delta_version
+    if table.role is TableRole.OVERWRITE:
+        staging = store.staging(table.name, epoch, uuid.uuid4().hex)
+        rows = newest_rows(history, files)
+        return store.overwritten(table.name).overwrite(version, rows, staging).delta_version
+    ordered = sorted(files, key=lambda file: (file.first_id or 0, file.path))
+    found = history.read_each(ordered, list(table.columns))
+    first = row.group_first if row.group_first is not None else row.sequence_id
+    runs = manifest.spans.get(table.name, ((first, row.sequence_id),))
+    ids = [number for start, end in runs for number in range(start, end + 1)]
+    replaced = manifest.replaced.ids if manifest.replaced else {}
+    return store.external(table, epoch).copy(version, ids, found, replaced=replaced).delta_version
+
+
+def _staged_rows(history: TableFiles, files: Sequence[StagedFile], columns: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    rows = pa.concat_tables(history.read_each(files, list(columns)), promote_options="permissive")
+    if not set(columns) <= set(rows.column_names):  # staged before the table got a further column
+        rows = history.read([file.path for file in files])
+    return rows
+
+
+def newest_rows(history: TableFiles, files: Sequence[StagedFile], to: int | None = None) -> pa.Table | None:
+    """Return the rows of the last id, up to `to`, that has any in some files of a history; None where none has."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    newest = 0
+    found: list[pa.Table] = []
+    for file in sorted(files, key=lambda file: file.last_id or 0, reverse=True):
+        if (file.last_id or 0) < newest or (to is not None and (file.first_id or 0) > to):
+            continue
+        (rows,) = history.read_each([file])
+        rows = rows if to is None else rows.filter(pc.field(SEQUENCE_ID) <= to)
+        last = pc.max(rows.column(SEQUENCE_ID)).as_py() or 0
+        if last > newest:
+            newest, found = last, []
+        if last and last == newest:
+            found.append(rows.filter(pc.field(SEQUENCE_ID) == newest))
+    return pa.concat_tables(found, promote_options="permissive") if found else None

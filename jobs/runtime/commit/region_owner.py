@@ -1,0 +1,220 @@
+"""The owner of a region: claims it, has groups and rewinds committed, rolls forward, hands it over.
+
+Whatever writes for a region goes through here; what is written is in the ledger. An owner whose epoch was passed by
+another's gets `Fenced` from the store and must do nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from drainmark.jobs.errors import DrainmarkError, Halted, Retry
+from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.protocol.claimed_code import NO_CODE, Code
+from drainmark.jobs.protocol.history import Outcome, RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.jobs.protocol.transitions import Event, State
+from drainmark.jobs.runtime.adapters import Outside, Report
+from drainmark.jobs.runtime.commit.claim import collect_orphans, fence
+from drainmark.jobs.runtime.commit.group_commits import GroupCommits
+from drainmark.jobs.runtime.commit.ledger import Ledger
+from drainmark.jobs.runtime.commit.notices import Notices
+from drainmark.jobs.runtime.commit.rewind import RewindCommits
+from drainmark.jobs.runtime.commit.row_author import Identity
+from drainmark.jobs.runtime.commit.staged_group import StagedGroup
+from drainmark.jobs.runtime.commit.table_damage import is_withdrawn
+
+
+@dataclass(slots=True, kw_only=True)
+class RegionOwner:
+    """Owns a region from `claim` to `release`.
+
+    Attributes:
+        versions: Delta version by table of what this owner published.
+        ledger: the rows that this owner commits, and the facts after them.
+    """
+
+    identity: Identity
+    outside: Outside
+    report: Report = lambda step, numbers: None
+    region: str = field(init=False)
+    versions: dict[str, int] = field(init=False)
+    ledger: Ledger = field(init=False)
+    groups: GroupCommits = field(init=False)
+    rewinds: RewindCommits = field(init=False)
+    notices: Notices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(identity=self.identity, outside=self.outside, report=self.report)
+        self.region, self.versions = self.ledger.region, self.ledger.versions
+        self.groups = GroupCommits(ledger=self.ledger)
+        self.rewinds = RewindCommits(ledger=self.ledger)
+        self.notices = Notices(ledger=self.ledger)
+
+    @property
+    def history(self) -> RegionHistory:
+        """Return the region's facts, with every row that this owner committed."""
+        return self.ledger.history
+
+    @property
+    def epoch(self) -> int:
+        """Return this owner's epoch; 0 before the claim."""
+        return self.ledger.epoch
+
+    @property
+    def state(self) -> State:
+        return self.ledger.controller.state
+
+    @property
+    def behind(self) -> tuple[CheckpointRow, ...]:
+        """Return the rows, in commit order, that are committed and that nobody is known to have published."""
+        return self.ledger.behind
+
+    # --- claim ------------------------------------------------------------------------------------------------------
+
+    def claim(
+        self, tables: Sequence[RegionTable] = (), code: Code = NO_CODE, *,
+        repair: Callable[[RegionOwner], bool] | None = None,
+    ) -> RegionHistory:  # fmt: skip
+        """Take the region over: lease, fence, look who else wrote, roll forward (design.md §3.1, §3.2).
+
+        After an unclean end it is RESETTING until `reset_done`: whoever claims may have states to load.
+
+        Args:
+            tables: the region's tables as this code knows them; those of the last claim by default.
+            code: what else the code says; nothing by default.
+            repair: puts tables right that others changed, and says whether all of them are; else a rewind is to follow,
+                and nothing is rolled forward.
+
+        Raises:
+            Owned: somebody alive owns it.
+            Fenced: somebody claimed at the same moment.
+            RegistryLost, StateIncompatible, StatesMoved, SchemaMismatch: see `takeover_checks.ready`; nothing was
+                changed, unless an older owner put something in flight at this very moment.
+            Halted: others changed tables, or a table does not take what is committed.
+        """
+        self.outside.lease.acquire(self.region, self.identity.run_id)
+        try:
+            known = fence(self.ledger, tables, code)
+        except BaseException:
+            self.outside.lease.release(clean=False)
+            raise
+        if repair is not None and not repair(self):
+            return self.history
+        self.notices.halt_where_damaged()
+        for table in known:
+            self.outside.store.widen(table)
+        self.roll_forward()
+        collect_orphans(self.ledger)
+        return self.history
+
+    def roll_forward(self) -> None:
+        """Finish, in commit order, whatever is committed and not published (H3).
+
+        Raises:
+            Halted: a table does not take what is committed, and trying again gives the same.
+        """
+        try:
+            _finish(self.ledger, self.groups, self.rewinds)
+        except DrainmarkError as error:
+            if error.retry is not Retry.PERMANENT:
+                raise
+            raise self.notices.halt_for(error) from error
+
+    def reset_done(self) -> None:
+        """Note that all is as of the committed id, the states that a run loads among it."""
+        if self.state is State.RESETTING:
+            self.moved(Event.RESET_DONE)
+
+    # --- what is committed ------------------------------------------------------------------------------------------
+
+    def commit(self, staged: StagedGroup) -> CheckpointRow:
+        """Make a drained group a consistent state; see `GroupCommits.commit`."""
+        return self.groups.commit(staged)
+
+    def publish(self, row: CheckpointRow) -> None:
+        """Publish the group of a row that this owner committed, and tell the registry."""
+        self.groups.publish(row)
+
+    def skip(self, trigger: Trigger, reason: str) -> int:
+        """Commit an empty state for a trigger that cannot be processed; returns its id."""
+        return self.groups.skip(trigger, reason)
+
+    def rewind(self, to: int, horizon: int) -> int:
+        """Take state and every sink of the region back to a committed id (design.md §3.4).
+
+        Returns:
+            how many triggers became pending again.
+
+        Raises:
+            RewindRefused: see `rewind_reach.reach_of`; nothing was changed.
+        """
+        pending = self.rewinds.rewind(to, horizon)
+        self.reset_done()
+        return pending
+
+    def halt(
+        self, reason: str, *, trigger: str | None, operator: str | None, error: Mapping[str, Any] | None,
+        event: Event = Event.ATTEMPTS_EXHAUSTED, code: str | None = None,
+    ) -> Halted:  # fmt: skip
+        """Write that the region is halted, and return the error that says so; see `Notices.halt`."""
+        return self.notices.halt(reason, trigger=trigger, operator=operator, error=error, event=event, code=code)
+
+    def resume(self, reason: str) -> None:
+        """Grant a fresh budget of attempts (E18)."""
+        self.notices.resume(reason)
+
+    def lift(self) -> None:
+        """Take back a halt of code that failed before it could claim, where this owner's is other code."""
+        self.notices.lift()
+
+    def refuse(self, uri: str, identity: Mapping[str, Any], reason: str) -> None:
+        """Note that a trigger will never be processed, and why."""
+        self.notices.refuse(uri, identity, reason)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def release(self, outcome: Outcome, error: Mapping[str, Any] | None = None) -> None:
+        """Note how this owner ended and give up the lease; an interrupted or clean end costs no attempt."""
+        try:
+            reach(FailPoint.RELEASE_BEFORE)
+            if self.epoch:
+                self.ledger.note_published(outcome, error=dict(error) if error else None)
+                self.ledger.controller.come_to_rest(self.history)
+        finally:
+            self.outside.lease.release(clean=outcome is Outcome.CLEAN)
+        self.report("release", {"outcome": outcome.value})
+
+    def leave(self) -> None:
+        """Give up after `Fenced`: no commit, no registry write."""
+        self.outside.lease.release(clean=False)
+
+    def refresh(self) -> RegionHistory:
+        """Read the checkpoint table again; see `Ledger.refresh`."""
+        return self.ledger.refresh()
+
+    def moved(self, event: Event, *, told: bool = True) -> None:
+        """Note an event of the run in the controller's state; a state that another follows at once need not be told."""
+        self.ledger.moved(event, told=told)
+
+
+def _finish(ledger: Ledger, groups: GroupCommits, rewinds: RewindCommits) -> None:
+    """Carry out, in commit order, the rows that are behind."""
+    reach(FailPoint.ROLL_FORWARD)
+    behind = ledger.behind
+    for row in behind:
+        if is_withdrawn(row, behind):  # by a rewind that could not wait: its tables were damaged
+            ledger.done_through = row.sequence_id
+        elif row.kind is RowKind.REWIND:
+            rewinds.roll_forward(row)
+        elif row.kind is RowKind.SKIP:
+            groups.settle_skip(row)
+        else:
+            groups.roll_forward(row)
+    if behind:
+        ledger.report("roll_forward", {"groups": len(behind)})
+        ledger.note_published()

@@ -1,0 +1,135 @@
+"""A rewind, carried out step by step; and, of the same steps, how much each changes.
+
+Like publishing it is roll-forward: idempotent commits under the txnVersion of its row, by whoever does it. It needs the
+row and the staged files, not the application, and Spark for adopted tables only.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.rewind_steps import (
+    CopiesLeave,
+    KeysReturn,
+    NewestReturns,
+    Rewind,
+    RowsLeave,
+    TableStep,
+    TriggersReturn,
+)
+from drainmark.jobs.protocol.transitions import Event
+from drainmark.jobs.runtime.adapters import Published, RegionStore, Table
+from drainmark.jobs.runtime.commit.ledger import Ledger
+from drainmark.jobs.runtime.commit.publication import newest_rows
+from drainmark.jobs.runtime.commit.replacement import rows_of
+from drainmark.jobs.runtime.commit.rewind_reach import reach_of
+from drainmark.jobs.runtime.commit.table_damage import repair_tables, repairs_within
+from drainmark.jobs.state.keyed_rows import last_per_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindCommits:
+    """Commits a rewind and takes every table of the region back."""
+
+    ledger: Ledger
+
+    def rewind(self, to: int, horizon: int) -> int:
+        """Take state and every sink of the region back to a committed id; return how many triggers are pending again.
+
+        Raises:
+            RewindRefused: see `rewind_reach.reach_of`; nothing was changed.
+        """
+        ledger = self.ledger
+        wanted = reach_of(ledger.outside.store, ledger.history, to, horizon)
+        number = ledger.outside.registry.take_ids(ledger.region, ledger.epoch, 1)
+        row = ledger.row(RowKind.REWIND, number, **wanted.to_detail())
+        ledger.append([*ledger.open_note(), row], number)
+        ledger.moved(Event.REWIND_ASKED)
+        pending = self.roll_forward(row)
+        ledger.note_published()
+        return pending
+
+    def roll_forward(self, row: CheckpointRow) -> int:
+        """Carry out the steps of a rewind that is committed; return how many triggers are pending again."""
+        ledger, store, rewind = self.ledger, self.ledger.outside.store, Rewind.from_row(row)
+        repairs = repairs_within(store, ledger.history, rewind)
+        versions = repair_tables(store, ledger.history, repairs, ledger.epoch, txn_version(row.epoch, row.sequence_id))
+        pending = 0
+        for step in rewind.steps:
+            if isinstance(step, TriggersReturn):
+                ledger.versions.update(versions)
+                pending = ledger.outside.registry.requeue_above(ledger.region, ledger.epoch, step.to)
+            elif step.table.name not in versions and not (step.is_former and not store.is_own(step.table)):
+                versions[step.table.name] = take_back(store, step, row, ledger.epoch).delta_version
+        ledger.done(row)
+        ledger.report("rewind", {"to": rewind.to, "rewind_id": row.sequence_id, "pending": pending})
+        return pending
+
+
+def take_back(store: RegionStore, step: TableStep, row: CheckpointRow, epoch: int) -> Published:
+    """Carry out one step of the rewind that a row commits, in one commit.
+
+    Args:
+        epoch: of the owner who does it; rewritten files are staged under it.
+    """
+    table, to, version = step.table, step.to, txn_version(row.epoch, row.sequence_id)
+    match step:
+        case NewestReturns():
+            files, staging = store.table(table.history or "").files, store.staging(table.name, epoch, uuid.uuid4().hex)
+            return store.overwritten(table.name).rewind_overwrite(
+                version, to, lambda: newest_rows(files, files.live(), to), staging
+            )
+        case CopiesLeave():
+            return store.external(table, epoch).rewind_rows(version, to, restored=_restored(store, step))
+        case KeysReturn():
+            visible = store.external(table, epoch) if table.external else store.open(table)
+            if step.is_former and visible.newest_id() <= to:
+                to = row.sequence_id  # its history may have gone on without it: none of that is to be shown
+            history = store.table(table.history or "")
+            return visible.rewind_upsert(version, to, history, table.keys, table.columns, images=step.images)
+        case RowsLeave(restored=restored) if restored:
+            staging = store.staging(table.name, epoch, uuid.uuid4().hex)
+            back = [(part.ids, part.files) for part in restored]
+            return store.table(table.name).rewind_rows(version, to, staging, restored=back)
+    return store.open(table).rewind_rows(version, to, store.staging(table.name, epoch, uuid.uuid4().hex))
+
+
+def _restored(store: RegionStore, step: CopiesLeave) -> Iterator[pa.Table]:
+    """Yield the rows that come back to a sink outside Delta."""
+    history = store.table(step.table.history or "").files
+    for part in step.restored:
+        rows = rows_of(history, part.files, part.ids)
+        if rows is not None:
+            yield rows.select(list(step.table.columns))
+
+
+def counted(store: RegionStore, history: RegionHistory, step: TableStep) -> TableStep:
+    """Return a step with the number of rows that leave its table; of a visible table of one row a key, of its keys."""
+    table, to = step.table, step.to
+    if table.is_derived and (step.is_former or to < history.trimmed.get(table.history or "", INITIAL_ID)):
+        return step.counted(_above(store.open(table), to).num_rows)  # its history does not tell
+    kept = store.table(table.history) if table.history else store.open(table)
+    if not kept.exists():
+        return step.counted(0)
+    if isinstance(step, KeysReturn):
+        return step.counted(last_per_key(_above(kept, to, table.keys), table.keys).num_rows)
+    if table.adopted:
+        return step.counted(_above(kept, to).num_rows)
+    return step.counted(store.table(table.name if table.is_managed else table.history or "").files.rows_above(to))
+
+
+def _above(table: Table, to: int, keys: Sequence[str] = ()) -> pa.Table:
+    """Return ids, and keys, of a table's rows of ids above one."""
+    import pyarrow.compute as pc
+
+    return table.read([SEQUENCE_ID, *keys], pc.field(SEQUENCE_ID) > to)

@@ -1,0 +1,294 @@
+"""What others did to the tables of a region: noticed before anything is committed on top, and put right when asked.
+
+Plan and deed are the same values: `plan_repairs` makes the steps, one commit a table, and `repair_tables` carries them
+out. A table of rows comes before what is rebuilt from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import AccountingError, SplitBrain
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.manifest import Manifest, RegionTable, StagedFile, TableRole
+from drainmark.jobs.protocol.repairs import (
+    Copied,
+    TableDamage,
+    TableRepair,
+    exact_repair,
+    repair_from_history,
+    repair_of_rows,
+)
+from drainmark.jobs.protocol.rewind_steps import Rewind
+from drainmark.jobs.runtime.adapters import RegionStore
+from drainmark.jobs.runtime.commit.publication import newest_rows
+from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+from drainmark.jobs.state.keyed_rows import last_per_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def require_sole_writer(store: RegionStore, history: RegionHistory, names: Iterable[str] | None = None) -> None:
+    """Check that nobody else changed rows of a region's tables since its last commit to each.
+
+    Where the log was cut before that, the rows that are there are counted by id, and compared with what is recorded.
+
+    Args:
+        names: of managed tables; all by default.
+
+    Raises:
+        SplitBrain: somebody did.
+    """
+    tables = _managed(store, history) if names is None else ()
+    for name in [table.name for table in tables] if names is None else names:
+        try:
+            store.foreign_commits.require_sole_writer(name)
+        except SplitBrain as error:
+            damage = store.foreign_commits.damage(name) if error.facts.get("is_cut") else None
+            if damage is None or not RepairPlan(store, history).is_as_recorded(name, damage):
+                raise
+            store.foreign_commits.trust(name, damage.version)
+
+
+def is_gone(store: RegionStore, history: RegionHistory, table: RegionTable) -> bool:
+    """Was a managed table deleted to which something had been published?"""
+    return table.is_managed and table.name in history.versions and not store.table(table.name).exists()
+
+
+def published_to(history: RegionHistory, manifest: Manifest) -> list[str]:
+    """Return the managed tables that a group is going to change."""
+    return [
+        table.name for table in history.tables
+        if table.is_managed and manifest.files.get(table.history if table.is_derived and table.history else table.name)
+    ]  # fmt: skip
+
+
+def plan_repairs(store: RegionStore, history: RegionHistory) -> tuple[TableRepair, ...]:
+    """Return what puts right the tables that others changed, in the order in which it is to be done.
+
+    Every commit of others since the last repair counts that is still among the newest of its table, also those that the
+    region committed on top of.
+    """
+    return tuple(RepairPlan(store, history).repairs())
+
+
+def repair_checkpoint(store: RegionStore, damage: TableDamage, history: RegionHistory) -> TableRepair:
+    """Return what puts the checkpoint table right; nothing can stand in for files of it that are gone."""
+    repair = exact_repair(store.checkpoint_name, damage)
+    if repair is not None:
+        return repair
+    lost = tuple(history.states) or (INITIAL_ID,)
+    return TableRepair(
+        table=store.checkpoint_name, version=damage.version, txn_version=damage.txn_version, commits=damage.commits,
+        lost=lost,
+    )  # fmt: skip
+
+
+def repair_tables(
+    store: RegionStore, history: RegionHistory, repairs: Iterable[TableRepair], epoch: int, version: int | None = None
+) -> dict[str, int]:
+    """Carry out repairs, one commit each; one that was done before a crash is not planned again.
+
+    Args:
+        epoch: of the owner.
+        version: of the rewind that the same commits carry out; None for a repair alone.
+
+    Returns:
+        Delta version by table.
+    """
+    plan, versions = RepairPlan(store, history), {}
+    for repair in repairs:
+        if is_gone(store, history, plan.table(repair.table)):
+            store.create(plan.table(repair.table))
+        rows = plan.rows_for(repair.table) if repair.history is not None else None
+        done = store.foreign_commits.put_right(repair, epoch=epoch, version=version, rows=rows)
+        versions[repair.table] = done.delta_version
+    return versions
+
+
+@dataclass(slots=True)
+class RepairPlan:
+    """Plans the repairs of a region's tables.
+
+    Attributes:
+        restored: by table, rows that come back with a rewind that is under way.
+    """
+
+    store: RegionStore
+    history: RegionHistory
+    restored: Mapping[str, Sequence[Copied]] = field(default_factory=dict)
+    _rows: Sequence[CheckpointRow] | None = None
+
+    def repairs(self) -> Iterator[TableRepair]:
+        """Yield the repairs; within a rewind they take the tables back as well."""
+        lost: dict[str, tuple[int, ...]] = {}
+        tables = sorted(_managed(self.store, self.history), key=lambda table: table.is_derived)
+        damaged = {table.name: damage for table in tables if (damage := self._damage(table)) is not None}
+        for table in tables:
+            damage = damaged.get(table.name)
+            if damage is None and self.history.is_rewinding and table.history in lost:
+                damage = self.store.foreign_commits.damage(table.name, whatever=True)
+            elif damage is not None and not damage.commits and self.is_as_recorded(table.name, damage):
+                continue
+            if damage is None:
+                continue
+            repair = self._repair_of(table, damage, lost.get(table.history or "", ()))
+            lost[table.name] = repair.lost
+            yield repair
+
+    def _damage(self, table: RegionTable) -> TableDamage | None:
+        """Return what others did to a table; of one that they deleted, nothing is there any more."""
+        if not is_gone(self.store, self.history, table):
+            return self.store.foreign_commits.damage(table.name)
+        newest = self.history.states.get(self.history.published_id)
+        commits = ({"version": 0, "operation": "deleted", "engine": "unknown", "user": None},)
+        txn = txn_version(newest.epoch, newest.sequence_id) if newest is not None else None
+        return TableDamage(version=0, txn_version=txn, commits=commits, is_traced=False)
+
+    def _repair_of(self, table: RegionTable, damage: TableDamage, lost: Iterable[int]) -> TableRepair:
+        exact = None if self.history.is_rewinding else exact_repair(table.name, damage)
+        if exact is not None:
+            return exact
+        if not table.is_derived:
+            return self._of_rows(table.name, damage)
+        missing = set(lost) if self._images(table) is not None else set(self.history.states)
+        return repair_from_history(table.name, damage, table.history or "", missing)
+
+    def _of_rows(self, name: str, damage: TableDamage) -> TableRepair:
+        history = self.history
+        through = history.committed_id if history.is_rewinding else None
+        return repair_of_rows(
+            name, damage, self._named(name, damage),
+            ids=[number for number in history.states if number not in history.replaced],
+            edge=self._edge(name), through=through, restored=self.restored.get(name, ()),
+            is_there=lambda file: self.store.table(name).files.holds((file,)),
+        )  # fmt: skip
+
+    def _edge(self, name: str) -> int:
+        return max(self.history.dropped.get(name, INITIAL_ID), self.history.trimmed.get(name, INITIAL_ID))
+
+    def _named(self, name: str, damage: TableDamage) -> Iterator[StagedFile]:
+        """Yield the files that checkpoint rows name of a table, of groups that are published to it."""
+        if self._rows is None:
+            self._rows = self.store.checkpoint.rows()
+        for row in self._rows:
+            manifest = manifest_of(row)
+            if manifest is not None and txn_version(row.epoch, row.sequence_id) <= (damage.txn_version or 0):
+                yield from manifest.files.get(name, ())
+
+    def table(self, name: str) -> RegionTable:
+        """Return the description of a managed table."""
+        return next(table for table in _managed(self.store, self.history) if table.name == name)
+
+    # --- visible tables ----------------------------------------------------------------------------------------------
+
+    def rows_for(self, name: str) -> Callable[[], pa.Table | None]:
+        """Return what gives the rows of a visible table: those of its history at the committed id."""
+        return lambda: self._rebuilt(self.table(name))
+
+    def _rebuilt(self, table: RegionTable) -> pa.Table | None:
+        history, to = self.store.table(table.history or ""), self.history.committed_id
+        if table.role is TableRole.OVERWRITE:
+            return newest_rows(history.files, history.files.live(), to)
+        return self._last_rows(table, to)
+
+    def _last_rows(self, table: RegionTable, to: int) -> pa.Table | None:
+        """Return the last row of each key up to an id; one file at a time is in memory beside them."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        history = self.store.table(table.history or "")
+        live = [file for file in history.files.live() if (file.first_id or 0) <= to]
+        found: pa.Table | None = None
+        for file in (*(self._images(table) or ()), *live):
+            rows = history.files.read([file.path]).select(list(table.columns)).filter(pc.field(SEQUENCE_ID) <= to)
+            found = last_per_key(rows if found is None else pa.concat_tables([found, rows]), table.keys)
+        return found
+
+    def _images(self, table: RegionTable) -> tuple[StagedFile, ...] | None:
+        """Return the image that stands in for dropped changes of a visible table's history; None where it is gone."""
+        name = table.history or ""
+        if name not in self.history.dropped:
+            return ()
+        image = self.history.image_held(name, None, self.store.table(name).files.holds)
+        return None if image is None else image.files
+
+    # --- a log that does not tell ------------------------------------------------------------------------------------
+
+    def is_as_recorded(self, name: str, damage: TableDamage) -> bool:
+        """Say whether a table has as many rows of each id as is recorded; where that is not known any more, any."""
+        table, files = self.table(name), self.store.table(name).files
+        try:
+            found = _counts(files.read_each(files.live(), [SEQUENCE_ID]))
+        except AccountingError:  # rows without an id are nobody's of the region
+            return False
+        if table.is_derived:
+            rows = self._rebuilt(table)
+            return found == _counts([] if rows is None else [rows])
+        repair, edge = self._of_rows(name, damage), self._edge(name)
+        shown = [file for file in files.live() if file.path not in repair.removed]
+        wanted = _counts(files.read_each([*repair.added, *shown], [SEQUENCE_ID]))
+        for part in repair.copied:
+            counted = _counts(files.read_each(part.files, [SEQUENCE_ID]))
+            wanted.update({number: counted[number] for number in part.ids})
+        unknown = {*repair.lost, *(number for number in found if number <= edge and number in self.history.states)}
+        return all(found[number] == wanted[number] for number in {*found, *wanted} - unknown)
+
+
+def _counts(tables: Iterable[pa.Table]) -> Counter[int]:
+    """Return the number of rows by id."""
+    import pyarrow.compute as pc
+
+    found: Counter[int] = Counter()
+    for rows in tables:
+        for each in pc.value_counts(rows.column(SEQUENCE_ID).combine_chunks()).to_pylist():
+            found[each["values"]] += each["counts"]
+    return found
+
+
+def repairs_within(store: RegionStore, history: RegionHistory, rewind: Rewind) -> tuple[TableRepair, ...]:
+    """Return the repairs of tables that others changed, each in the commit that takes its table back.
+
+    They stand in for the steps of a rewind that is committed. Visible tables whose history is among them are rebuilt,
+    too: a rewind goes by what leaves the history.
+
+    Raises:
+        SplitBrain: ids at or below the rewind's target are lost.
+    """
+    try:
+        require_sole_writer(store, history, [table.name for table in _managed(store, history)])
+    except SplitBrain:
+        restored = {table.name: rewind.restored_to(table.name) for table in rewind.tables}
+        repairs = tuple(RepairPlan(store, history, restored).repairs())
+        for repair in repairs:
+            if repair.lost:
+                raise _lost(history, repair) from None
+        return repairs
+    return ()
+
+
+def is_withdrawn(row: CheckpointRow, behind: Iterable[CheckpointRow]) -> bool:
+    """Say whether a later rewind takes back all that a row brought."""
+    first = row.group_first if row.group_first is not None else row.sequence_id
+    is_group = row.kind in (RowKind.STATE, RowKind.SKIP)
+    return is_group and any(
+        later.kind is RowKind.REWIND and later.sequence_id > row.sequence_id and later.detail["to"] < first
+        for later in behind
+    )
+
+
+def _lost(history: RegionHistory, repair: TableRepair) -> SplitBrain:
+    target = history.state_at_most(min(repair.lost) - 1) or INITIAL_ID
+    msg = f"{len(repair.lost)} ids of {repair.table} cannot be restored, the first is {min(repair.lost)}"
+    return SplitBrain(msg, remedy=f"drainmark reset REGION --to {target} --yes, which processes them anew")
+
+
+def _managed(store: RegionStore, history: RegionHistory) -> list[RegionTable]:
+    return [table for table in own_tables(store, history) if table.is_managed]

@@ -1,0 +1,115 @@
+"""What is looked at before a region is claimed: may this owner, with this code, go on from what is there?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drainmark.jobs.errors import Halted, InFlightLost, RegistryLost, SplitBrain, StateIncompatible, StatesMoved
+from drainmark.jobs.protocol.claimed_code import Code
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.records.schema_compatibility import is_state, misfit
+from drainmark.jobs.protocol.records.state_generations import labels_in_force
+from drainmark.jobs.runtime.adapters import Outside, RegionStore
+from drainmark.jobs.runtime.commit.table_damage import is_gone
+from drainmark.jobs.runtime.messages import PUT_RIGHT
+
+
+def ready(
+    outside: Outside, region: str, tables: Sequence[RegionTable], code: Code
+) -> tuple[RegionHistory, tuple[RegionTable, ...]]:
+    """Read the region's facts, and see to it that its tables are there; to be called under the lease.
+
+    Returns:
+        the facts, and the tables that the claim is to name: those of the last one where none are given.
+
+    Raises:
+        RegistryLost: the registry is empty beside a checkpoint table that is not, or older than that.
+        StateIncompatible, SchemaMismatch, ForeignTable, AdoptionRefused: the code does not fit the tables.
+        StatesMoved: a state was dropped, or its drop undone, since the code was analysed.
+        InFlightLost: what is in flight has no place in the code.
+        Halted: others changed rows of the checkpoint table.
+    """
+    store, registry = outside.store, outside.registry
+    store.checkpoint.create()
+    _require_checkpoint(outside.store, region)
+    history = store.checkpoint.history()
+    if history.states and registry.is_empty(region):
+        msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
+        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+    if registry.region_info(region).next_id < history.next_id:  # ids are taken there before any commit
+        msg = f"the registry is older than the checkpoint table of {region!r}: was a backup restored?"
+        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+    if code.operators:
+        _require_same_states(history, region, code)
+        require_takeover(history, region, code)
+    known = tuple(tables) or history.tables
+    require_compatible(history, region, known)
+    for table in known:
+        if not is_gone(store, history, table):  # else an empty one would stand for all that is committed
+            store.create(table)
+    return history, known
+
+
+def _require_checkpoint(store: RegionStore, region: str) -> None:
+    """Refuse a checkpoint table that others changed: it cannot even take a row that says that the region is halted."""
+    try:
+        store.foreign_commits.require_sole_writer(store.checkpoint_name)
+    except SplitBrain as error:
+        if not error.facts.get("is_cut"):
+            remedy = f"{error.remedy}; then: {PUT_RIGHT}"
+            raise Halted(f"region {region!r} is halted: {error.message}", remedy=remedy) from error
+
+
+def require_compatible(history: RegionHistory, region: str, tables: Sequence[RegionTable]) -> None:
+    """Refuse code whose states cannot go on from those that are there.
+
+    Raises:
+        StateIncompatible: blames the operator, and says how to begin its state anew.
+    """
+    before = {table.name: table for table in (*history.former, *history.tables)}
+    for table in tables:
+        why = misfit(before[table.name], table) if table.name in before and is_state(table, tables) else ""
+        if why:
+            msg = f"the state of {table.operator!r} in {region!r} cannot go on: {why}"
+            remedy = (
+                f"look: drainmark plan APP; begin it anew: drainmark run APP --drop-state {table.operator};"
+                " or keep it, and give what is new another name"
+            )
+            raise StateIncompatible(msg, operator=table.operator, remedy=remedy, table=table.name)
+
+
+def require_takeover(history: RegionHistory, region: str, code: Code) -> None:
+    """Refuse code that cannot go on with what is in flight: it is cut otherwise, or begins a state anew before that.
+
+    Raises:
+        InFlightLost: says how to let it come to an end, or how to process it anew.
+    """
+    flow = history.flow
+    if why := list(flow.misfits(code.stages, code.channels)):
+        msg = f"{region!r} is cut into other stages than when it last ran: {'; '.join(why)}"
+        raise _in_flight_lost(msg, history, region, "run the code as it was")
+    reached = {name: flow.reached(name) for name in sorted(code.dropped)}
+    behind = [name for name, number in reached.items() if number is not None and number < history.committed_id]
+    if behind:
+        msg = f"what is in flight in {region!r} belongs to states that are to be dropped: {', '.join(behind)}"
+        raise _in_flight_lost(msg, history, region, "run the code as it was, without --drop-state,")
+
+
+def _in_flight_lost(msg: str, history: RegionHistory, region: str, first: str) -> InFlightLost:
+    target = history.state_at_most(min(history.flow.through.values())) or INITIAL_ID
+    remedy = (
+        f"{first} until `drainmark status` shows nothing in flight; or process what is in flight anew:"
+        f" drainmark reset {region} --to {target} --yes"
+    )
+    return InFlightLost(msg, remedy=remedy, in_flight=len(history.flow.batches))
+
+
+def _require_same_states(history: RegionHistory, region: str, code: Code) -> None:
+    ours = {name: label for name, label in code.states.items() if name not in code.dropped}
+    theirs = {name: label for name, label in labels_in_force(history.generations).items() if name not in code.dropped}
+    if ours != theirs:
+        names = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+        msg = f"states of {region!r} were dropped or brought back since its code was read: {', '.join(names)}"
+        raise StatesMoved(msg, remedy="start it again: no attempt was counted")

@@ -1,0 +1,161 @@
+"""What follows when a group failed: split and try again, end the run for a retry, halt, or leave quietly.
+
+Errors are judged here, once, for regions of one stage and of several (design.md §3.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from drainmark.jobs.errors import (
+    DrainmarkError,
+    DrainTimeout,
+    Fenced,
+    Halted,
+    InputChanged,
+    InputMissing,
+    ResetTimeout,
+    Retry,
+    SplitBrain,
+    StoreUnavailable,
+)
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.protocol.decisions import SPLIT, Halt, Leave, Split, Stop, after_failure
+from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
+from drainmark.jobs.protocol.transitions import IN_HAND, Event, State
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.adapters import Report
+from drainmark.jobs.runtime.backlog import Backlog
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.messages import classified, described, full_identity
+
+Reset = Callable[[], None]
+"""Brings the states back to the last committed id."""
+
+
+@contextmanager
+def resetting(owner: RegionOwner) -> Iterator[None]:
+    """Bring a region back to the last committed id; its controller is told how that ends."""
+    try:
+        yield
+    except ResetTimeout:
+        if owner.state in (State.STARTED, State.RESETTING) and owner.epoch:
+            owner.moved(Event.RESET_TIMED_OUT, told=False)
+        raise
+    owner.reset_done()
+
+
+@dataclass(slots=True, kw_only=True)
+class FailureHandling:
+    """Decides what follows a failure, and does it.
+
+    Attributes:
+        split: what the registry keeps of the group that was split last.
+    """
+
+    region: RegionPlan
+    owner: RegionOwner
+    backlog: Backlog
+    report: Report
+    split: Mapping[str, Any] = field(default_factory=dict)
+
+    def after(self, raised: Exception, pending: Sequence[Trigger], reset: Reset) -> None:
+        """Decide what follows; returns where the loop goes on, raises where the run is over.
+
+        Args:
+            pending: what the group that failed is made of.
+        """
+        if isinstance(raised, InputChanged | InputMissing):
+            self._input_gone(raised)
+            return
+        error = classified(raised)
+        if isinstance(error, Fenced):
+            raise error
+        self.owner.refresh()
+        if self.owner.behind:
+            self._finish_committed(error, reset)
+            self.backlog.done += len(pending)
+            return
+        if isinstance(error, SplitBrain):  # whatever the group is made of
+            raise self.halted(error.message, error=described(error), trigger=None) from error
+        decision = after_failure(
+            error.retry,
+            group_size=len(pending),
+            attempts=self.owner.history.attempts,
+            max_attempts=self.region.parameters.max_consecutive_reset_attempts,
+        )
+        if isinstance(decision, Leave | Stop):
+            raise error
+        self.owner.moved(_event_of(error))
+        self.report("failed", {"error": str(error), "triggers": len(pending), "decision": type(decision).__name__})
+        if isinstance(decision, Split):
+            self._tell_split(error, len(pending))
+            self.backlog.split()
+            with resetting(self.owner):
+                reset()
+            return
+        trigger = error.facts["trigger"] = pending[0].uri if pending else None
+        if isinstance(decision, Halt):
+            raise self.halted(decision.reason, error=described(error), trigger=trigger) from error
+        raise error  # EndRun: the next claim counts an attempt
+
+    def halted(self, reason: str, *, error: Mapping[str, Any], trigger: str | None) -> Halted:
+        """Halt the region, and return the error that says so."""
+        return self.owner.halt(reason, trigger=trigger, operator=error.get("operator"), error=error or None)
+
+    def halted_on_request(self, reason: str) -> Halted:
+        """Halt, and then take the request back: else a crash in between would lose it. `resume` takes it back, too."""
+        halted = self.owner.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
+        with suppress(StoreUnavailable):
+            self.owner.outside.registry.clear_halt_request(self.owner.region, self.owner.epoch)
+        return halted
+
+    def note(self, error: Mapping[str, Any]) -> None:
+        """Leave an error in the registry, with what was split; the checkpoint table gets it as well."""
+        with suppress(StoreUnavailable):
+            noted = {**error, **self.split}
+            self.owner.outside.registry.record_error(self.owner.region, self.owner.epoch, noted)
+
+    def _tell_split(self, error: DrainmarkError, triggers: int) -> None:
+        """Say why a group is done again in groups of one: whoever looks on, and the registry, until all went well."""
+        self.report(SPLIT, {"triggers": triggers, "error": str(error)})
+        self.split = {SPLIT: {"triggers": triggers, **described(error)}}
+        self.note(described(error))
+
+    def _finish_committed(self, error: Exception, reset: Reset) -> None:
+        """The group was committed although something raised: roll forward instead of doing it again (H10)."""
+        self.report("committed", {"although": str(error)})
+        if self.owner.state in (State.DRAINING, State.CHECKPOINT_PENDING):
+            self.owner.moved(Event.CHECKPOINTED, told=False)
+        self.owner.moved(Event.FAILED)
+        with resetting(self.owner):
+            self.owner.roll_forward()
+            reset()
+
+    def _input_gone(self, error: InputChanged | InputMissing) -> None:
+        """A file is not what was scanned: it is scanned anew, or passed, or the region halts; no attempt (I2, I5)."""
+        source = next(op for op in self.region.operators if isinstance(op, DirectorySource))
+        triggers: Sequence[Trigger] = error.facts["triggers"]
+        registry, region, epoch = self.owner.outside.registry, self.owner.region, self.owner.epoch
+        if self.owner.state in IN_HAND:
+            self.owner.moved(Event.FAILED)
+        self.report("input", {"error": error.message})
+        for trigger in triggers:
+            if isinstance(error, InputChanged):
+                registry.mark(region, epoch, [trigger.id], TriggerStatus.SUPERSEDED, error.message)
+            elif source.scan.on_missing == "skip":
+                self.owner.refuse(trigger.uri, full_identity(trigger), error.message)
+                registry.mark(region, epoch, [trigger.id], TriggerStatus.MISSING, error.message)
+            else:
+                raise self.halted(error.message, error=described(error), trigger=trigger.uri)
+        self.owner.reset_done()
+
+
+def _event_of(error: DrainmarkError) -> Event:
+    """Return what an error means for the controller."""
+    if error.retry is Retry.RENEW:
+        return Event.HEALTH_LOST
+    return Event.DRAIN_TIMED_OUT if isinstance(error, DrainTimeout) else Event.FAILED

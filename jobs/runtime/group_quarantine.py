@@ -1,0 +1,98 @@
+"""What one attempt at a group puts into quarantine: rows that cannot be read, and rows that operators refuse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.graph.operator import Operator, Result
+from drainmark.jobs.operators.sinks.quarantine import QuarantineSink
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.commit.staged_group import StagedTable
+from drainmark.jobs.runtime.input.group_input import Taking
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input.quarantine_rows import put_aside, quarantine_table
+from drainmark.jobs.runtime.input.rejected_rows import Refusals, read_by, stage_refused
+from drainmark.jobs.runtime.spark_failures import blaming
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupQuarantine:
+    """Stages the quarantine of a group; used once.
+
+    Attributes:
+        taking: takes in the group's input; what cannot be read is in there.
+        tag: marks the attempt's Spark jobs.
+        pool: of the threads that stage what is refused.
+    """
+
+    region: RegionPlan
+    outside: Outside
+    group: Group
+    taking: Taking
+    tag: str
+    materialiser: Materialiser
+    pool: ThreadPoolExecutor
+    _refused: list[Future[Refusals]] = field(default_factory=list)
+
+    def put_aside(self, operator: Operator, result: Result) -> None:
+        """Quarantine the rows that an operator could not make sense of."""
+        if result.bad is None:
+            return
+        found = result.bad.limit(CAPS.bad_rows + 1)
+        rows = blaming(self.region, operator, lambda: found.toArrow()).to_pylist()  # noqa: PLW0108 - looked up when called
+        put_aside(self.taking.aside, operator, rows, self.group, halts=result.bad_halts)
+
+    def refuse(self, operator: QuarantineSink, frame: DataFrame, scanned: Mapping[str, DataFrame]) -> None:
+        """Begin to stage what an operator puts into quarantine.
+
+        Args:
+            scanned: the rows as read, by stream.
+        """
+        read = read_by(operator, self.region, scanned)
+        self._refused.append(self.pool.submit(self._stage, operator, frame, read))
+
+    def staged(self) -> dict[str, StagedTable]:
+        """Stage the rows that could not be read beside those that operators refused; no file where there are none."""
+        refused = [future.result() for future in self._refused]
+        if not self.taking.sources and not refused and not self.taking.aside.records:
+            return {}
+        name = quarantine_table(self.region).name
+        files = tuple(file for refusals in refused for file in refusals.files)
+        rows = self.taking.quarantine_rows()
+        if rows is not None:
+            files += self.outside.store.staging(name, self.group.epoch, self.group.attempt).write(rows, "rows")
+        staged, counted = sum(file.rows for file in files), sum(self.by_id().values())
+        if staged != counted:
+            raise AccountingError(f"{counted} rows are to be quarantined, and {staged} are staged in {name}")
+        return {name: StagedTable(files=files)}
+
+    def by_id(self) -> dict[int, int]:
+        """Return how many rows of each id are in quarantine."""
+        counts = Counter(self.taking.quarantined) + Counter(self.taking.aside.counts())
+        for refused in self._refused:
+            counts.update(refused.result().counts)
+        return dict(counts)
+
+    def _stage(self, operator: QuarantineSink, frame: DataFrame, read: DataFrame | None) -> Refusals:
+        """Stage what one operator refused; runs in a thread of its own, beside the outputs."""
+        name = quarantine_table(self.region).name
+        staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)
+
+        def stage() -> Refusals:
+            return stage_refused(
+                operator, frame, read=read, group=self.group, materialiser=self.materialiser, staging=staging
+            )
+
+        with self.outside.engine.tagged(self.tag):
+            return blaming(self.region, operator, stage)

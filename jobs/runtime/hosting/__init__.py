@@ -1,0 +1,1 @@
+"""Operators written in Python, in the process of a run."""

@@ -1,0 +1,394 @@
+"""One handler in the driver process through a run: called id by id, drained, checkpointed, reset (N13–N20, V121).
+
+The order at each id is the protocol's: rows, `drain`, no more permits, then `checkpoint`; or `prepare`, and
+`checkpoint` in the background while the next id is processed. So the state of every id is known, in any grouping.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import DrainmarkError, DrainTimeout, Interrupted, OperatorFailed, ResetTimeout
+from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.jobs.failpoints import InjectedFailure
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.runtime.hosting.checkpoint_cleanup import entry_of
+from drainmark.jobs.runtime.hosting.region_context import NO_ID, RegionContext
+from drainmark.jobs.runtime.timeout import in_background
+from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
+from drainmark.jobs.state.handlers.chunk_rows import chunk_rows
+from drainmark.jobs.state.handlers.locks import OperatorLock, held
+from drainmark.jobs.state.handlers.state_handler import StateHandler, note_initial_state
+from drainmark.jobs.state.handlers.stored_checkpoints import StoredCheckpoints
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from drainmark.jobs.operators.handler import Handled
+    from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+    from drainmark.jobs.state.handlers.data_store import DataStore
+
+_REMEDY = "look for what holds a permit or the operator's lock, or raise the time-out in @consistent"
+_SOON_SECONDS = 0.5  # in which who works through ids gives the lock back in between, or who waits says for what
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """The checkpoints of a group: those that are finished, in the order of ids, and the one that may be under way."""
+
+    finished: list[CheckpointWriter] = field(default_factory=list)
+    pending: Future[CheckpointWriter] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class HandlerHost:
+    """Hosts one handler.
+
+    Attributes:
+        entry: name of the operator's checkpoints, see `entry_of` (V159).
+        make: makes the handler, once.
+        context: what the handler is told; its gate and its ways out are bound here.
+        schema: of the output, without tags.
+        stored: where chunks go; None where they are rows of the state's table.
+    """
+
+    entry: str
+    make: Callable[[], StateHandler]
+    context: RegionContext
+    schema: pa.Schema
+    stored: StoredCheckpoints | None = None
+    handler: StateHandler = field(init=False)
+    _sent: list[pa.Table] = field(default_factory=list)
+    _is_fresh: bool = True
+    _header: Header | None = None
+    _drained: dict[int, Checkpoints] = field(default_factory=dict)
+    _storing: threading.Lock = field(default_factory=threading.Lock)
+    _under_way: Future[CheckpointWriter] | None = None
+    _wanted: ResetWanted | None = None
+
+    def __post_init__(self) -> None:
+        self.handler = self.make()
+        note_initial_state(self.handler)
+        self.context.gate.lock = self.handler.lock
+        self.context.send = self._send
+        self.context.want_reset = self._note_wanted
+        with suppress(AttributeError):  # a class with slots gets it in `process` alone
+            self.handler.context = self.context  # type: ignore[attr-defined]
+
+    # --- a group -----------------------------------------------------------------------------------------------------
+
+    def step(
+        self, ids: Iterable[int], rows: Mapping[int, pa.Table], nothing: pa.Table, life: int | None = None
+    ) -> tuple[pa.Table, pa.Table]:
+        """Process the ids of a group in order, each with its rows, and checkpoint each.
+
+        Args:
+            nothing: the rows of an id that has none.
+            life: in which the group was begun, the present one by default.
+
+        Returns:
+            the output, with its tags; and the changes of the state, without those of a last checkpoint that is still
+            under way: `take` has it.
+
+        Raises:
+            ResetWanted, DrainTimeout, Interrupted, Exception: nothing of the group counts; `reset` comes next.
+        """
+        life, group = self.life if life is None else life, Checkpoints()
+        outputs = []
+        for number in ids:
+            self._process(life, number, rows.get(number, nothing))
+            outputs.append(self._establish(life, number, group))
+        if group.pending is not None and group.pending.done():
+            self._settle(life, group)
+        self._drained[life] = group
+        return self._joined(outputs), self._rows_of(group.finished)
+
+    def _process(self, life: int, number: int, rows: pa.Table) -> None:
+        with self.context.gate.permit(), self._locked(life):
+            self.context.sequence_id = number
+            self._is_fresh = False
+            made = self.handler.process(rows, self.context)  # type: ignore[attr-defined]
+            for table in _tables(made):
+                self._send(table)
+
+    def _establish(self, life: int, number: int, group: Checkpoints) -> pa.Table:
+        """Drain, freeze and checkpoint; return what was submitted up to here (V130, V131, N13, N14)."""
+        gate, seconds = self.context.gate, self.context.drain_timeout
+        if not gate.drain(lambda: self._drain(life), seconds, life=life):
+            self._require(life)
+            raise self._late(DrainTimeout, "a permit was not given back", seconds)
+        self._settle(life, group)  # one frozen version at a time (E15)
+        with self._locked(life):
+            output = self._taken(number)
+            writer = CheckpointWriter(sequence_id=number, previous=self._header)
+            if self.handler.non_blocking:
+                self.handler.prepare_for_non_blocking_checkpoint(number)
+                self._under_way = group.pending = in_background(lambda: self._written(writer), "handler-checkpoint")
+            else:
+                group.finished.append(self._written(writer))
+                self._header = writer.finish()
+            self.context.reset_attempt = NO_ID
+        gate.resume(life=life)
+        return output
+
+    def _drain(self, life: int) -> None:
+        with self._locked(life):
+            self.handler.drain()
+
+    def _written(self, writer: CheckpointWriter) -> CheckpointWriter:
+        with self._blaming("checkpoint"):
+            self.handler.checkpoint(writer)
+        writer.finish()
+        return writer
+
+    def _settle(self, life: int, group: Checkpoints) -> None:
+        """Await the checkpoint that is under way, of this group or of the one before: the next is compared with it."""
+        under_way = self._under_way
+        if under_way is None:
+            return
+        writer = under_way.result()
+        with self._locked(life):  # who was given up while it waited must not touch what was reset
+            self._under_way, self._header = None, writer.finish()
+        if group.pending is under_way:
+            group.finished.append(writer)
+            group.pending = None
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------
+
+    @property
+    def life(self) -> int:
+        """Return what tells apart what was begun before a reset from what comes after it."""
+        return self.context.gate.life
+
+    def take(self, life: int) -> Callable[[], pa.Table]:
+        """Return what is to be done before the group that was just drained is committed (see `Late`).
+
+        Args:
+            life: in which the group was processed.
+
+        Raises:
+            Interrupted: here, or from what is returned: the handler was reset since, and the group was given up.
+        """
+        self._require(life)
+        group = self._drained.pop(life, Checkpoints())
+
+        def finish() -> pa.Table:
+            late = [group.pending.result()] if group.pending is not None else []
+            with self._storing:  # a reset withdraws what is stored, and what is given up must not come after it
+                self._require(life)
+                if self.stored is not None:
+                    self.stored.save([*group.finished, *late])
+            return self._rows_of(late)
+
+        return finish
+
+    def _require(self, life: int) -> None:
+        if life != self.life:
+            raise Interrupted("the group was abandoned", operator=self.context.operator)
+
+    def checkpointed(self) -> dict[int, bytes]:
+        """Return the chunks of the newest checkpoint of the group that was just drained, for `reset`."""
+        group = self._drained.get(self.life, Checkpoints())
+        writers = group.finished + ([group.pending.result()] if group.pending is not None else [])
+        found: dict[int, bytes] = {}
+        for writer in writers:
+            found.update({HEADER: writer.finish().to_bytes(), **writer.changed})
+        return found
+
+    def _rows_of(self, writers: Sequence[CheckpointWriter]) -> pa.Table:
+        return chunk_rows(self.entry, writers, are_headers_all=self.stored is not None)
+
+    def reset(self, chunks: Mapping[int, bytes]) -> None:
+        """Bring the handler back to a state (N5, N11).
+
+        Args:
+            chunks: of the state at the last committed id, by index; none where there is none.
+
+        Raises:
+            ResetTimeout: a thread kept its permit, or the lock; or the handler's own reset did not end (V37).
+            CheckpointUnreadable: see `Checkpoint.read`.
+        """
+        seconds, until = self.context.reset_timeout, time.monotonic() + self.context.reset_timeout
+        if not self.context.gate.stop(seconds, for_reset=True):
+            raise self._late(ResetTimeout, "a permit was not given back", seconds)
+        self._give_up(until)
+        restored = in_background(lambda: self._restore_until(until, chunks), "handler-reset")
+        if wait([restored], max(0.0, until - time.monotonic()) + _SOON_SECONDS).not_done:
+            raise self._late(ResetTimeout, "reset() did not return", seconds)
+        restored.result()
+        self.context.reset_attempt += 1
+        self.context.sequence_id = (self._header.sequence_id if self._header else 0) + 1
+        self.context.gate.resume(after_reset=True)
+
+    @contextmanager
+    def _mine(self, lock: threading.Lock | OperatorLock, until: float, late: str) -> Iterator[None]:
+        with held(lock, max(0.0, until - time.monotonic())) as is_mine:
+            if not is_mine:
+                raise self._late(ResetTimeout, late, self.context.reset_timeout)
+            yield
+
+    def _give_up(self, until: float) -> None:
+        """Await a checkpoint in the background, which reads what is to be reset; what came of it counts no more."""
+        under_way, self._under_way = self._under_way, None
+        self._drained.clear()
+        if under_way is not None and wait([under_way], max(0.0, until - time.monotonic())).not_done:
+            raise self._late(ResetTimeout, "a checkpoint did not end", self.context.reset_timeout)
+
+    def _restore_until(self, until: float, chunks: Mapping[int, bytes]) -> None:
+        with (
+            self._mine(self.handler.lock, until, "the lock was not given back"),
+            self._mine(self._storing, until, "the storing of a checkpoint did not end"),
+        ):
+            self._restore(chunks)
+
+    def _restore(self, chunks: Mapping[int, bytes]) -> None:
+        self._sent.clear()
+        self._wanted = None
+        self._header = Header.from_bytes(chunks[HEADER]) if chunks else None
+        stored = self.stored
+        if self._header is not None:
+            fetch = stored.chunk if stored is not None else lambda index, at: chunks[index]
+            with self._blaming("reset"):
+                self.handler.reset(CheckpointReader(header=self._header, fetch=fetch))
+        elif not self._is_fresh:
+            with self._blaming("reset_to_initial_state"):
+                self.handler.reset_to_initial_state()
+        if stored is not None:
+            stored.withdraw(self._header.sequence_id if self._header is not None else 0)
+        self._is_fresh = self._header is None
+
+    def completed(self) -> None:
+        """Note that the whole region has the state of what was processed last."""
+        self.context.gate.completed()
+
+    def retire(self, through: int) -> None:
+        """Retire the checkpoints that no rewind reaches any more (E17, V163).
+
+        A handler that is at work is told another time, of all since then: nobody waits for it.
+        """
+        with held(self.handler.lock, _SOON_SECONDS) as is_mine, self._blaming("retire_checkpoint"):
+            if is_mine:
+                self.handler.retire_checkpoint(through)
+        if self.stored is not None:
+            with self._storing:
+                self.stored.retire(through)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self, life: int) -> Iterator[None]:
+        """Hold the operator's lock; who was given up while it waited, or worked, gets no further."""
+        seconds = self.context.drain_timeout
+        with held(self.handler.lock, seconds) as is_mine:
+            if not is_mine:
+                raise self._late(DrainTimeout, "the lock was not given back", seconds)
+            self._require(life)
+            if self._wanted is not None:
+                raise self._wanted
+            yield
+
+    @contextmanager
+    def _blaming(self, callback: str) -> Iterator[None]:
+        """Blame the operator for what a callback raises where no operator is being run."""
+        try:
+            yield
+        except (DrainmarkError, InjectedFailure, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise OperatorFailed(
+                f"operator {self.context.operator!r} failed in {callback}(): {type(error).__name__}: {error}",
+                operator=self.context.operator, location=self.context.location,
+                remedy="mend the class, then: drainmark resume REGION",
+            ) from error  # fmt: skip
+
+    def _send(self, rows: pa.Table) -> None:
+        lacking = [name for name in self.schema.names if name not in rows.column_names]
+        if lacking or rows.num_columns != len(self.schema.names):
+            raise ValueError(f"it declares the columns {self.schema.names}, and gave {rows.column_names}")
+        self._sent.append(rows.select(self.schema.names).cast(self.schema))
+
+    def _note_wanted(self, wanted: ResetWanted) -> None:
+        self._wanted = wanted
+
+    def _taken(self, number: int) -> pa.Table:
+        """Return what was sent since the last state, tagged: the place is the order of sending."""
+        import pyarrow as pa
+
+        sent, self._sent = self._sent, []
+        rows = pa.concat_tables([self.schema.empty_table(), *sent])
+        count = rows.num_rows
+        place = [pa.array([0] * count, pa.int64()), pa.array(range(count), pa.int64())]
+        rows = rows.append_column(POSITION, pa.StructArray.from_arrays(place, ["block", "row"]))
+        return rows.append_column(SEQUENCE_ID, pa.array([number] * count, pa.int64()))
+
+    def _joined(self, outputs: Sequence[pa.Table]) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.concat_tables(outputs)
+
+    def _late(self, kind: type[DrainmarkError], what: str, seconds: float) -> DrainmarkError:
+        return kind(
+            f"{self.entry}: {what} within {seconds:g} s", operator=self.context.operator,
+            location=self.context.location, remedy=_REMEDY,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A handler as one attempt at a group has it: after a reset, who was given up and comes late finds it shut."""
+
+    host: HandlerHost
+    life: int
+
+    def step(self, ids: Iterable[int], rows: Mapping[int, pa.Table], nothing: pa.Table) -> tuple[pa.Table, pa.Table]:
+        return self.host.step(ids, rows, nothing, self.life)
+
+
+def host_of(operator: Handled, blueprint: Blueprint, store: DataStore | None, epoch: int = 0) -> HandlerHost:
+    """Return a host with a new handler of an operator.
+
+    Args:
+        store: for chunks; None where they are rows of the state's table.
+        epoch: of the region's owner.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    region, parameters = blueprint.region, blueprint.region.parameters
+    entry = entry_of(blueprint.kept[operator.name, ""])
+    context = RegionContext(
+        region=region.name,
+        index=region.index_of(operator),
+        is_start_of_region=operator in region.starts,
+        is_end_of_region=operator in region.ends,
+        is_trigger_operator=False,
+        drain_timeout=parameters.group_timeout.total_seconds(),
+        reset_timeout=parameters.reset_timeout.total_seconds(),
+        params=blueprint.params,
+        consistent_ports=tuple(not port.autonomous for port in operator.inputs),
+        operator=operator.name,
+        location=operator.location,
+    )
+    return HandlerHost(
+        entry=entry,
+        make=operator.handler_class,
+        context=context,
+        schema=to_arrow_schema(StructType.fromDDL(operator.output), timezone="UTC"),
+        stored=StoredCheckpoints(store.create(entry), epoch) if store is not None else None,
+    )
+
+
+def _tables(made: Any) -> Iterator[pa.Table]:
+    """Yield what `process` returned: nothing, one table, or several."""
+    import pyarrow as pa
+
+    if made is None:
+        return
+    for table in [made] if isinstance(made, pa.Table | pa.RecordBatch) else made:
+        yield pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table

@@ -1,0 +1,70 @@
+"""What of a region runs in this process: handlers of its operators, and starts with threads of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.runtime.hosting.checkpoint_cleanup import forget
+from drainmark.jobs.runtime.hosting.handler_host import Attempt, HandlerHost
+from drainmark.jobs.runtime.hosting.start_host import StartHost
+from drainmark.jobs.state.handlers.data_store import DataStore
+
+
+@dataclass(slots=True, kw_only=True)
+class Hosted:
+    """The hosts of a region, or of one stage; the same objects for the whole run.
+
+    Attributes:
+        takes_starts: do starts with threads of their own run in this process? Only a run that stays has use for them.
+        handlers: by operator.
+        starts: by operator.
+    """
+
+    takes_starts: bool = False
+    handlers: dict[str, HandlerHost] = field(default_factory=dict)
+    starts: dict[str, StartHost] = field(default_factory=dict)
+
+    def attempts(self) -> dict[str, Attempt]:
+        """Return the handlers for an attempt that begins now."""
+        return {name: Attempt(host, host.life) for name, host in self.handlers.items()}
+
+    def check(self) -> None:
+        """Raise what failed in the thread of a start; nothing of what it did is lost that was cut."""
+        for start in self.starts.values():
+            start.check()
+
+    @property
+    def has_failed(self) -> bool:
+        """Would `check` raise?"""
+        return any(start.failure is not None for start in self.starts.values())
+
+    @property
+    def has_threads(self) -> bool:
+        """Does the thread of a start live in this process? It may submit at any time."""
+        return any(start.is_running for start in self.starts.values())
+
+    def completed(self) -> None:
+        """Tell the handlers that the region has the state of what they processed (N20)."""
+        for host in self.handlers.values():
+            host.completed()
+
+    def retire(self, history: RegionHistory, horizon: int, store: DataStore | None) -> None:
+        """Retire the checkpoints that no rewind reaches, and forget the entries of states that were dropped (V163).
+
+        Handlers are told of the id up to which no rewind goes back any more (E17).
+        """
+        through = max(0, history.committed_id - horizon)
+        for host in self.handlers.values():
+            host.retire(through)
+        for start in self.starts.values():
+            start.retire(through)
+        if store is not None:
+            forget(history, store, horizon=horizon)
+
+    def close(self) -> None:
+        """End what runs here; threads of handlers get no more permits."""
+        for host in self.handlers.values():
+            host.context.gate.close()
+        for start in self.starts.values():
+            start.close()

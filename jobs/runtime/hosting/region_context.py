@@ -1,0 +1,104 @@
+"""`RegionContext`: what an operator in Python knows of its region, and may ask of it (E19–E22)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from drainmark.jobs.errors import Location
+from drainmark.jobs.errors.handlers import ResetWanted
+from drainmark.jobs.state.handlers.permits import Consistency, Permit, PermitGate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NO_ID = -1
+"""No id: after a restart until the state is restored; of reset attempts, after a good drain."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RegionContext:
+    """Given to `process`, and to a handler that has an attribute `context`.
+
+    Attributes:
+        region: its name, `APP/START`.
+        index: the operator's number in the region, the same in every run of the same graph.
+        is_start_of_region, is_end_of_region: does the region begin, or end, with this operator?
+        is_trigger_operator: does this operator say when a state is to be established?
+        drain_timeout, reset_timeout: seconds.
+        params: the application's parameters.
+        sequence_id: of the state that is being built; -1 before the first reset of a run, 1 at the very beginning.
+        committed_cut: of a start, the newest of its cuts that the region has in a committed state; 0 without one.
+        reset_attempt: how often the region was reset in a row, from 0; -1 once a state was drained.
+    """
+
+    region: str
+    index: int
+    is_start_of_region: bool
+    is_end_of_region: bool
+    is_trigger_operator: bool
+    drain_timeout: float
+    reset_timeout: float
+    params: Any = None
+    consistent_ports: tuple[bool, ...] = ()
+    sequence_id: int = NO_ID
+    reset_attempt: int = NO_ID
+    committed_cut: int = 0
+    operator: str = ""
+    location: Location | None = None
+    gate: PermitGate = field(default_factory=PermitGate, repr=False)
+    send: Callable[[pa.Table], None] = field(default=lambda rows: None, repr=False)
+    want_reset: Callable[[ResetWanted], None] = field(default=lambda wanted: None, repr=False)
+
+    def is_consistent_input_port(self, port: int = 0) -> bool:
+        """Say whether a port is fed from inside the region; one that is not may not change what is consistent."""
+        return self.consistent_ports[port]
+
+    def submit(self, rows: pa.Table) -> None:
+        """Send rows downstream, with the id that is being built; `process` and `drain` may, and threads with a permit.
+
+        Raises:
+            PermitViolation: the thread has no permit (V128), and it is no callback that may submit (E22).
+        """
+        self.gate.require()
+        self.send(rows)
+
+    def permit(self) -> AbstractContextManager[Permit]:
+        """Hold a permit, before the operator's lock: `with context.permit(), self.lock: …` (V127, V135)."""
+        return self.gate.permit()
+
+    def acquire_permit(self) -> Permit:
+        """Take a permit, to be given back by `release_permit`; waits while a state is established, or reset (V132)."""
+        return self.gate.acquire()
+
+    def release_permit(self) -> None:
+        """Give a permit back."""
+        self.gate.release()
+
+    def make_consistent(self) -> bool:
+        """Ask for a state and wait for it, from a thread with a permit: True, or False where a reset came (E21)."""
+        return self.gate.make_consistent()
+
+    def make_consistent_non_blocking(self) -> Consistency:
+        """Ask for a state and wait until tuples may flow again, from a thread with a permit (E21)."""
+        return self.gate.make_consistent_non_blocking()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep in a thread of a start's own, without a permit; True as soon as the run is over, which ends it."""
+        return self.gate.wait(seconds)
+
+    def reset_region(self, reason: str) -> NoReturn:
+        """Have the region reset, upon a passing error of the operator's own, while holding a permit (E19).
+
+        Raises:
+            ResetWanted: always; it ends `process`. It counts as one of `max_consecutive_reset_attempts`.
+        """
+        self.gate.require()
+        wanted = ResetWanted(
+            f"operator {self.operator!r} asked for a reset: {reason}", operator=self.operator, location=self.location,
+            remedy="it starts by itself; if it stays so, look at what the operator says", reason=reason,
+        )  # fmt: skip
+        self.want_reset(wanted)
+        raise wanted

@@ -1,0 +1,178 @@
+"""What a group takes in: its files inspected, read by Spark once, and every record accounted for (I9–I14, I19, H16).
+
+A record that cannot be read goes into the region's quarantine table, or halts the region, as the source's `on_bad`
+says. Rows in are rows accepted plus rows quarantined, for each id; a file that is quarantined whole counts as one row.
+Nothing here depends on which triggers share a group. Objects that Spark reads where they are cannot be inspected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.formats.arrow_parser import schema_of
+from drainmark.jobs.formats.bad_records import CAPS
+from drainmark.jobs.formats.column_fit import Columns
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.formats.spark_rejects import bad_records, misfits_of
+from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID
+from drainmark.jobs.graph.context import with_source_file
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.runtime.input.file_inspection import FileInspection
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
+from drainmark.jobs.runtime.input.refusals import Refusals
+from drainmark.jobs.runtime.input.spark_reading import SparkReading
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(slots=True, kw_only=True)
+class Intake:
+    """Reads one attempt's input; used once.
+
+    Attributes:
+        rows_in: by id, rows accepted and quarantined.
+        quarantine: what was kept out.
+    """
+
+    session: SparkSession
+    group: Group
+    inbox: Inbox
+    materialiser: Materialiser
+    rows_in: dict[int, int] = field(default_factory=dict)
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    _refusals: Refusals = field(init=False)
+    _inspection: FileInspection = field(init=False)
+    _reading: SparkReading = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._refusals = Refusals(inbox=self.inbox, quarantine=self.quarantine)
+        self._inspection = FileInspection(
+            group=self.group, inbox=self.inbox, small=self.materialiser.small, refusals=self._refusals
+        )
+        self._reading = SparkReading(
+            session=self.session, group=self.group, inbox=self.inbox, materialiser=self.materialiser,
+            inspection=self._inspection, refusals=self._refusals,
+        )  # fmt: skip
+
+    def take(self, sources: Sequence[DirectorySource]) -> dict[str, DataFrame]:
+        """Return the rows of each output, by stream, materialised with all their columns before any projection (H16).
+
+        Raises:
+            BadInput: a record or a file cannot be read, and the policy is to halt.
+            AccountingError: Spark and the inspection disagree on the number of files or records.
+        """
+        frames: dict[str, DataFrame] = {}
+        for source in sources:
+            for output in source.outputs:
+                frames[source.stream(output)] = self._take(source, output)
+        for number, quarantined in self.quarantine.counts().items():
+            self.rows_in[number] = self.rows_in.get(number, 0) + quarantined
+        return frames
+
+    def uris(self) -> dict[int, str]:
+        return {member.sequence_id: member.trigger.uri for member in self.group.members}
+
+    def _take(self, source: DirectorySource, output: str) -> DataFrame:
+        members = [member for member in self.group.members if member.trigger.output == output]
+        self.rows_in.update(dict.fromkeys((member.sequence_id for member in members), 0))
+        self.inbox.output_folder(output).mkdir(parents=True, exist_ok=True)
+        expected = expected_of(source, output)
+        parsed = self._inspection.parse(source, output, members, expected)
+        done = [member for member in members if member.sequence_id in parsed.counts]
+        left = [member for member in members if member.sequence_id not in parsed.counts]
+        self._check_counts(source, done, {number: (rows, 0) for number, rows in parsed.counts.items()}, expected)
+        self.rows_in.update(parsed.counts)
+        frame = self.materialiser.parsed(parsed, schema_of(expected)) if parsed.counts else None
+        if frame is None or any(member.sequence_id not in self.quarantine.files for member in left):
+            rows = self._read_good(source, output, left, expected)
+            frame = rows if frame is None else self.materialiser.joined(frame, rows)
+        return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
+
+    def _read_good(
+        self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected
+    ) -> DataFrame:
+        """Return the good rows of files that Spark reads; the others are quarantined."""
+        rows, counts = self._reading.read(source, output, members, expected)
+        self._check_counts(source, members, counts, expected)
+        self._keep_misfits(source, rows, counts, expected)
+        refused = [number for number in counts if number in self.quarantine.files]
+        if CORRUPT in rows.columns:
+            rows = (rows.where(f"{CORRUPT} is null") if any(bad for _, bad in counts.values()) else rows).drop(CORRUPT)
+        if refused:
+            rows = rows.where(f"{SEQUENCE_ID} not in ({','.join(map(str, refused))})")
+        for number, (read, bad) in counts.items():
+            self.rows_in[number] += 0 if number in refused else read - bad
+        return rows
+
+    def _check_counts(
+        self,
+        source: DirectorySource,
+        members: Sequence[Assigned],
+        counts: Mapping[int, tuple[int, int]],
+        expected: Expected,
+    ) -> None:
+        """Compare Spark's count of each file with that of the inspection, which is exact after a second look.
+
+        Of some damaged Parquet files Spark reads fewer rows than there are, and says nothing.
+        """
+        for member in members:
+            number, records = member.sequence_id, self._inspection.records.get(member.sequence_id)
+            found, path = counts.get(number, (0, 0))[0], self.inbox.scanned(member)
+            if path is None or records is None or found == records or self._refusals.has_refused(member):
+                continue
+            if expected.reads.has_sure_count:
+                self._refusals.refuse(source, member, f"has {records} rows, and Spark reads {found} of them")
+                continue
+            recounted = expected.reads.recount(path, expected)
+            records = records if recounted is None else recounted - self._refusals.kept(member)
+            if found != records:
+                msg = f"{member.trigger.uri} has {records} records, and Spark read {found}"
+                raise AccountingError(msg, operator=source.name, location=source.location, trigger=member.trigger.uri)
+
+    def _keep_misfits(
+        self, source: DirectorySource, rows: DataFrame, counts: Mapping[int, tuple[int, int]], expected: Expected
+    ) -> None:
+        """Quarantine the rows that do not fit the schema; one Spark job more, where there are some."""
+        is_document = expected.lines is not None and expected.lines.is_one_document(expected)
+        wrong = sorted(number for number, (_, bad) in counts.items() if bad)
+        listed = [number for number in wrong if counts[number][1] <= CAPS.bad_rows and not is_document]
+        misfits = misfits_of(rows, CORRUPT, listed) if listed else {}
+        for number in wrong:
+            member, (read, bad) = self.group.member(number), counts[number]
+            found = misfits.get(number)
+            if found is None:
+                why = f"has values that do not fit the declared columns, in {bad} of {read} rows"
+                self._refusals.refuse(source, member, why)
+                continue
+            if len(found) != bad:
+                msg = f"{member.trigger.uri} has {bad} rows that do not fit, and {len(found)} were found"
+                raise AccountingError(msg, operator=source.name, location=source.location, trigger=member.trigger.uri)
+            before = self._refusals.kept(member)
+            records = bad_records(found, self.inbox.scanned(member), expected)
+            self._refusals.keep(source, member, records, of=before + read)
+
+
+def expected_of(source: DirectorySource, output: str) -> Expected:
+    """Return what the files of an output are declared to be."""
+    ddl = source.scan.schema_of(output)
+    return Expected(
+        format=source.scan.format,
+        columns=_columns(ddl) if ddl is not None else None,
+        options={name.lower(): str(value) for name, value in source.scan.options.items()},
+        strict=source.scan.strict,
+        rounding=source.scan.rounding,
+    )
+
+
+@lru_cache(maxsize=64)
+def _columns(ddl: str) -> Columns:
+    from pyspark.sql.types import StructType
+
+    return tuple((column.name, column.dataType) for column in StructType.fromDDL(ddl).fields)

@@ -1,0 +1,362 @@
+"""What a group takes in from all starts of its region: files, slices of files, and slices of rows.
+
+Files of an operator-driven region go to one `Intake`, an id a file. Of slices the files become a group of their own,
+numbered from 1, and get the id of their slice afterwards: so they are inspected, parsed, counted and quarantined as any
+other files are. Rows that a source gives are taken as they are, in the types that it declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import BadInput, InputChanged, InputMissing, SliceLost
+from drainmark.jobs.formats.arrow_parser import Parsed
+from drainmark.jobs.formats.byte_records import judged, raw_type, with_faults
+from drainmark.jobs.formats.row_types import arrow_schema
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.graph.context import with_source_file
+from drainmark.jobs.operators.sources.contract import FileSlices, RowSlices
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.source import SlicedSource, Source
+from drainmark.jobs.operators.sources.source_rows import empty_rows, row_type
+from drainmark.jobs.protocol.records.triggers import FILE, kind_of
+from drainmark.jobs.runtime.input.file_reader import Intake
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
+from drainmark.jobs.runtime.input.quarantine_rows import Quarantine, put_aside
+from drainmark.jobs.runtime.input.slice_inputs import files_of_slices, require_same_bytes
+from drainmark.jobs.runtime.input.slices import slice_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from drainmark.jobs.runtime.adapters import Inputs, Outside
+    from drainmark.jobs.runtime.input.materialisation import Materialiser
+
+Numbered = Callable[[int], Any]
+"""A batch that waits for the number of its first row."""
+
+_BLOCK = 1 << 40
+"""No file is that long: the place of a file in its slice and the place of a row in its file make one number."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Taking:
+    """Takes in one attempt's input; used once.
+
+    Attributes:
+        rows_in: by id, rows accepted and quarantined.
+        quarantined: by id, rows of the quarantine table.
+        remarks: by id, what the history is to say: why a file was quarantined whole, for example.
+        aside: what operators could not make sense of, by id.
+        folder: of the attempt; gone with `remove`.
+    """
+
+    sources: Sequence[Source]
+    group: Group
+    outside: Outside
+    materialiser: Materialiser
+    rows_in: dict[int, int] = field(default_factory=dict)
+    quarantined: dict[int, int] = field(default_factory=dict)
+    remarks: dict[int, str] = field(default_factory=dict)
+    aside: Quarantine = field(default_factory=Quarantine)
+    folder: Path = field(init=False)
+    _inboxes: list[tuple[Source, Inbox]] = field(default_factory=list)
+    _intakes: list[tuple[Intake, Mapping[int, int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder = self.outside.store.inbox(self.group.epoch, self.group.attempt)
+        self.rows_in.update(dict.fromkeys((member.sequence_id for member in self.group.members), 0))
+
+    def take(self) -> dict[str, DataFrame]:
+        """Return the rows of every stream that a source gives, by the stream's name.
+
+        Raises:
+            BadInput, AccountingError: see `Intake.take`.
+            InputChanged, InputMissing: a file is not what was scanned.
+            SliceLost: a slice cannot be read any more as it was cut.
+        """
+        frames: dict[str, DataFrame] = {}
+        for source in self.sources:
+            if all(kind_of(member.trigger.identity) == FILE for member in self.group.members):
+                frames.update(self._files(source))
+            elif isinstance(source, SlicedSource) and isinstance(source.reads, RowSlices):
+                frames[source.stream("")] = self._rows(source, source.reads)
+            else:
+                frames.update(self._sliced_files(source))
+        return frames
+
+    def check(self) -> None:
+        """Compare every file with what it was when it was found, after reading (H24).
+
+        Raises:
+            InputChanged, InputMissing, SliceLost: see `take`.
+        """
+        for source, inbox in self._inboxes:
+            if inbox.group is self.group:
+                inbox.check()
+            else:
+                with self._losing(source):
+                    inbox.check()
+
+    def remove(self) -> None:
+        """Delete what lies in the attempt's inbox."""
+        Inbox(self.folder, self.group, self.outside.inputs).remove()
+
+    def quarantine_rows(self) -> pa.Table | None:
+        """Return the rows of the quarantine table, in the order of the ids; None for none."""
+        import pyarrow as pa
+
+        tables = []
+        for intake, ids in self._intakes:
+            rows = intake.quarantine.rows(intake.uris())
+            if rows is None:
+                continue
+            place = rows.column_names.index(SEQUENCE_ID)
+            numbers = [ids.get(number, number) for number in rows[SEQUENCE_ID].to_pylist()]
+            tables.append(rows.set_column(place, rows.schema.field(place), pa.array(numbers, pa.int64())))
+        found = self.aside.rows({member.sequence_id: member.trigger.uri for member in self.group.members})
+        tables += [found] if found is not None else []
+        return pa.concat_tables(tables).sort_by(SEQUENCE_ID) if tables else None
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def _files(self, source: Source) -> dict[str, DataFrame]:
+        """Read files that are triggers."""
+        if not isinstance(source, DirectorySource):
+            msg, remedy = f"{source.name!r} reads no files, and files are pending", "reset the region, or skip them"
+            raise SliceLost(msg, operator=source.name, location=source.location, remedy=remedy)
+        inbox = Inbox(self.folder, self.group, self.outside.inputs, follow_links=source.scan.follow_links)
+        self._inboxes.append((source, inbox))
+        inbox.fill(in_place=True)
+        return self._taken(source, inbox, {})
+
+    def _sliced_files(self, source: Source) -> dict[str, DataFrame]:
+        """Read the files of slices, and give each row the id of its slice."""
+        with self._losing(source):
+            ids, files, inputs = files_of_slices(source, self.group, self.outside)
+        reader = _reader_of(source)
+        members = tuple(Assigned(sequence_id=number, trigger=file) for number, file in enumerate(files, 1))
+        with self._losing(source):
+            inbox = self._filled(source, members, inputs, ids)
+            require_same_bytes(source, self.group, ids, inputs)
+            if not inbox.group.members:
+                session = self.outside.engine.session
+                return {
+                    source.stream(output): empty_rows(session, source, output, self.outside.reach)
+                    for output in source.outputs
+                }
+            self._inboxes.append((source, inbox))
+            frames = self._taken(reader, inbox, ids)
+        return {name: renumbered(frame, ids) for name, frame in frames.items()}
+
+    def _filled(self, source: Source, members: Sequence[Assigned], inputs: Inputs, ids: Mapping[int, int]) -> Inbox:
+        """Return an inbox with the files of slices; without those that are gone, where the source is to skip them.
+
+        Raises:
+            InputChanged, InputMissing: a file is not what was scanned.
+        """
+        while True:
+            group = Group(members=tuple(members), epoch=self.group.epoch, attempt=self.group.attempt)
+            follow_links = isinstance(source, DirectorySource) and source.scan.follow_links
+            inbox = Inbox(self.folder / source.name, group, inputs, follow_links=follow_links)
+            try:
+                if members:
+                    inbox.fill(in_place=True)
+            except InputMissing as error:
+                if not _skips_missing(source):
+                    raise
+                inbox.remove()
+                gone = {trigger.order_index for trigger in error.facts["triggers"]}
+                for member in members:
+                    if member.trigger.order_index in gone:
+                        self._remark(ids[member.sequence_id], f"{member.trigger.uri}: skipped, it was gone")
+                members = [member for member in members if member.trigger.order_index not in gone]
+            else:
+                return inbox
+
+    def _taken(self, reader: DirectorySource, inbox: Inbox, ids: Mapping[int, int]) -> dict[str, DataFrame]:
+        intake = Intake(
+            session=self.outside.engine.session, group=inbox.group, inbox=inbox, materialiser=self.materialiser
+        )
+        self._intakes.append((intake, ids))
+        try:
+            frames = intake.take([reader])
+        except Exception:
+            inbox.check()  # a file that changes while it is read is not a bad one (I3)
+            raise
+        for number, rows in intake.rows_in.items():
+            _add(self.rows_in, ids.get(number, number), rows)
+        for number, rows in intake.quarantine.counts().items():
+            _add(self.quarantined, ids.get(number, number), rows)
+        for number, why in intake.quarantine.files.items():
+            file = inbox.group.member(number).trigger.uri
+            self._remark(ids.get(number, number), f"{file}: {why}" if ids else why)
+        return frames
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def _rows(self, source: SlicedSource, reads: RowSlices) -> DataFrame:
+        records = reads.records
+        schema = row_type(source, "", self.outside.reach) if records is None else raw_type(records)
+        parsed = Parsed()
+        for member in self.group.members:
+            piece = slice_of(member.trigger.identity, source.name)
+            if piece is None:
+                continue
+            with self._losing(source), _ended(reads.read(piece, self.outside.reach)) as read:
+                found = read if records is None else with_faults(read, records)
+                batches = _placed(_tagged(source, member, batch, arrow_schema(schema)) for batch in found)
+                rows = self._write(f"{source.name}-{member.sequence_id:019d}", batches, schema, parsed)
+            _add(self.rows_in, member.sequence_id, rows)
+            if (remark := reads.remark(piece, rows)) is not None:
+                self._remark(member.sequence_id, remark)
+        frame = self.materialiser.parsed(parsed, schema)
+        if records is not None:
+            frame, bad = judged(frame, records, self.materialiser)
+            put_aside(self.aside, source, bad, self.group, halts=records.on_bad == "halt")
+        return with_source_file(frame, self.group.first_id, paths_by_id(self.group.members))
+
+    def _write(self, stem: str, batches: Iterator[pa.RecordBatch], schema: StructType, parsed: Parsed) -> int:
+        """Read one slice into memory, or into a Parquet file where the group is large; return its rows."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        wanted, rows = arrow_schema(schema), 0
+        if self.materialiser.small:
+            table = pa.Table.from_batches(batches, wanted)
+            if table.num_rows:
+                parsed.tables.append(table)
+            return int(table.num_rows)
+        path = self.folder / f"{stem}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(path, wanted) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        parsed.paths.append(str(path))
+        return rows
+
+    # --- both --------------------------------------------------------------------------------------------------------
+
+    def _remark(self, number: int, text: str) -> None:
+        self.remarks[number] = f"{self.remarks[number]}; {text}" if number in self.remarks else text
+
+    @contextmanager
+    def _losing(self, source: Source) -> Iterator[None]:
+        """Say of what cannot be read as it was that the slice is lost: no scan will find it anew.
+
+        A file that went while it was read, and that its source is to skip, is passed by when the group is read again,
+        which costs no attempt: which of its rows were read nobody can tell.
+        """
+        try:
+            yield
+        except (InputChanged, InputMissing) as error:
+            if isinstance(error, InputMissing) and error.facts["triggers"] and _skips_missing(source):
+                raise InputMissing(error.message, remedy=error.remedy, triggers=()) from error
+            first = self.group.members[0].trigger
+            raise SliceLost(
+                error.message, operator=source.name, location=source.location,
+                remedy=f"{error.remedy}; or: drainmark skip {first.region} --file '{first.uri}' --reason '…'",
+                trigger=first.uri,
+            ) from error  # fmt: skip
+
+
+@contextmanager
+def _ended(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """End a reading that is given up, which may hold a connection, and not when the garbage is collected."""
+    try:
+        yield batches
+    finally:
+        getattr(batches, "close", lambda: None)()
+
+
+def _skips_missing(source: Source) -> bool:
+    return isinstance(source, DirectorySource) and source.scan.on_missing == "skip"
+
+
+def _reader_of(source: Source) -> DirectorySource:
+    """Return what reads the files of a source of slices."""
+    if isinstance(source, DirectorySource):
+        return source
+    reads = source.reads if isinstance(source, SlicedSource) else None
+    if not isinstance(reads, FileSlices):
+        raise TypeError(f"{source.name!r} gives no files")
+    return DirectorySource(name=source.name, location=source.location, scan=reads.scan, function=source.function)
+
+
+def _add(counts: dict[int, int], number: int, rows: int) -> None:
+    counts[number] = counts.get(number, 0) + rows
+
+
+def renumbered(frame: DataFrame, ids: Mapping[int, int]) -> DataFrame:
+    """Return the rows of numbered files with the ids of their slices; `_position` is that in the slice.
+
+    Args:
+        ids: number of a file -> id of its slice, both ascending.
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for number, sequence_id in ids.items():
+        first.setdefault(sequence_id, number)
+        last[sequence_id] = number
+    whens = [(f"{SEQUENCE_ID} <= {last[number]}", number, first[number]) for number in last]
+    chosen = " ".join(f"when {condition} then {number}" for condition, number, _ in whens)
+    begun = " ".join(f"when {condition} then {start}" for condition, _, start in whens)
+    block = f"({SEQUENCE_ID} - case {begun} end) * {_BLOCK} + {POSITION}.block"
+    others = [f"`{name.replace('`', '``')}`" for name in frame.columns if name not in (SEQUENCE_ID, POSITION)]
+    return frame.selectExpr(
+        f"cast(case {chosen} end as bigint) as {SEQUENCE_ID}",
+        f"struct(cast({block} as bigint) as block, {POSITION}.row as row) as {POSITION}",
+        *others,
+    )
+
+
+# --- tags ---------------------------------------------------------------------------------------------------------
+
+
+def _tagged(source: SlicedSource, member: Assigned, batch: pa.RecordBatch, schema: pa.Schema) -> Numbered:
+    """Return a batch in the types that the source declares, waiting for the number of its first row.
+
+    Raises:
+        BadInput: a column is missing, or its values do not fit.
+    """
+    import pyarrow as pa
+
+    columns = []
+    for column in schema:
+        if column.name in (SEQUENCE_ID, POSITION):
+            continue
+        try:
+            columns.append(batch.column(column.name).cast(column.type))
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise BadInput(
+                f"{member.trigger.uri}: column {column.name!r} does not fit {column.type}: {error}",
+                operator=source.name, location=source.location, trigger=member.trigger.uri,
+                remedy=f"declare another schema at {source.name!r}, or cast the column where it comes from",
+            ) from error  # fmt: skip
+
+    def numbered(first: int) -> pa.RecordBatch:
+        number = batch.num_rows
+        if POSITION in batch.schema.names:
+            place = batch.column(POSITION)
+        else:
+            block, row = pa.array([0] * number, pa.int64()), pa.array(range(first, first + number), pa.int64())
+            place = pa.StructArray.from_arrays([block, row], ["block", "row"])
+        ids = pa.array([member.sequence_id] * number, pa.int64())
+        return pa.record_batch([ids, place.cast(schema.field(POSITION).type), *columns], schema=schema)
+
+    return numbered
+
+
+def _placed(batches: Iterator[Numbered]) -> Iterator[pa.RecordBatch]:
+    row = 0
+    for numbered in batches:
+        batch = numbered(row)
+        row += batch.num_rows
+        yield batch

@@ -1,0 +1,215 @@
+"""Compute once what feeds several outputs (H15, H16): two jobs from one lazy plan may disagree.
+
+A small group comes to the driver as Arrow and goes on as a local relation, which costs no further scan. Of a large one
+Spark keeps the rows where there is one executor: a second job waits for the first, block by block. Several executors
+would each compute what two jobs ask for at once, and compute again what an executor took along; there the rows are
+written first, and read from the files by whoever needs them. In each case the rows that operators downstream see are
+the rows that were counted.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.errors.environment import SHARE_FOLDERS
+from drainmark.jobs.formats.row_types import plain_types
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.counted import write_counted
+from drainmark.jobs.frames.kept import kept
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID
+from drainmark.jobs.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from drainmark.jobs.formats.arrow_parser import Parsed
+    from drainmark.jobs.runtime.adapters import Outside
+    from drainmark.jobs.runtime.input.inbox import Group
+
+ONCE = ".once"
+"""The folder in an attempt's inbox for what is computed once; no output of a source is called so."""
+
+_NOT_IN_FILES = re.compile(r"(void|interval)\b")
+_NO_ZONE = "timestamp[us]"
+
+
+@dataclass(slots=True, kw_only=True)
+class Materialiser:
+    """Materialises the frames of one attempt, and lets them go at its end.
+
+    Args:
+        small: the group is small enough for Arrow.
+        folder: of the attempt, for files; None where Spark has one executor, which keeps the rows.
+    """
+
+    session: SparkSession
+    small: bool
+    folder: Path | None = None
+    held: list[DataFrame] = field(default_factory=list)
+
+    def once(self, frame: DataFrame) -> DataFrame:
+        """Return a frame of the same rows that is computed once."""
+        if self.small:
+            return self.local(frame.toArrow(), frame)
+        if self.folder is not None:
+            return from_files(frame, self.folder / uuid.uuid4().hex)
+        once = kept(frame)
+        self.held.append(once)
+        return once
+
+    def parsed(self, parsed: Parsed, schema: StructType) -> DataFrame:
+        """Return what was parsed in this process as a frame; reading it twice gives the same rows twice."""
+        import pyarrow as pa
+
+        if parsed.tables:
+            return self.local(pa.concat_tables(parsed.tables), schema)
+        if parsed.paths:
+            return self.session.read.schema(schema).parquet(*parsed.paths)
+        return self.session.createDataFrame([], schema)
+
+    def joined(self, some: DataFrame, others: DataFrame) -> DataFrame:
+        """Return the rows of both, in one partition where the group is small."""
+        rows = some.unionByName(others)
+        return rows.coalesce(1) if self.small else rows
+
+    def local(self, table: Any, like: DataFrame | StructType) -> DataFrame:
+        """Return Arrow rows as a frame of one partition: keyed operators then need no exchange.
+
+        Args:
+            like: has the rows' types, which Arrow's tell all but for times without a zone.
+        """
+        if _NO_ZONE not in str(table.schema):
+            return frame_of(self.session, table).coalesce(1)
+        from pyspark.sql.types import StructType
+
+        schema = like if isinstance(like, StructType) else like.schema
+        columns = StructType([column for column in schema.fields if column.name in table.column_names])
+        return frame_of(self.session, table, columns).coalesce(1)
+
+    def counted(self, frame: DataFrame, corrupt: str | None) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:
+        """Materialise a parsed input and count its rows in the same pass.
+
+        Rows are numbered from 0 in each file, or block of one: Spark numbers those of a task, whose files depend on the
+        group.
+
+        Returns:
+            the frame, perhaps without the corrupt-record column where no row uses it; and id -> (rows, rows that do
+            not fit the schema), ids without rows missing.
+        """
+        if self.small:
+            table = _from_zero(frame.toArrow())
+            counts = _count_arrow(table, corrupt)
+            is_clean = corrupt is not None and not any(bad for _, bad in counts.values())
+            return self.local(table.drop_columns([corrupt]) if is_clean else table, frame), counts
+        once = self.once(frame)
+        bad = F.count(F.col(corrupt)) if corrupt else F.lit(0).cast("bigint")
+        counting = once.groupBy(SEQUENCE_ID, F.col(f"{POSITION}.block").alias("block")).agg(
+            F.count(F.lit(1)).alias("rows"), bad.alias("bad"), F.min(f"{POSITION}.row").alias("start")
+        )  # fmt: skip
+        try:
+            blocks = counting.collect()
+        except Exception:
+            self._let_go(once)
+            raise
+        summed: dict[int, tuple[int, int]] = {}
+        for block in blocks:
+            rows, wrong = summed.get(block[SEQUENCE_ID], (0, 0))
+            summed[block[SEQUENCE_ID]] = (rows + block["rows"], wrong + block["bad"])
+        starts = [(block[SEQUENCE_ID], block["block"], block["start"]) for block in blocks if block["start"]]
+        return self._begun_at_zero(once, starts) if starts else once, summed
+
+    def _let_go(self, once: DataFrame) -> None:
+        """Forget a frame that failed: Spark would take it for the next read of the same folder, with all its files."""
+        if any(frame is once for frame in self.held):
+            self.held = [frame for frame in self.held if frame is not once]
+            once.unpersist()
+
+    def _begun_at_zero(self, rows: DataFrame, starts: Sequence[tuple[int, int, int]]) -> DataFrame:
+        """Return rows numbered from 0 in each block of a file.
+
+        Args:
+            starts: sequence id, block, and the number of its first row, where that is not 0.
+        """
+        import pyarrow as pa
+
+        ids, blocks, first = (pa.array(values, pa.int64()) for values in zip(*starts, strict=True))
+        begun = frame_of(self.session, pa.table({"_of_id": ids, "_of_block": blocks, "_start": first}))
+        same = F.expr(f"{SEQUENCE_ID} = _of_id and {POSITION}.block = _of_block")
+        number = f"{POSITION}.row - coalesce(_start, 0L)"
+        place = f"struct({POSITION}.block as block, {number} as row) as {POSITION}"
+        return rows.join(F.broadcast(begun), on=same, how="left").selectExpr(
+            *(place if name == POSITION else f"`{name.replace('`', '``')}`" for name in rows.columns)
+        )
+
+    def release(self) -> None:
+        for frame in self.held:
+            frame.unpersist()
+        self.held.clear()
+
+
+def from_files(frame: DataFrame, folder: Path) -> DataFrame:
+    """Compute a frame now, into a folder that does not exist yet, and return its rows as they are in the files.
+
+    What is lost of them fails whoever reads it; nothing is computed again.
+
+    Raises:
+        AccountingError: this process does not find the rows that Spark's tasks wrote.
+    """
+    import pyarrow.parquet as pq
+
+    if any(_NOT_IN_FILES.match(kind.simpleString()) for field in frame.schema for kind in plain_types(field.dataType)):
+        return frame.localCheckpoint(eager=True)  # blocks that are lost fail, too
+    names = frame.columns
+    renamed = frame.toDF(*(f"c{place}" for place in range(len(names))))  # names of any kind, and two of a name
+    counted = write_counted(renamed, folder)
+    files = sorted(folder.glob("*.parquet"))
+    found = sum(pq.read_metadata(path).num_rows for path in files)
+    if found != counted:
+        msg = f"{counted} rows were written to {folder}, and {found} are there"
+        raise AccountingError(msg, remedy=SHARE_FOLDERS, rows=found, expected=counted)
+    if not files:
+        return frame.sparkSession.createDataFrame([], frame.schema)
+    return frame.sparkSession.read.schema(renamed.schema).parquet(*map(str, files)).toDF(*names)
+
+
+def materialiser_of(outside: Outside, group: Group, *, small: bool) -> Materialiser:
+    """Return the materialiser of an attempt at a group, whose files go with the attempt's inbox."""
+    engine = outside.engine
+    folder = None if engine.is_local else outside.store.inbox(group.epoch, group.attempt) / ONCE
+    return Materialiser(session=engine.session, small=small, folder=folder)
+
+
+def _from_zero(table: Any) -> Any:
+    """Return rows numbered from 0 in each block of a file."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not table.num_rows:
+        return table
+    position, ids = table[POSITION].combine_chunks(), table[SEQUENCE_ID].to_numpy()
+    block, row = (position.field(name).to_numpy() for name in ("block", "row"))
+    order = np.lexsort((row, block, ids))
+    is_first = np.append(True, (np.diff(ids[order]) != 0) | (np.diff(block[order]) != 0))
+    starts = np.empty_like(row)
+    starts[order] = row[order][is_first][np.cumsum(is_first) - 1]
+    place = pa.StructArray.from_arrays([pa.array(block), pa.array(row - starts)], ["block", "row"])
+    index = table.column_names.index(POSITION)
+    return table.set_column(index, pa.field(POSITION, place.type), place)
+
+
+def _count_arrow(table: Any, corrupt: str | None) -> dict[int, tuple[int, int]]:
+    import pyarrow.compute as pc
+
+    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(table[SEQUENCE_ID]).to_pylist()}
+    bad: dict[int, int] = {}
+    if corrupt:
+        wrong = table.filter(pc.is_valid(table[corrupt]))[SEQUENCE_ID]
+        bad = {entry["values"]: entry["counts"] for entry in pc.value_counts(wrong).to_pylist()}
+    return {number: (rows, bad.get(number, 0)) for number, rows in counts.items()}

@@ -1,0 +1,66 @@
+"""What becomes of records and files that are not read: the quarantine, or an error that halts, as their source says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drainmark.jobs.errors import BadInput
+from drainmark.jobs.formats.bad_records import BadRecord
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.runtime.input.inbox import Assigned, Inbox
+from drainmark.jobs.runtime.input.quarantine_rows import Quarantine
+
+_SHOWN = 200
+_WHOLE = "nothing is read of a file of which more than {:.0%} is bad: {} of {} rows; the first, line {}: {}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """Keeps bad records and files of one attempt out, and their files from Spark."""
+
+    inbox: Inbox
+    quarantine: Quarantine
+
+    def has_refused(self, member: Assigned) -> bool:
+        return member.sequence_id in self.quarantine.files
+
+    def kept(self, member: Assigned) -> int:
+        """Return how many records of a file are bad so far."""
+        return len(self.quarantine.records.get(member.sequence_id, ()))
+
+    def keep(self, source: DirectorySource, member: Assigned, bad: Sequence[BadRecord], *, of: int) -> None:
+        """Quarantine records, or the whole file where too many are bad."""
+        if source.scan.on_bad == "halt":
+            first = bad[0]
+            raise _halting(source, member, f"line {first.position}: {first.reason}: {(first.raw or '')[:_SHOWN]!r}")
+        number = member.sequence_id
+        self.quarantine.keep(number, bad)
+        kept = self.quarantine.records[number]
+        if len(kept) > source.scan.max_bad_ratio * of:
+            why = _WHOLE.format(source.scan.max_bad_ratio, len(kept), of, kept[0].position, kept[0].reason)
+            self.refuse(source, member, why)
+
+    def refuse(self, source: DirectorySource, member: Assigned, reason: str, *, is_schema: bool = False) -> None:
+        """Quarantine a whole file, or halt."""
+        if (source.scan.on_schema if is_schema else source.scan.on_bad) == "halt":
+            raise _halting(source, member, reason)
+        self.quarantine.refuse(member.sequence_id, reason)
+        if self.inbox.is_in_place(member):
+            return
+        if self.inbox.original(member).exists():
+            self.inbox.path(member).with_suffix(".data").unlink()
+        else:
+            self.inbox.put_aside(member)
+
+
+def _halting(source: DirectorySource, member: Assigned, reason: str) -> BadInput:
+    trigger = member.trigger
+    return BadInput(
+        f"{trigger.uri}: {reason}",
+        operator=source.name,
+        location=source.location,
+        remedy=f"mend the file, or: drainmark skip {trigger.region} --file '{trigger.uri}' --reason '…', "
+        'or on_bad="quarantine" at the source',
+        triggers=(trigger,),
+    )

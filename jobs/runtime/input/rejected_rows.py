@@ -1,0 +1,107 @@
+"""Rows that authors put into quarantine: numbered as in their file, staged beside those that cannot be read (I11).
+
+What an operator itself cannot make sense of (`Result.bad`) goes another way, since it may halt the region: see
+`jobs.operators.sinks.quarantine.QuarantineSink`, and `quarantining.put_aside`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.frames.tags import POSITION, SEQUENCE_ID, SOURCE_FILE
+from drainmark.jobs.graph.context import with_source_file
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.filter import Filter
+from drainmark.jobs.operators.functor import Functor
+from drainmark.jobs.operators.lookup import Lookup
+from drainmark.jobs.operators.sinks.quarantine import RAW, REASON, QuarantineSink
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.input.inbox import Group, paths_by_id
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PLACE = "position"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """What one quarantine operator keeps of a group: the staged files, and the rows in them by id."""
+
+    files: tuple[StagedFile, ...] = ()
+    counts: Mapping[int, int]
+
+
+def stage_refused(
+    operator: QuarantineSink,
+    frame: DataFrame,
+    *,
+    read: DataFrame | None,
+    group: Group,
+    materialiser: Materialiser,
+    staging: Any,
+) -> Refusals:
+    """Compute the rows once, and stage them in the columns of the quarantine table.
+
+    Args:
+        frame: what the operator gave: `_sequence_id`, perhaps `_position`, `raw`, `reason`.
+        read: the rows as read, `_position` being the same; None where the places are no longer those of the file.
+        staging: of the quarantine table, for this attempt.
+    """
+    frame, counts = _counted(frame, materialiser)
+    if not counts:
+        return Refusals(counts={})
+    placed = _placed(frame, read, counts)
+    rows = with_source_file(placed, group.first_id, paths_by_id(group.members)).select(
+        SEQUENCE_ID, SOURCE_FILE, _PLACE, RAW, REASON
+    )
+    if materialiser.small:
+        table = rows.toArrow().sort_by([(SEQUENCE_ID, "ascending"), (_PLACE, "ascending")])
+        return Refusals(files=staging.write(table, operator.name), counts=counts)
+    return Refusals(files=staging.write_frame(rows, operator.name), counts=counts)
+
+
+def read_by(operator: Operator, region: RegionPlan, scanned: Mapping[str, DataFrame]) -> DataFrame | None:
+    """Return the rows as read that an operator's rows were made of one by one, None where they were not."""
+    outputs: set[str | None] = set()
+    for port in operator.inputs:
+        upstream = region.operator(port.upstream)
+        if isinstance(upstream, Source):
+            outputs.add(port.stream)
+        elif isinstance(upstream, Functor | Filter):
+            found = read_by(upstream, region, scanned)
+            outputs |= {output for output, frame in scanned.items() if frame is found} or {None}
+        elif not isinstance(upstream, Lookup):
+            outputs.add(None)
+    (output,) = outputs if len(outputs) == 1 else (None,)
+    return scanned.get(output) if output is not None else None
+
+
+def _counted(frame: DataFrame, materialiser: Materialiser) -> tuple[DataFrame, dict[int, int]]:
+    if materialiser.small:
+        import pyarrow.compute as pc
+
+        table = frame.toArrow()
+        if not table.num_rows:
+            return frame, {}
+        found = pc.value_counts(table[SEQUENCE_ID]).to_pylist()
+        return materialiser.local(table, frame), {entry["values"]: entry["counts"] for entry in found}
+    kept = materialiser.once(frame)
+    return kept, {row[SEQUENCE_ID]: row["count"] for row in kept.groupBy(SEQUENCE_ID).count().collect()}
+
+
+def _placed(frame: DataFrame, read: DataFrame | None, ids: Mapping[int, int]) -> DataFrame:
+    """Add the number of each row's record in its file; what was read is numbered only where something is refused."""
+    if read is None or POSITION not in frame.columns:
+        return frame.withColumn(_PLACE, F.lit(None).cast("bigint"))
+    numbered = read.where(F.col(SEQUENCE_ID).isin(list(ids))).selectExpr(
+        SEQUENCE_ID, POSITION,
+        f"cast(row_number() over (partition by {SEQUENCE_ID} order by {POSITION}) as bigint) as {_PLACE}",
+    )  # fmt: skip
+    return frame.join(numbered, [SEQUENCE_ID, POSITION], "left")

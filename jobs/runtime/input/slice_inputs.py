@@ -1,0 +1,136 @@
+"""The files of the slices of a group: those of a folder as they were scanned, or parts that a source makes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import SliceLost
+from drainmark.jobs.operators.sources.contract import FileSlices, Part
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.folder_slices import files_of
+from drainmark.jobs.operators.sources.source import SlicedSource, Source
+from drainmark.jobs.protocol.records.triggers import DIGESTS, SLICES, Trigger, TriggerStatus
+from drainmark.jobs.runtime.input.slices import slice_of
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.runtime.adapters import Inputs, Outside
+    from drainmark.jobs.runtime.input.inbox import Group
+
+
+class PartInputs:
+    """Parts behind the verbs by which a group reads files (`jobs.runtime.adapters.Inputs`).
+
+    Attributes:
+        digests: of the bytes that each part gave, by its place, once it was placed.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self.digests: dict[int, str] = {}
+
+    def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
+        for trigger, path in wanted:
+            self._parts[trigger.order_index].place(path)
+            self.digests[trigger.order_index] = digest_of(path)
+
+    def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
+        return {}
+
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
+        for trigger in triggers:
+            self._parts[trigger.order_index].check()
+
+
+class ReadBefore:
+    """What slices gave before a rewind withdrew their states; looked up once a run, which nobody rewinds meanwhile."""
+
+    def __init__(self, history: Callable[[], RegionHistory]) -> None:
+        self._history = history
+        self._found: Mapping[int, Mapping[str, str]] | None = None
+
+    def remind(self, triggers: Sequence[Trigger]) -> Sequence[Trigger]:
+        """Return the triggers; those of slices that were read before have their digests."""
+        if any(SLICES in trigger.identity for trigger in triggers):
+            if self._found is None:
+                rows = ((row.trigger_order, row.trigger_identity or {}) for row in self._history().withdrawn)
+                self._found = {order: identity.get(DIGESTS) or {} for order, identity in rows if order is not None}
+            for trigger in triggers:
+                trigger.digests.update(self._found.get(trigger.order_index, {}))
+        return triggers
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+
+
+def require_same_bytes(source: Source, group: Group, ids: Mapping[int, int], inputs: Inputs) -> None:
+    """Note what the slices of a group gave; one that was committed before has to give the same.
+
+    Args:
+        ids: of its slice, by number of a part from 1.
+
+    Raises:
+        SliceLost: it gives other bytes.
+    """
+    if not isinstance(inputs, PartInputs):
+        return
+    for member in group.members:
+        parts = [inputs.digests[number - 1] for number, of in ids.items() if of == member.sequence_id]
+        if not parts:
+            continue
+        found, known = joined_digest(parts), member.trigger.digests.get(source.name)
+        if known is not None and found != known:
+            msg = f"{member.trigger.uri} gives other bytes than when its state was committed, which a rewind withdrew"
+            remedy = (
+                "put back what was there, then: drainmark resume REGION; or pass it: drainmark skip REGION"
+                f" --file '{member.trigger.uri}' --reason '…'"
+            ).replace("REGION", member.trigger.region)
+            raise SliceLost(
+                msg, operator=source.name, location=source.location, remedy=remedy, trigger=member.trigger.uri
+            )  # fmt: skip
+        member.trigger.digests[source.name] = found
+
+
+def joined_digest(parts: Sequence[str]) -> str:
+    """Return one digest of a slice's parts in order."""
+    return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()[:32]
+
+
+def files_of_slices(source: Source, group: Group, outside: Outside) -> tuple[dict[int, int], list[Trigger], Inputs]:
+    """Return what a group takes of a start as files.
+
+    Returns:
+        the id of its slice by number of a file, from 1; the files in order; and where they are.
+
+    Raises:
+        InputMissing, InputChanged: a slice does not have its files any more.
+    """
+    ids: dict[int, int] = {}
+    files: list[Trigger] = []
+    parts: list[Part] = []
+    for member in group.members:
+        piece = slice_of(member.trigger.identity, source.name)
+        if piece is None:
+            continue
+        if isinstance(source, DirectorySource):
+            files += files_of(piece, outside.reach)
+        elif isinstance(source, SlicedSource) and isinstance(source.reads, FileSlices):
+            for part in source.reads.parts(piece, outside.reach, source.name):
+                files.append(_trigger_of_part(part, len(parts), outside.reach.region))
+                parts.append(part)
+        ids.update(dict.fromkeys(range(len(ids) + 1, len(files) + 1), member.sequence_id))
+    return ids, files, outside.inputs if isinstance(source, DirectorySource) else PartInputs(parts)
+
+
+def _trigger_of_part(part: Part, place: int, region: str) -> Trigger:
+    return Trigger(
+        uri=part.uri, identity={}, identity_key="{}", size_bytes=part.size_bytes, order_index=place, id=0,
+        region=region, status=TriggerStatus.PENDING, discovered_at=dt.datetime.fromtimestamp(0, dt.UTC),
+    )  # fmt: skip

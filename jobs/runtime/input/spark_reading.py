@@ -1,0 +1,130 @@
+"""The files of a group as Spark reads them: one that it cannot read is taken out, and the others are read anew."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import AccountingError, DrainmarkError
+from drainmark.jobs.failpoints import InjectedFailure
+from drainmark.jobs.formats.format import Expected
+from drainmark.jobs.frames.tags import CORRUPT
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.runtime.input.file_inspection import INSPECTORS, FileInspection
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.input.refusals import Refusals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FILE_NAME = re.compile(r"(\d{19})\.\w+")
+_UNREADABLE = ("FAILED_READ_FILE", "not in gzip format", "ZipException", "EOFException", "MALFORMED_")
+_FAULTS_OF_MACHINES = (
+    *("FILE_NOT_EXIST", "FileNotFoundException", "No such file", "AccessDenied", "AccessControlException"),
+    *("Permission denied", "Too many open files", "Input/output error", "Stale file handle", "No space left"),
+)
+"""Under the same error class as bad content: here the file is good, and an attempt elsewhere or later may read it."""
+_OWN_NAME = re.compile(r"\S*/\d{19}\.\w+")
+_END_OF_PATH = r"(?![A-Za-z0-9_=/-]|\.[A-Za-z0-9])"
+
+
+@dataclass(slots=True, kw_only=True)
+class SparkReading:
+    """Reads the files of one attempt with Spark."""
+
+    session: SparkSession
+    group: Group
+    inbox: Inbox
+    materialiser: Materialiser
+    inspection: FileInspection
+    refusals: Refusals
+    _is_searched: bool = False
+
+    def read(
+        self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected
+    ) -> tuple[DataFrame, Mapping[int, tuple[int, int]]]:
+        """Materialise and count; a file that Spark alone cannot read is taken out, and the others are read anew.
+
+        An object that cannot be read where it is, is fetched and judged as any other: its content may be bad, or the
+        store was away for a moment.
+        """
+        while True:
+            left = [member for member in members if not self.refusals.has_refused(member)]
+            parsed = self._parsed(source, output, left)
+            _check_files(source, len(parsed.inputFiles()), len(left))
+            corrupt = CORRUPT if CORRUPT in parsed.columns else None
+            try:
+                return self.materialiser.counted(parsed, corrupt)
+            except (DrainmarkError, InjectedFailure):
+                raise
+            except Exception as error:
+                remote = self._named_in(str(error), left)
+                if remote is not None:
+                    self.inbox.fetch(remote)
+                    self.inspection.inspect(source, [remote], expected)
+                    continue
+                found = _FILE_NAME.search(str(error))
+                if found is None or not is_about_content(str(error)):
+                    raise
+                member = self.group.member(int(found.group(1)))
+                self.refusals.refuse(source, member, f"cannot be read as {expected.format}: {_cause(str(error))}")
+                if expected.reads.is_judged_in_part and not self._is_searched:
+                    self._is_searched = True
+                    others = (other for other in left if other is not member)
+                    here = [other for other in others if not self.inbox.is_in_place(other)]
+                    self._search(source, output, here, expected)
+
+    def _parsed(self, source: DirectorySource, output: str, members: Sequence[Assigned]) -> DataFrame:
+        """Define the read of a group's files: those of the inbox, and those that are read where they are."""
+        addresses = {
+            self.inbox.addresses[member.sequence_id]: member.sequence_id
+            for member in members if self.inbox.is_in_place(member)
+        }  # fmt: skip
+        if not addresses:
+            return source.read(self.session, [str(self.inbox.output_folder(output))], output)
+        in_place = source.read_in_place(self.session, addresses, output)
+        if len(addresses) == len(members):
+            return in_place
+        return source.read(self.session, [str(self.inbox.output_folder(output))], output).unionByName(in_place)
+
+    def _named_in(self, error: str, members: Sequence[Assigned]) -> Assigned | None:
+        """Return the object, read where it is, that an error of Spark's names."""
+        for member in members:
+            address = self.inbox.addresses.get(member.sequence_id)
+            if address is not None and re.search(re.escape(address) + _END_OF_PATH, error):
+                return member
+        return None
+
+    def _search(self, source: DirectorySource, output: str, members: Sequence[Assigned], expected: Expected) -> None:
+        """Find further files that Spark would stumble over, one after the other; its word alone decides."""
+        with ThreadPoolExecutor(INSPECTORS, thread_name_prefix="inspect") as pool:
+            faults = list(pool.map(lambda member: expected.reads.fault_within(self.inbox.path(member)), members))
+        for member in (member for member, fault in zip(members, faults, strict=True) if fault is not None):
+            try:
+                alone = source.read(self.session, [str(self.inbox.path(member))], output)
+                alone.write.format("noop").mode("overwrite").save()
+            except Exception as error:
+                if not is_about_content(str(error)):
+                    raise
+                self.refusals.refuse(source, member, f"cannot be read as {expected.format}: {_cause(str(error))}")
+
+
+def _check_files(source: DirectorySource, found: int, expected: int) -> None:
+    if found != expected:
+        msg = f"Spark lists {found} of the group's {expected} files"
+        raise AccountingError(msg, operator=source.name, location=source.location)
+
+
+def is_about_content(error: str) -> bool:
+    """Say whether an error of Spark's that names a file is the file's fault."""
+    return any(sign in error for sign in _UNREADABLE) and not any(sign in error for sign in _FAULTS_OF_MACHINES)
+
+
+def _cause(text: str) -> str:
+    """Return the innermost cause of what Spark raised, less the name that only this attempt knows the file by."""
+    causes = [line.split("Caused by:", 1)[1].strip() for line in text.splitlines() if "Caused by:" in line]
+    return _OWN_NAME.sub("", (causes or text.splitlines())[-1 if causes else 0])[:300]

@@ -1,0 +1,104 @@
+"""The outputs of one attempt at a group, each computed once, into staging, in a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.graph.annotations import Checkpoints
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.analysis.column_types import require_ids, require_text
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, check_schema
+from drainmark.jobs.runtime.commit.staged_group import StagedTable
+from drainmark.jobs.runtime.input.inbox import Group
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.spark_failures import blaming
+from drainmark.jobs.state.keyed_state import KeyedState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(slots=True, kw_only=True)
+class OutputStaging:
+    """Stages tables and changes of states; used once.
+
+    Attributes:
+        states: by name of their tables.
+        tag: marks the attempt's Spark jobs.
+        pool: of the threads.
+    """
+
+    blueprint: Blueprint
+    outside: Outside
+    group: Group
+    states: Mapping[str, KeyedState]
+    tag: str
+    materialiser: Materialiser
+    pool: ThreadPoolExecutor
+    _staged: dict[str, Future[StagedTable]] = field(default_factory=dict)
+
+    def stage(self, operator: Operator, frame: DataFrame) -> None:
+        """Begin to stage what an operator gives."""
+        self._begin(operator, self.blueprint.written_by[operator.name], frame)
+
+    def keep(self, operator: Operator, changes: Mapping[str, DataFrame]) -> None:
+        """Begin to stage the changes of states that are kept beside an output."""
+        for part, frame in changes.items():
+            self._begin(operator, self.blueprint.kept[operator.name, part], frame)
+
+    def frame_of(self, table: str) -> DataFrame:
+        """Await the rows of a table, for who reads on from there."""
+        frame = self._staged[table].result().frame
+        if frame is None:
+            raise AccountingError(f"{table} is read, and only staged")
+        return frame
+
+    def tables(self) -> dict[str, StagedTable]:
+        """Await all, by name of table."""
+        return {name: future.result() for name, future in self._staged.items()}
+
+    def _begin(self, operator: Operator, name: str, frame: DataFrame) -> None:
+        check_schema(self.blueprint.table(name), frame)
+        self._staged[name] = self.pool.submit(self._write, operator, name, frame)
+
+    def _write(self, operator: Operator, name: str, frame: DataFrame) -> StagedTable:
+        """Compute one output, once, into staging; runs in a thread of its own, beside the other outputs."""
+        staging = self.outside.store.staging(name, self.group.epoch, self.group.attempt)
+
+        def write() -> StagedTable:
+            rows: Any = None
+            if self.materialiser.small:
+                rows = require_text(operator, frame.toArrow())
+                files = () if self._is_left(operator, name) else staging.write(rows, "rows")
+                staged = self.materialiser.local(rows, frame) if self._is_read(operator, name) else frame
+            else:
+                files = staging.write_frame(frame, "rows")
+                staged = self._staged_frame(name, files, frame)
+                rows = self.states[name].read_if_small(files) if name in self.states else None
+            require_ids(operator, files, self.group.first_id, self.group.last_id)
+            return StagedTable(files=files, rows=rows, frame=staged)
+
+        with self.outside.engine.tagged(self.tag):
+            return blaming(self.blueprint.region, operator, write)
+
+    def _is_left(self, operator: Operator, name: str) -> bool:
+        """Are the changes left to the checkpoint in the background? The next group finds them in memory then (N19)."""
+        if self.blueprint.region.parameters.checkpoints == Checkpoints.BLOCKING or not operator.non_blocking:
+            return False
+        return name in self.states and self.states[name].is_small
+
+    def _is_read(self, operator: Operator, name: str) -> bool:
+        own = self.blueprint.written_by.get(operator.name) == name
+        return own and self.blueprint.region.consumers(operator.name) > 0
+
+    def _staged_frame(self, name: str, files: tuple[StagedFile, ...], frame: DataFrame) -> DataFrame:
+        session = self.outside.engine.session
+        if not files:
+            return session.createDataFrame([], frame.schema)
+        return session.read.schema(frame.schema).parquet(*self.outside.store.table(name).files.spark_paths(files))

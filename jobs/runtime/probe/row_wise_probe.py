@@ -1,0 +1,393 @@
+"""The probe: two triggers together must equal two triggers apart, tried on real rows (design.md §5, H14).
+
+The walk of the analysed plan (`walking`) decides what may see many triggers; the probe is the second look, at what a
+plan does not show: a UDF that remembers rows, a statement whose author said `vectorised=True`. It reads up to 200 rows
+of each of two pending files, commits nothing, and runs at a dry run and at the first use of a changed function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from drainmark.jobs.errors import NotRowWise, OperatorFailed
+from drainmark.jobs.formats.far_times import python_rows
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.tags import CORRUPT, SEQUENCE_ID, SOURCE_FILE
+from drainmark.jobs.graph.blame import failure_of
+from drainmark.jobs.graph.context import OperatorContext, with_source_file
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.lazy import F
+from drainmark.jobs.operators.functor import Functor
+from drainmark.jobs.operators.handler import Handled
+from drainmark.jobs.operators.parallel_map import ParallelMap
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.operators.sources.source_rows import empty_rows
+from drainmark.jobs.operators.sql import SqlOperator
+from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
+from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup, seen_downstream
+from drainmark.jobs.runtime.input.group_input import Taking
+from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.probe.handler_probe import few_rows, handled
+from drainmark.jobs.state.placed_rows import ranked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from drainmark.jobs.runtime.region_run import RegionRun
+
+SAMPLE_ROWS = 200
+_PROBED_BYTES = 8 * 1024 * 1024
+_SIDE = "_probe_side"
+_TOGETHER, _APART = 0, 1
+_FIRST, _SECOND = 1, 2
+_FLOAT_DIGITS = ".9g"
+_ROW_WISE = (Functor, ParallelMap, Source, SqlOperator)
+_LOOK_AHEAD = 64
+
+
+class ProbedRegistry(Protocol):
+    """Where it is noted what passed."""
+
+    def pending(self, region: str, limit: int, max_bytes: int | None = None) -> Sequence[Trigger]: ...
+    def get_probed(self, region: str) -> Mapping[str, str]: ...
+    def set_probed(self, region: str, fingerprints: Mapping[str, str]) -> None: ...
+
+
+def changed_functions(
+    blueprint: Blueprint, probed: Mapping[str, str], statement: Callable[[str], str] | None = None
+) -> tuple[Operator, ...]:
+    """Return the operators to be tried: what will see several triggers at once, and handlers, if it did not pass yet.
+
+    Args:
+        probed: operator -> fingerprint of what passed (`Registry.get_probed`).
+        statement: text of a SQL operator; with it, a changed statement counts as a change.
+    """
+    return tuple(
+        operator
+        for operator in blueprint.region.operators
+        if (_sees_many(blueprint, operator) or isinstance(operator, Handled))
+        and probed.get(operator.name) != fingerprint_of(blueprint, operator, statement)
+    )
+
+
+def fingerprint_of(blueprint: Blueprint, operator: Operator, statement: Callable[[str], str] | None = None) -> str:
+    """Return what `changed_functions` compares: the operator's fingerprint, and of a SQL operator its text's."""
+    known = blueprint.region.fingerprints[operator.name]
+    if statement is None or not isinstance(operator, SqlOperator):
+        return known
+    return f"{known}-{hashlib.sha256(statement(operator.statement).encode()).hexdigest()[:16]}"
+
+
+def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: ProbedRegistry, region_name: str) -> bool:
+    """Probe what changed on the two oldest pending triggers (of each output of the source) and note what passed.
+
+    With nothing changed it reads the registry once and starts no Spark job; with fewer than two triggers pending, or
+    where a function fails on them, it notes nothing.
+
+    Returns:
+        whether anything was noted.
+
+    Raises:
+        NotRowWise: see `probe`; nothing is noted.
+    """
+    blueprint = run if isinstance(run, Blueprint) else run.blueprint
+    changed = changed_functions(blueprint, registry.get_probed(region_name), outside.statement)
+    passed: dict[str, str] = {}
+    for pair in _pairs(registry.pending(region_name, _LOOK_AHEAD)) if changed else ():
+        left = [operator for operator in changed if operator.name not in passed]
+        with contextlib.suppress(OperatorFailed):  # the run that takes the file counts the attempt and finds the poison
+            for name in probe(blueprint, outside, pair, left) if left else ():
+                passed[name] = fingerprint_of(blueprint, blueprint.region.operator(name), outside.statement)
+    if passed:
+        registry.set_probed(region_name, passed)
+    return bool(passed)
+
+
+def _pairs(pending: Sequence[Trigger]) -> Iterator[tuple[Trigger, Trigger]]:
+    """Yield the two oldest triggers of each output that has two."""
+    for output in dict.fromkeys(trigger.output for trigger in pending):
+        oldest = [trigger for trigger in pending if trigger.output == output][:2]
+        if len(oldest) == 2:
+            yield oldest[0], oldest[1]
+
+
+def probe(
+    blueprint: Blueprint, outside: Outside, triggers: Sequence[Trigger], operators: Sequence[Operator] | None = None
+) -> tuple[str, ...]:
+    """Compare each row-wise function over two triggers together with the same function over each alone.
+
+    Every function is judged on its own inputs, so state and windows before it do not blur the verdict. A function
+    that gives other rows when it is merely called again is not deterministic, which is allowed, and passes.
+
+    Args:
+        triggers: two of one output of the source; further ones are not looked at.
+        operators: those to judge; by default all that will see several triggers at once.
+
+    Returns:
+        names of the operators that passed; none where a file is empty or cannot be read, since that shows nothing.
+
+    Raises:
+        NotRowWise: names operator, location and a sample row that is only on one side.
+        OperatorFailed: the author's function raised.
+    """
+    wanted = operators if operators is not None else changed_functions(blueprint, {})
+    group = Group(
+        members=tuple(Assigned(sequence_id=id_, trigger=t) for id_, t in enumerate(triggers[:2], start=_FIRST)),
+        epoch=0,
+        attempt=f"probe-{uuid.uuid4().hex}",
+    )
+    sampled = _sampled(blueprint, outside, group)
+    fed = {name for name, rows in (sampled or {}).items() if len(set(rows[SEQUENCE_ID].to_pylist())) > 1}
+    if sampled is None or not fed:
+        return ()
+    session, uris = outside.engine.session, paths_by_id(group.members)
+    scanned = {name: with_source_file(frame_of(session, rows), _FIRST, uris) for name, rows in sampled.items()}
+    for source in (op for op in blueprint.region.feeds if isinstance(op, Source)):  # nothing is taken for a rehearsal
+        for output in source.outputs:
+            scanned[source.stream(output)] = empty_rows(session, source, output, outside.reach)
+    judge = _Judge(blueprint=blueprint, outside=outside, scanned=scanned, fed=fed, wanted={op.name for op in wanted})
+    return tuple(judge.passed())
+
+
+def _sees_many(blueprint: Blueprint, operator: Operator) -> bool:
+    if not isinstance(operator, _ROW_WISE):
+        return False
+    verdict = blueprint.verdicts.get(operator.name)
+    return operator.name not in blueprint.region.forced_single and (verdict is None or verdict.vectorises)
+
+
+def _sampled(blueprint: Blueprint, outside: Outside, group: Group) -> dict[str, pa.Table] | None:
+    """Return the first rows of each trigger by stream of a source; None where one is not to be read.
+
+    Nobody is blamed for a file here: the run that takes it does that, with the trigger's name.
+    """
+    import pyarrow as pa
+
+    sources = [operator for operator in blueprint.region.operators if isinstance(operator, Source)]
+    if any(kind_of(member.trigger.identity) != FILE for member in group.members):
+        return _sampled_slices(sources, outside, group)
+    follow_links = any(isinstance(source, DirectorySource) and source.scan.follow_links for source in sources)
+    inbox = Inbox(
+        outside.store.inbox(group.epoch, group.attempt), group, outside.inputs, follow_links=follow_links
+    )  # fmt: skip
+    scanned: dict[str, pa.Table] = {}
+    try:
+        inbox.fill()
+        for source in (source for source in sources if isinstance(source, DirectorySource)):
+            for output in source.outputs:
+                folder = inbox.output_folder(output)
+                folder.mkdir(parents=True, exist_ok=True)
+                paths = sorted(folder.iterdir()) or [folder]
+                frames = (source.read(outside.engine.session, [str(path)], output) for path in paths)
+                samples = [frame.limit(SAMPLE_ROWS).toArrow() for frame in frames]
+                rows = pa.concat_tables(samples, promote_options="permissive")
+                scanned[source.stream(output)] = _without_corrupt(rows)
+    except Exception:
+        return None
+    finally:
+        inbox.remove()
+    return scanned
+
+
+def _sampled_slices(sources: Sequence[Source], outside: Outside, group: Group) -> dict[str, pa.Table] | None:
+    """Return the first rows of each slice by stream; a large slice is not read for a probe."""
+    if group.bytes_to_read > _PROBED_BYTES:
+        return None
+    materialiser = Materialiser(session=outside.engine.session, small=True)
+    taking = Taking(sources=sources, group=group, outside=outside, materialiser=materialiser)
+    try:
+        return {
+            stream: _first_rows(frame.drop(SOURCE_FILE).toArrow(), group) for stream, frame in taking.take().items()
+        }
+    except Exception:
+        return None
+    finally:
+        materialiser.release()
+        taking.remove()
+
+
+def _first_rows(rows: pa.Table, group: Group) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = [rows.filter(pc.equal(rows[SEQUENCE_ID], member.sequence_id)) for member in group.members]
+    return pa.concat_tables([part.slice(0, SAMPLE_ROWS) for part in parts])
+
+
+def _without_corrupt(rows: pa.Table) -> pa.Table:
+    import pyarrow.compute as pc
+
+    if CORRUPT not in rows.column_names:
+        return rows
+    return rows.filter(pc.is_null(rows[CORRUPT])).drop_columns([CORRUPT])
+
+
+@dataclass(slots=True, kw_only=True)
+class _Judge:
+    """Runs the wanted operators, and what feeds them, over the sample."""
+
+    blueprint: Blueprint
+    outside: Outside
+    scanned: Mapping[str, DataFrame]
+    fed: set[str]
+    wanted: set[str]
+    streams: dict[str, DataFrame] = field(default_factory=dict)
+
+    @property
+    def session(self) -> SparkSession:
+        session: SparkSession = self.outside.engine.session
+        return session
+
+    def passed(self) -> Iterator[str]:
+        needed = self._needed()
+        for operator in self.blueprint.region.run_order:
+            if operator.name not in needed:
+                continue
+            for output in operator.outputs:
+                self._run(operator, output)
+            if operator.name in self.wanted and self._is_fed(operator):
+                yield operator.name
+
+    def _needed(self) -> set[str]:
+        """Return the wanted operators and all upstream of them."""
+        needed = set(self.wanted)
+        for operator in reversed(self.blueprint.region.run_order):
+            if operator.name in needed:
+                needed.update(port.upstream for port in operator.inputs)
+        return needed
+
+    def _is_fed(self, operator: Operator) -> bool:
+        """Does it hang on an output that has rows of both triggers?"""
+        if isinstance(operator, Source):
+            return any(operator.stream(output) in self.fed for output in operator.outputs)
+        region = self.blueprint.region
+        return any(
+            port.stream in self.fed
+            if isinstance(region.operator(port.upstream), Source)
+            else self._is_fed(region.operator(port.upstream))
+            for port in operator.inputs
+        )
+
+    def _run(self, operator: Operator, output: str) -> None:
+        """Apply one operator to what its inputs gave; judge it if it is wanted."""
+        name = f"{operator.name}[{output}]" if output else operator.name
+        if isinstance(operator, Handled):
+            self.streams[name] = self._handled(operator)
+            return
+        if not self._sees_many(operator):
+            self.streams[name] = self._apart(operator, output)
+            return
+        together = self._apply(operator, output, _FIRST, _SECOND)
+        given_on = any(together is frame for frame in [*self.scanned.values(), *self.streams.values()])
+        if operator.name not in self.wanted or given_on:
+            self.streams[name] = together
+            return
+        both = _marked(together, _TOGETHER).unionByName(_marked(self._apart(operator, output), _APART))
+        rows = _computed(operator, both)
+        sides = {side: _side(rows, side) for side in (_TOGETHER, _APART)}
+        self._compare(operator, output, sides)
+        self.streams[name] = frame_of(self.session, sides[_TOGETHER])
+
+    def _handled(self, operator: Handled) -> DataFrame:
+        frames = self._frames(operator, _FIRST, _SECOND)
+        rows = _computed(operator, ranked(frames, operator, operator.inputs[0]))
+        output = handled(
+            operator, self.blueprint, rows, range(_FIRST, _SECOND + 1), lambda call: frames.guard(operator, call)
+        )
+        return frames.local(output, operator.made)
+
+    def _sees_many(self, operator: Operator) -> bool:
+        return operator.name not in self.blueprint.forced_single
+
+    def _apart(self, operator: Operator, output: str) -> DataFrame:
+        first = self._apply(operator, output, _FIRST, _FIRST)
+        if SEQUENCE_ID not in first.columns:  # a lookup: not of the stream
+            return first
+        return first.unionByName(self._apply(operator, output, _SECOND, _SECOND))
+
+    def _apply(self, operator: Operator, output: str, first: int, last: int) -> DataFrame:
+        frames = self._frames(operator, first, last)
+        if isinstance(operator, Source):
+            return operator.apply_output(frames, output)
+        applied = frames.guard(operator, lambda: operator.step(frames).of(output))
+        return frames.tagged(operator, seen_downstream(operator, applied))
+
+    def _frames(self, operator: Operator, first: int, last: int) -> OperatorContext:
+        def cut(frame: DataFrame) -> DataFrame:
+            if first != last and SEQUENCE_ID in frame.columns:
+                return frame
+            return frame.where(F.col(SEQUENCE_ID) == first) if SEQUENCE_ID in frame.columns else frame
+
+        return OperatorContext(
+            session=self.session,
+            params=self.blueprint.params,
+            first_id=first,
+            last_id=last,
+            scanned_frames={name: cut(frame) for name, frame in self.scanned.items()},
+            read_state=lambda aggregate, partials: (partials, None),
+            read_lookup=lambda lookup: read_lookup(self.session, lookup, self.outside, None),
+            read_statement=self.outside.statement,
+            collect=lambda called, frame: few_rows(_computed(called, frame)),
+            is_run=isinstance(operator, ParallelMap),  # it is called; anything else is a plan
+            streams={name: cut(frame) for name, frame in self.streams.items()},
+        )
+
+    def _compare(self, operator: Operator, output: str, sides: Mapping[int, pa.Table]) -> None:
+        together, apart = _multiset(sides[_TOGETHER]), _multiset(sides[_APART])
+        if together == apart or apart != _multiset(_computed(operator, self._apart(operator, output))):
+            return
+        only_together, only_apart = together - apart, apart - together
+        sample = next(iter(only_together or only_apart))
+        side = "together" if only_together else "apart"
+        raise NotRowWise(
+            f"{operator.name!r} is not row-wise: over two files together it gives {only_together.total()} row(s) that "
+            f"it does not give over each alone, and lacks {only_apart.total()}; only {side}: {sample}",
+            operator=operator.name,
+            location=operator.location,
+            remedy="use @dm.per_trigger, which sees one file's rows at a time; or key the operation by _sequence_id",
+            sample=sample,
+            side=side,
+        )
+
+
+def _marked(frame: DataFrame, side: int) -> DataFrame:
+    return frame.withColumn(_SIDE, F.lit(side))
+
+
+def _computed(operator: Operator, frame: DataFrame) -> pa.Table:
+    try:
+        return frame.toArrow()
+    except Exception as error:
+        raise failure_of(operator, error) from error
+
+
+def _side(rows: pa.Table, side: int) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return rows.filter(pc.equal(rows[_SIDE], side)).drop_columns([_SIDE])
+
+
+def _multiset(rows: pa.Table) -> Counter[str]:
+    names = sorted(rows.column_names)
+    return Counter(repr({name: _comparable(row[name]) for name in names}) for row in python_rows(rows))
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value whose text does not depend on the last digits of floats (H19)."""
+    if isinstance(value, float):
+        return float(format(value, _FLOAT_DIGITS))
+    if isinstance(value, dict):
+        return {name: _comparable(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_comparable(item) for item in value]
+    return value

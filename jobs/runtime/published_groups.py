@@ -1,0 +1,69 @@
+"""What follows once a group is published: its numbers are told, its sources hear of it, the next one may be larger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.adapters import Report
+from drainmark.jobs.runtime.backlog import Backlog
+from drainmark.jobs.runtime.commit.background_checkpoint import Establishing
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.source_notifications import newest_slice, tell_sources
+from drainmark.jobs.runtime.group_report import GroupReport, steps_outside
+from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
+from drainmark.jobs.runtime.throttle import Pace
+
+
+@dataclass(slots=True, kw_only=True)
+class PublishedGroups:
+    """Reports published groups, and tells whoever waits for them."""
+
+    region: RegionPlan
+    owner: RegionOwner
+    hosted: Hosted
+    backlog: Backlog
+    housekeeping: Housekeeping
+    pace: Pace
+    report: Report
+
+    def reported(self, done: Establishing, *, is_blocking: bool) -> GroupReport:
+        """Return the numbers of a group, having told what it did.
+
+        Args:
+            is_blocking: the flow waited for its checkpoint.
+        """
+        report = GroupReport.of(
+            done.staged,
+            region=self.owner.region,
+            versions=self.owner.versions,
+            checkpoint_seconds=done.commit_seconds,
+            publish_seconds=done.publish_seconds,
+            pending_seconds=0.0 if is_blocking else done.pending_seconds,
+        )
+        for step, numbers in (*steps_outside(done.staged), ("group", report.step)):
+            self.report(step, numbers)
+        return report
+
+    def follow(self, report: GroupReport) -> None:
+        """Do what follows a group that is published."""
+        self.backlog.published(report.triggers)
+        self.housekeeping.count()
+        self._tell_sources(report.first_id, report.last_id)
+        self.pace.passed(report.rows_in)
+
+    def _tell_sources(self, first: int, last: int) -> None:
+        """Tell the starts what is committed; one that cannot tidy up now does so after the next group.
+
+        Every operator of the region has finished its checkpoint, and all is published (N20): sources purge what they
+        kept for a replay (V146, N29), starts of this process learn the last id, and their cut.
+        """
+        history = self.owner.history
+        try:
+            for name, host in self.hosted.starts.items():
+                if (taken := newest_slice(history, name, first, last)) is not None:
+                    host.completed(last, int(taken.end["segment"]))
+            tell_sources(self.region, self.owner.outside.reach, history, first, last)
+        except Exception as error:
+            self.report("retire", {"failed": str(error)})

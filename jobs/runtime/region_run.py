@@ -1,0 +1,180 @@
+"""One run of a region: claim, groups until nothing is pending, hand over. The CLI and Dagster use the same one.
+
+How groups are run depends on whether the region is one stage or several: `OneStageRun`, `stages.run.MultiStageRun`.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, Interrupted, ResetTimeout, Retry
+from drainmark.jobs.protocol.decisions import GroupSize, Halt, Proceed, after_claim
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.runtime.adapters import Outside, Report
+from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+from drainmark.jobs.runtime.backlog import Backlog
+from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+from drainmark.jobs.runtime.commit.row_author import Identity
+from drainmark.jobs.runtime.failure_handling import FailureHandling, resetting
+from drainmark.jobs.runtime.group_report import GroupReport
+from drainmark.jobs.runtime.hosting.hosted import Hosted
+from drainmark.jobs.runtime.limits import Limits
+from drainmark.jobs.runtime.maintenance.housekeeping import Housekeeping
+from drainmark.jobs.runtime.messages import classified, described, halted_error
+from drainmark.jobs.runtime.published_groups import PublishedGroups
+from drainmark.jobs.runtime.throttle import Pace
+from drainmark.jobs.runtime.timeout import Bounded, Grace
+
+
+class GroupsRun(ABC):
+    """How a run of a region runs its groups."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Bring the states back to the last committed id, all of whose groups are published."""
+
+    @abstractmethod
+    def groups(self) -> Iterator[GroupReport]:
+        """See `RegionRun.groups`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let what is under way come to its end, and let go of everything."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RegionRun:
+    """A run of one region, used once; its parts are for the one that runs the groups.
+
+    Attributes:
+        blueprint: the analysed region.
+        runs_groups: makes what runs the groups of this run.
+        max_triggers: stop after so many triggers (`runs="per_trigger"` gives one), None for all.
+        while_waiting: called every so often while nothing is pending and stages are still at work.
+        interrupted: set from a signal handler; the group ends if it can commit soon, else it is abandoned.
+        hosted: what runs in this process; before `claim` it can be said whether it `takes_starts`.
+    """
+
+    blueprint: Blueprint
+    outside: Outside
+    identity: Identity
+    runs_groups: Callable[[RegionRun], GroupsRun]
+    limits: Limits = field(default_factory=Limits)
+    report: Report = lambda step, numbers: None
+    max_triggers: int | None = None
+    while_waiting: Callable[[], None] = lambda: None
+    interrupted: threading.Event = field(default_factory=threading.Event)
+    hosted: Hosted = field(default_factory=Hosted)
+    owner: RegionOwner = field(init=False)
+    grace: Grace = field(init=False)
+    pace: Pace = field(init=False)
+    backlog: Backlog = field(init=False)
+    failures: FailureHandling = field(init=False)
+    housekeeping: Housekeeping = field(init=False)
+    published: PublishedGroups = field(init=False)
+    _groups: GroupsRun = field(init=False)
+
+    def __post_init__(self) -> None:
+        region = self.blueprint.region
+        self.owner = RegionOwner(identity=self.identity, outside=self.outside, report=self.report)
+        self.grace = Grace(self._is_interrupted)
+        self.pace = Pace.of(region.operators)
+        self.backlog = Backlog(registry=self.outside.registry, region=self.region, limits=self.limits)
+        self.failures = FailureHandling(region=region, owner=self.owner, backlog=self.backlog, report=self._tell)
+        self.housekeeping = Housekeeping(region=region, owner=self.owner, hosted=self.hosted, report=self.report)
+        self.published = PublishedGroups(
+            region=region,
+            owner=self.owner,
+            hosted=self.hosted,
+            backlog=self.backlog,
+            housekeeping=self.housekeeping,
+            pace=self.pace,
+            report=self._tell,
+        )
+        self._groups = self.runs_groups(self)
+
+    @property
+    def region(self) -> str:
+        return self.identity.region
+
+    def _is_interrupted(self) -> bool:
+        return self.interrupted.is_set()  # whoever owns the run may give it another event
+
+    def _tell(self, step: str, numbers: Mapping[str, Any]) -> None:
+        self.report(step, numbers)  # likewise
+
+    def claim(self) -> None:
+        """Take the region over and load its state.
+
+        Raises:
+            Owned, Fenced: somebody else has it: nothing to hand over.
+            Halted: it waits for an operator, or this claim was one reset too many.
+            ResetTimeout: rolling forward took longer than reset_timeout.
+        """
+        parameters = self.blueprint.region.parameters
+        with resetting(self.owner):
+            Bounded(
+                lambda: self.owner.claim(self.blueprint.tables, self.blueprint.code),
+                parameters.reset_timeout.total_seconds(),
+                self.grace,
+                late=lambda seconds: ResetTimeout(
+                    f"the reset of {self.region!r} took longer than {seconds:g} s",
+                    remedy="look at the store; a new attempt starts by itself",
+                ),
+            ).result()
+            self.owner.lift()
+            if self.owner.history.halt is not None:
+                raise halted_error(self.region, self.owner.history)
+            limit = 1 if self.blueprint.forced_single else self.limits.triggers
+            decision = after_claim(
+                self.owner.history, max_attempts=parameters.max_consecutive_reset_attempts, max_group=limit
+            )
+            if isinstance(decision, Halt):
+                error = self.owner.history.last_error or {}
+                trigger = error.get("trigger") or self.backlog.next_uri()
+                raise self.failures.halted(decision.reason, error=error, trigger=trigger)
+            first = decision.first_group if isinstance(decision, Proceed) else 1
+            self.backlog.size = GroupSize(first, limit)
+            self._groups.reset()
+        self.housekeeping.dispose()
+
+    def groups(self) -> Iterator[GroupReport]:
+        """Process groups until nothing is pending and all is published; yields what became of each.
+
+        While a group's checkpoint is under way the next one is processed, unless the region's checkpoints block.
+
+        Raises:
+            DrainmarkError: the run is over; `hand_over` says so to the next owner.
+        """
+        return self._groups.groups()
+
+    def hand_over(self, error: BaseException | None = None) -> None:
+        """Note how the run ended and release the region. Call it once, whatever happened after `claim` began."""
+        self._groups.close()
+        self.outside.store.drop_copies()
+        if isinstance(error, Fenced):
+            self.owner.leave()
+            return
+        if not self.owner.epoch:
+            self.outside.lease.release(clean=False)
+            return
+        outcome = Outcome.CLEAN
+        blamed: Mapping[str, Any] | None = None
+        if isinstance(error, Interrupted) or (isinstance(error, DrainmarkError) and error.retry is Retry.WAIT):
+            outcome = Outcome.INTERRUPTED
+        elif error is not None and not isinstance(error, Halted):
+            outcome, blamed = Outcome.FAILED, described(error)
+        try:
+            if blamed:
+                self.failures.note(blamed)
+            self.housekeeping.remember()
+            self.owner.release(outcome, blamed)
+        except Fenced:
+            self.owner.leave()
+
+
+__all__ = ["GroupReport", "GroupsRun", "Limits", "RegionRun", "classified"]

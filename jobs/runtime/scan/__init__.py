@@ -1,0 +1,1 @@
+"""Which files are new: scans of folders and of prefixes in buckets."""

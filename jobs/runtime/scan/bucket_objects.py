@@ -1,0 +1,131 @@
+"""Objects of a bucket as triggers: identities, and what a listing says is new or changed (I2–I5, D15, P39).
+
+Pure: the listing itself is made by `resources`. Nothing here opens an object.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.addresses import object_uri
+from drainmark.jobs.protocol.records.triggers import NewTrigger
+from drainmark.jobs.runtime.scan.folder import Found, ScanResult, identity_key
+
+_GLOB = re.compile(r"[*?\[]")
+_PARTS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^]]*\]|.", re.DOTALL)
+_WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectFacts:
+    """What a listing or a HEAD says of an object.
+
+    Attributes:
+        key: as the store has it, without any encoding.
+        size: bytes.
+        etag: without its quotes.
+        modified: seconds since 1970, whole ones on most stores.
+        version: version id where the bucket keeps versions and the answer names it.
+    """
+
+    key: str
+    size: int
+    etag: str
+    modified: float
+    version: str | None = None
+
+
+def literal_prefix(glob: str) -> str:
+    """Return what every key that a glob matches begins with."""
+    found = _GLOB.search(glob)
+    return glob[: found.start()] if found else glob
+
+
+def selects(glob: str, key: str) -> bool:
+    """Say whether a glob means a key: it names it, or a folder above it, or it matches; only `**` crosses slashes."""
+    if key == glob or not glob:
+        return True
+    if not _GLOB.search(glob):
+        return key.startswith(f"{glob.rstrip('/')}/")
+    return re.fullmatch("".join(_as_regex(part) for part in _PARTS.findall(glob)), key, re.DOTALL) is not None
+
+
+def _as_regex(part: str) -> str:
+    if part in _WILD:
+        return _WILD[part]
+    if len(part) > 2 and part.startswith("["):
+        inner = part[1:-1].replace("\\", "\\\\")
+        return f"[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
+    return re.escape(part)
+
+
+def listing_prefix(scan: DirectoryScan) -> str:
+    """Return what every key that a scan takes begins with, below its prefix."""
+    if scan.outputs is not None:
+        prefixes = [literal_prefix(glob) for glob in scan.outputs.values()]
+        return os.path.commonprefix(prefixes)  # noqa: RUF071 keys are characters, not folders
+    # A pattern without a slash is matched against names in every folder below, too.
+    return "" if scan.recursive and "/" not in scan.pattern else literal_prefix(scan.pattern)
+
+
+def identity_of_object(facts: ObjectFacts) -> dict[str, Any]:
+    """Return the identity of an object: size and etag (H24). Its time is left out: equal bytes put again are equal."""
+    return {"size": facts.size, "etag": facts.etag}
+
+
+def scan_objects(
+    bucket: str,
+    prefix: str,
+    entries: Iterable[ObjectFacts],
+    scan: DirectoryScan,
+    known: Mapping[str, str],
+) -> ScanResult:
+    """Judge a whole listing of a prefix.
+
+    A put shows all of an object or nothing, so `settle` is not waited for. Keys that end in a slash are markers of
+    folders and no files.
+
+    Args:
+        entries: every object below the prefix; what the iterable raises ends the scan without a result (D15).
+        known: uri to identity key of every trigger of the region.
+    """
+    found = Found()
+    oldest = scan.oldest()
+    for facts in entries:
+        output = None if facts.key.endswith("/") else scan.output_of(facts.key[len(prefix) :])
+        if output is None:
+            continue
+        trigger = trigger_of_object(bucket, facts, output=output)
+        judge_object(facts, trigger, known.get(trigger.uri), found, scan, oldest=oldest)
+    return found.result()
+
+
+def judge_object(
+    facts: ObjectFacts, trigger: NewTrigger, before: str | None, found: Found, scan: DirectoryScan,
+    *, oldest: float | None,
+) -> None:  # fmt: skip
+    """Note what an object is.
+
+    Args:
+        before: file key of the newest input at its uri, None where there is none.
+        oldest: `scan.oldest()`.
+    """
+    found.seen += 1
+    if before is not None and before != trigger.identity_key:
+        found.changed.append((trigger.uri, before, trigger))
+    elif before is None and not (oldest is not None and facts.modified < oldest):
+        found.new.add((facts.modified if scan.order == "mtime" else 0, facts.key), trigger)
+
+
+def trigger_of_object(bucket: str, facts: ObjectFacts, *, output: str, origin: str = "scan") -> NewTrigger:
+    """Return an object as the trigger that it may become."""
+    identity = identity_of_object(facts)
+    return NewTrigger(
+        uri=object_uri(bucket, facts.key), output=output, identity=identity, identity_key=identity_key(identity),
+        size_bytes=facts.size, origin=origin,
+    )  # fmt: skip

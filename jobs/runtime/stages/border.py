@@ -1,0 +1,52 @@
+"""The border of one stage: what channels bring of a group, and what leaves it for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.input.materialisation import Materialiser
+from drainmark.jobs.runtime.spark_failures import blaming
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+Receive = Callable[[Materialiser], Mapping[str, "DataFrame"]]
+"""Returns the frames of the batches, by stream."""
+
+Send = Callable[[str, "DataFrame"], "DataFrame"]
+"""Stages a stream of a group that is not small, in files; returns what else reads it, from there."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StageBorder:
+    """The `Border` of one attempt of one stage; used once.
+
+    Attributes:
+        region: the stage as a region.
+        received: see `Receive`.
+        send: see `Send`.
+        outgoing: streams that channels carry on.
+        rows: how many the batches have.
+        left: by stream, once the work is staged, the rows of a small group that left the stage.
+    """
+
+    region: RegionPlan
+    received: Receive
+    send: Send
+    outgoing: Collection[str]
+    rows: int
+    left: dict[str, pa.Table] = field(default_factory=dict)
+
+    def receive(self, materialiser: Materialiser) -> Mapping[str, DataFrame]:
+        return self.received(materialiser)
+
+    def leave(self, operator: Operator, stream: str, frame: DataFrame, materialiser: Materialiser) -> DataFrame:
+        if not materialiser.small:
+            return blaming(self.region, operator, lambda: self.send(stream, frame))
+        self.left[stream] = blaming(self.region, operator, frame.toArrow)
+        return materialiser.local(self.left[stream], frame)

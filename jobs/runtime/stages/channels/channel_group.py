@@ -1,0 +1,256 @@
+"""The channels of a region, and how far each stage has come: what a checkpoint must see at one moment.
+
+A stage takes a group from all its inputs, and hands over what it made of it: to its outputs, and, as its *part*, to
+whoever commits. Both happen at once or not at all, so that a stage that fails has either done a group or has not, and
+may do it again; what is computed twice is not used twice. Ids are those of the region's groups, which every stage takes
+whole and in order.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.errors.channels import OutOfOrder
+from drainmark.jobs.graph.annotations import Alignment, Channels, Consistent
+from drainmark.jobs.protocol.in_flight import InFlight
+from drainmark.jobs.regions.stages import ChannelPlan, StagePlan
+from drainmark.jobs.runtime.stages.channels.batches import Part
+from drainmark.jobs.runtime.stages.channels.channel import Budget, Channel, DurableChannel, Overtaken, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.rows import Spool
+from drainmark.jobs.runtime.stages.channels.waiting import FOREVER, Wait, wait_until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A region at one moment; `release` it when its files are written. If it cannot be committed, the region is reset:
+    no later snapshot brings its parts again.
+
+    Attributes:
+        through: by name of a stage, the id that it has done everything up to, as far as the snapshot goes.
+        parts: what stages have made since the snapshot before, in the order of the stages, then of the ids.
+        overtaken: by name of a channel that is not empty, what is in flight.
+    """
+
+    through: Mapping[str, int]
+    parts: tuple[Part, ...]
+    overtaken: Mapping[str, tuple[Overtaken, ...]]
+    _spool: Spool
+
+    def in_flight(self) -> dict[str, tuple[InFlight, ...]]:
+        """Return what is in flight as a checkpoint row names it, written where it was not yet (E30).
+
+        Raises:
+            StoreUnavailable, SchemaMismatch, AccountingError: it cannot be written.
+        """
+        return {name: tuple(each.stage(self._spool) for each in batches) for name, batches in self.overtaken.items()}
+
+    def release(self) -> None:
+        """Let go of the rows."""
+        for batches in self.overtaken.values():
+            for each in batches:
+                each.release()
+
+
+class Exchange:
+    """All channels of a region.
+
+    Args:
+        stages, channels: of the plan.
+        parameters: of the region: which kind the channels are, and how much is in all of them.
+    """
+
+    def __init__(self, stages: Sequence[StagePlan], channels: Sequence[ChannelPlan], parameters: Consistent) -> None:
+        self.stages = {stage.name: stage for stage in stages}
+        self.changed = threading.Condition()
+        self.budget = Budget(parameters.inflight_bytes_bound)
+        kind = DurableChannel if parameters.channels == Channels.DURABLE else Channel
+        self._keeps = _may_differ(parameters) and any(stage.checkpoint_interval is not None for stage in stages)
+        self.channels: Mapping[str, Channel] = {
+            plan.name: kind(
+                plan.name,
+                stream=plan.stream,
+                batches=plan.batches,
+                bytes=plan.bytes,
+                budget=self.budget,
+                changed=self.changed,
+                keeps=self._keeps,
+            )
+            for plan in channels
+        }
+        self._through: dict[str, int] = {}
+        self._recorded: dict[str, int] = {}
+        self._parts: list[Part] = []
+        self._epoch = -1
+        self._spool: Spool | None = None
+
+    def open(
+        self,
+        epoch: int,
+        spool: Spool,
+        *,
+        through: Mapping[str, int],
+        in_flight: Mapping[str, Sequence[InFlight]] | None = None,
+    ) -> None:
+        """Begin anew, from a committed state: every end is cut off, parts that were not committed are forgotten.
+
+        Args:
+            epoch: of the owner; the incarnation of all channels (V110).
+            spool: of this attempt; two attempts never share a folder.
+            through: by name of a stage, of each one, the id that it has done everything up to.
+            in_flight: by name of a channel, what a checkpoint found in it.
+
+        Raises:
+            Fenced: the channels are open for a newer epoch.
+            OutOfOrder: something is in flight in a channel that the region does not have, or does not lead on from
+                where its reader stands.
+        """
+        found = in_flight or {}
+        readers = {channel.name: stage.name for stage in self.stages.values() for channel in stage.inputs}
+        with self.changed:
+            if epoch < self._epoch:
+                raise Fenced(f"the channels are open for epoch {self._epoch}, not for {epoch}")
+            for name, batches in found.items():
+                if batches and name not in self.channels:
+                    raise OutOfOrder(f"{len(batches)} batches are in flight in {name!r}, and there is no such channel")
+                if any(each.first_id <= through[readers[name]] for each in batches):
+                    raise OutOfOrder(f"what is in flight in {name!r} was done by the stage that reads it")
+            for name, channel in self.channels.items():
+                channel.open(epoch, spool, found.get(name, ()))
+            self._epoch, self._spool = epoch, spool
+            self._through = {name: through[name] for name in self.stages}
+            self._recorded = dict(self._through)
+            self._parts.clear()
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """End: every end is cut off, and all rows are let go of."""
+        with self.changed:
+            for channel in self.channels.values():
+                channel.close()
+            self._parts.clear()
+            self._spool = None
+            self.changed.notify_all()
+
+    def ends_of(self, stage: str, epoch: int) -> tuple[StagePlan, dict[str, Reader], dict[str, Writer]]:
+        """Return a stage's plan and its ends of the channels; those that it had are cut off, and what it had not done
+        comes again (K10).
+
+        Raises:
+            Fenced: the channels are open for another epoch.
+        """
+        with self.changed:
+            if epoch != self._epoch or self._spool is None:
+                raise Fenced(f"the channels are open for epoch {self._epoch}, or not any more")
+            plan = self.stages[stage]
+            readers = {channel.name: self.channels[channel.name].reader(epoch) for channel in plan.inputs}
+            return plan, readers, {channel.name: self.channels[channel.name].writer(epoch) for channel in plan.outputs}
+
+    # --- for whoever commits -----------------------------------------------------------------------------------------
+
+    @property
+    def through(self) -> Mapping[str, int]:
+        """Return by name of a stage the id that it has done everything up to."""
+        with self.changed:
+            return dict(self._through)
+
+    @property
+    def begun(self) -> int:
+        """Return the id up to which every start has sent everything on: as far as an unaligned state may be."""
+        with self.changed:
+            return min(self._through[name] for name, stage in self.stages.items() if not stage.inputs)
+
+    @property
+    def complete(self) -> int:
+        """Return the id up to which every stage has done everything: as far as an aligned state may be."""
+        with self.changed:
+            return min(self._through.values())
+
+    @property
+    def inflight_batches(self) -> int:
+        with self.changed:
+            return sum(channel.batches for channel in self.channels.values())
+
+    @property
+    def inflight_bytes(self) -> int:
+        with self.changed:
+            return self.budget.used
+
+    @property
+    def fits(self) -> bool:
+        """Is all that is in the channels, and what is kept for stages with an interval, within the bound (F29)?"""
+        with self.changed:
+            return self.budget.has_room(sum(channel.kept_bytes for channel in self.channels.values()))
+
+    def wait_for(self, is_so: Callable[[], bool], wait: Wait = FOREVER) -> bool:
+        """Wait until something is so that stages and channels bring about; return whether it is."""
+        with self.changed:
+            return wait_until(self.changed, is_so, wait)
+
+    def snapshot(self, upto: int | None = None, *, due: Collection[str] | None = None) -> Snapshot:
+        """Return the region at this moment, with all parts that no snapshot before has had.
+
+        Args:
+            upto: the last id of a group; what stages have done beyond is left to a later snapshot. `begun` by default;
+                with `complete`, or less, nothing is in flight that was not in the snapshot before, behind which no
+                snapshot goes back.
+            due: names of the stages whose work may be part of it; the others, and what is behind them, stay where the
+                snapshot before has them, and what leads on from there is in flight (K6). All by default, where nothing
+                is kept for that, and where it would take more than channels may.
+
+        Raises:
+            Fenced: the channels are not open.
+        """
+        with self.changed:
+            if self._spool is None:
+                raise Fenced("the channels are not open")
+            through = self._record(self.begun if upto is None else upto, due)
+            of_channel = {
+                channel.name: self.channels[channel.name].overtaken(
+                    after=through[channel.stage_to], through=through[channel.stage_from]
+                )
+                for stage in self.stages.values()
+                for channel in stage.inputs
+            }
+            for stage in self.stages.values():
+                for channel in stage.inputs:
+                    self.channels[channel.name].fifo.forget(through[stage.name])
+            order = {name: place for place, name in enumerate(self.stages)}
+            parts = [part for part in self._parts if part.last_id <= through[part.stage]]
+            self._parts = [part for part in self._parts if part.last_id > through[part.stage]]
+            return Snapshot(
+                through=through,
+                parts=tuple(sorted(parts, key=lambda part: (order[part.stage], part.first_id))),
+                overtaken={name: batches for name, batches in of_channel.items() if batches},
+                _spool=self._spool,
+            )
+
+    def _record(self, upto: int, due: Collection[str] | None) -> dict[str, int]:
+        """Note how far each stage is in a snapshot: never beyond what feeds it, since that would come to it again."""
+        if due is None or not self._keeps or not self.fits:
+            due = self.stages
+        upto = max(upto, *self._recorded.values())  # what a snapshot has had is done with: it cannot be in flight again
+        recorded: dict[str, int] = {}
+        for name, stage in self.stages.items():
+            before = self._recorded[name]
+            wanted = min(self._through[name], upto) if name in due else before
+            recorded[name] = max(before, min([wanted, *(recorded[channel.stage_from] for channel in stage.inputs)]))
+        self._recorded = recorded
+        return dict(recorded)
+
+    # --- for the ends; the condition is held -------------------------------------------------------------------------
+
+    def done(self, part: Part) -> None:
+        """Note what a stage has done; see `StageEnds.hand_over`."""
+        self._through[part.stage] = part.last_id
+        self._parts.append(part)
+        self.changed.notify_all()
+
+
+def _may_differ(parameters: Consistent) -> bool:
+    """May stages stand at different ids in a state? Not in an aligned one, nor in the one that is at the end (K8)."""
+    is_aligned = parameters.alignment == Alignment.ALIGNED and parameters.alignment_timeout is None
+    return not is_aligned and parameters.checkpoint_interval != dt.timedelta(0)

@@ -1,0 +1,141 @@
+"""The order of a channel, without locks and bounds: what was put in, what the reader has taken, and what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from drainmark.jobs.errors.channels import OutOfOrder
+from drainmark.jobs.protocol.in_flight import Half
+from drainmark.jobs.runtime.stages.channels.batches import Batch
+
+
+class Fifo:
+    """A FIFO whose batches stay until they are done with.
+
+    A batch is the writer's until it is taken for the first time, and the reader's from then on: the two halves of a
+    channel (F28). The FIFO holds the rows of its batches.
+
+    Args:
+        keeps: batches that are done with are kept until `forget`: their reader is at another id in the checkpoints than
+            it is by now (K6).
+
+    Attributes:
+        bytes: that the batches take that are not done.
+        kept_bytes: that those take that are kept.
+    """
+
+    def __init__(self, name: str, *, keeps: bool = False) -> None:
+        self.name = name
+        self.keeps = keeps
+        self.bytes = 0
+        self.kept_bytes = 0
+        self._kept: list[Batch] = []
+        self._entries: list[Batch] = []
+        self._taken = 0
+        self._received = 0
+        self._newest = 0
+
+    @property
+    def batches(self) -> int:
+        return len(self._entries)
+
+    # --- the writer's ------------------------------------------------------------------------------------------------
+
+    def require_next(self, first_id: int, last_id: int) -> None:
+        """Check that a batch of these ids may come now.
+
+        Raises:
+            OutOfOrder: its ids are not above all that came before (V107).
+        """
+        if first_id <= self._newest:
+            raise OutOfOrder(f"{first_id}..{last_id} would come into channel {self.name!r} behind {self._newest}")
+
+    def put(self, batch: Batch) -> None:
+        """Enter a batch.
+
+        Raises:
+            OutOfOrder: see `require_next`.
+        """
+        self.require_next(batch.first_id, batch.last_id)
+        batch.rows.hold()
+        self._entries.append(batch)
+        self._newest = batch.last_id
+        self.bytes += batch.bytes
+
+    def refill(self, batches: Iterable[tuple[Batch, Half]]) -> None:
+        """Enter what a checkpoint found in flight, in order, each to its own half; the rows are handed over.
+
+        Raises:
+            OutOfOrder: ids come twice, or what was taken lies behind what was not.
+        """
+        for batch, half in batches:
+            if half is Half.INPUT and self._received < len(self._entries):
+                raise OutOfOrder(f"in channel {self.name!r} a batch was taken before the one ahead of it")
+            self.put(batch)
+            batch.rows.release()
+            self._received += half is Half.INPUT
+
+    # --- the reader's ------------------------------------------------------------------------------------------------
+
+    def peek(self) -> Batch | None:
+        """Return what `take` would, None where there is nothing."""
+        return self._entries[self._taken] if self._taken < len(self._entries) else None
+
+    def take(self) -> Batch | None:
+        """Return the next batch, which becomes the reader's; None where there is none."""
+        batch = self.peek()
+        if batch is not None:
+            self._taken += 1
+            self._received = max(self._received, self._taken)
+        return batch
+
+    def again(self) -> None:
+        """Begin to give from the first batch that is not done."""
+        self._taken = 0
+
+    def done(self, batch: Batch) -> None:
+        """Remove a batch that was taken.
+
+        Raises:
+            OutOfOrder: it was not taken, or a batch ahead of it is not done.
+        """
+        taken = self._entries[: self._taken]
+        if batch not in taken:
+            raise OutOfOrder(f"a reader of channel {self.name!r} is done with what it did not take")
+        if batch is not taken[0]:
+            raise OutOfOrder(f"a batch of channel {self.name!r} is done with before the one ahead of it")
+        self._remove(1)
+
+    # --- both --------------------------------------------------------------------------------------------------------
+
+    def in_flight(self) -> Iterator[tuple[Batch, Half]]:
+        """Yield the batches that are kept or not done, in order, with the half in which each is."""
+        for batch in self._kept:
+            yield batch, Half.INPUT
+        for index, batch in enumerate(self._entries):
+            yield batch, Half.INPUT if index < self._received else Half.OUTPUT
+
+    def forget(self, through: int) -> None:
+        """Let go of the batches up to an id that are kept."""
+        for batch in self._kept:
+            if batch.last_id <= through:
+                self.kept_bytes -= batch.bytes
+                batch.rows.release()
+        self._kept = [batch for batch in self._kept if batch.last_id > through]
+
+    def drop(self) -> None:
+        """Forget all, as if nothing had ever been put in (V103)."""
+        self._remove(len(self._entries))
+        self.forget(self._newest)
+        self._newest = 0
+
+    def _remove(self, count: int) -> None:
+        gone, self._entries = self._entries[:count], self._entries[count:]
+        self._taken, self._received = max(0, self._taken - count), max(0, self._received - count)
+        for batch in gone:
+            self.bytes -= batch.bytes
+            if self.keeps:
+                self.kept_bytes += batch.bytes
+                self._kept.append(batch)
+            else:
+                batch.rows.release()

@@ -1,0 +1,195 @@
+"""The rows of a batch, wherever they are: in this process or in staged files, where a large group is at once."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from drainmark.jobs.errors import AccountingError
+from drainmark.jobs.failpoints import ChannelPoint, reach
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.records.manifest import StagedFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class StagingFolder(Protocol):
+    """Where the files of one attempt go; `resources.delta.staging.Staging` is one."""
+
+    def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
+    def write_frame(self, frame: DataFrame, subdirectory: str) -> tuple[StagedFile, ...]: ...
+
+
+class StagedReader(Protocol):
+    """Reads files that any attempt staged; a managed table, for one, whether or not it was ever created."""
+
+    def read_each(self, files: Sequence[StagedFile]) -> Iterator[pa.Table]: ...
+    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]: ...
+
+
+class Spool:
+    """Stages the rows of batches, and reads them again.
+
+    Args:
+        staging: of this attempt.
+        reader: of the same folder, for files of any attempt.
+    """
+
+    def __init__(self, staging: StagingFolder, reader: StagedReader) -> None:
+        self.staging = staging
+        self.reader = reader
+
+
+class Rows(ABC):
+    """Rows that somebody still needs. Who makes them holds them; so does each channel that they are in, and each
+    checkpoint that they are part of. Once the last one has let go, nobody may ask for them any more.
+
+    Attributes:
+        count: number of rows.
+        bytes: what they take where they are, as far as that is known.
+    """
+
+    def __init__(self, count: int, size: int, files: tuple[StagedFile, ...] | None = None) -> None:
+        self.count = count
+        self.bytes = size
+        self._files = files
+        self._holders = 1
+        self._lock = threading.Lock()
+        self._staging = threading.Lock()
+
+    @property
+    def files(self) -> tuple[StagedFile, ...] | None:
+        """Return the files that have them, None as long as they are in no file."""
+        return self._files
+
+    @property
+    def holders(self) -> int:
+        """Return how many hold them."""
+        return self._holders
+
+    def hold(self) -> None:
+        """Hold them, too.
+
+        Raises:
+            AccountingError: everybody has let go of them.
+        """
+        with self._lock:
+            if self._holders == 0:
+                raise AccountingError("the rows of a batch are asked for after everybody had let go of them")
+            self._holders += 1
+
+    def release(self) -> None:
+        """Let go.
+
+        Raises:
+            AccountingError: nobody holds them.
+        """
+        with self._lock:
+            if self._holders == 0:
+                raise AccountingError("the rows of a batch are let go of more often than they were held")
+            self._holders -= 1
+
+    def stage(self, spool: Spool, stem: str, first_id: int, last_id: int) -> tuple[StagedFile, ...]:
+        """Write them, once, whoever asks and however often (E30); they are durable when this returns.
+
+        Raises:
+            AccountingError: the files have other rows: another number of them, or of other ids.
+            StoreUnavailable, SchemaMismatch: see `Staging.write`.
+        """
+        with self._staging:
+            if self._files is None:
+                reach(ChannelPoint.SPOOL_BEFORE)
+                files = self._write(spool.staging, stem)
+                found = sum(file.rows for file in files)
+                ids = [each for file in files for each in (file.first_id, file.last_id) if each is not None]
+                if found != self.count or any(not first_id <= each <= last_id for each in ids):
+                    raise AccountingError(
+                        f"{found} rows of the ids {min(ids, default=0)}..{max(ids, default=0)} are staged for a batch"
+                        f" of {self.count} rows of {first_id}..{last_id}"
+                    )
+                self._files = files
+                reach(ChannelPoint.SPOOL_WRITTEN)
+            return self._files
+
+    @abstractmethod
+    def table(self) -> pa.Table | None:
+        """Return them in this process; None for no rows of columns that nobody knows."""
+
+    @abstractmethod
+    def frame(self, session: SparkSession, schema: StructType) -> DataFrame:
+        """Return them as a frame with these columns."""
+
+    @abstractmethod
+    def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:
+        """Write them."""
+
+
+class ArrowRows(Rows):
+    """Rows in this process."""
+
+    def __init__(self, table: pa.Table) -> None:
+        super().__init__(table.num_rows, table.nbytes)
+        self._table = table
+
+    def table(self) -> pa.Table:
+        return self._table
+
+    def frame(self, session: SparkSession, schema: StructType) -> DataFrame:
+        return frame_of(session, self._table, schema) if self.count else session.createDataFrame([], schema)
+
+    def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:
+        return staging.write(self._table, stem)
+
+
+class FileRows(Rows):
+    """Rows in files that an earlier attempt staged, or this one.
+
+    Args:
+        last_id: rows above are none of the batch's, which a rewind has cut.
+    """
+
+    def __init__(
+        self, files: tuple[StagedFile, ...], count: int, size: int, *, reader: StagedReader, last_id: int
+    ) -> None:
+        super().__init__(count, size, files)
+        self._reader = reader
+        self._last_id = last_id
+        self._is_cut = any((file.last_id or 0) > last_id for file in files)
+
+    def table(self) -> pa.Table | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not self._files:
+            return None
+        tables = list(self._reader.read_each(self._files))
+        whole = pa.concat_tables(tables)
+        return whole.filter(pc.field(SEQUENCE_ID) <= self._last_id) if self._is_cut else whole
+
+    def frame(self, session: SparkSession, schema: StructType) -> DataFrame:
+        if not self._files:
+            return session.createDataFrame([], schema)
+        frame = session.read.schema(schema).parquet(*self._reader.spark_paths(self._files))
+        return frame.where(f"{SEQUENCE_ID} <= {self._last_id}") if self._is_cut else frame
+
+    def _write(self, staging: StagingFolder, stem: str) -> tuple[StagedFile, ...]:
+        raise AssertionError("rows in files are written")
+
+
+def spooled(rows: Rows, spool: Spool, last_id: int) -> Rows:
+    """Return staged rows as what their files hold, so that nothing else has to be kept."""
+    files = rows.files or ()
+    size = sum(file.size for file in files)
+    return FileRows(files, rows.count, size, reader=spool.reader, last_id=last_id)
+
+
+def stem_of(stream: str, first_id: int) -> str:
+    """Return what the files of a batch are called; a stage that does a group again writes others."""
+    return f"{stream.replace('[', '.').replace(']', '')}-{first_id:019d}-{uuid.uuid4().hex[:8]}"

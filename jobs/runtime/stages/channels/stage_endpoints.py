@@ -1,0 +1,195 @@
+"""The ends of one stage: how the thread of a stage sees its channels.
+
+No markers travel between the batches. A channel brings every group in one batch, empty where the group has no rows, so
+that the batch of a group is the drain marker of its connection, and nothing of the group comes there after it (V89). A
+stage takes a group when each of its channels, not only each of its ports, has brought it (V88); an autonomous port has
+no channel, and what it brings waits until a group has its ids (V90, V91). A loop on a control port is within a stage:
+its operators hand the group's rows on first (V90, V92), what the control port brings changes their state afterwards,
+and only then is the part of the stage handed over that a checkpoint may have (V93-V95). The batches of a group go on
+with that hand-over, before a checkpoint of it is written (V87, V115, N23). A reset is a new incarnation of all
+channels: each is emptied and refilled from the checkpoint before a stage gets its ends, so that no connection brings
+anything of the time before (V100, V101). Who is at work then may end what it does, but it is fenced when it hands it
+over: what would go into a channel that broke is dropped, and can be in no state (V102, V103, V113).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.errors.channels import ChannelFull, OutOfOrder
+from drainmark.jobs.failpoints import ChannelPoint, reach
+from drainmark.jobs.regions.stages import StagePlan
+from drainmark.jobs.runtime.stages.channels.batches import Batch, Part
+from drainmark.jobs.runtime.stages.channels.channel import End, Reader, Writer
+from drainmark.jobs.runtime.stages.channels.channel_group import Exchange
+from drainmark.jobs.runtime.stages.channels.rows import Rows
+from drainmark.jobs.runtime.stages.channels.waiting import AT_ONCE, FOREVER, Wait, wait_until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A group, as a stage gets it.
+
+    Attributes:
+        batches: by stream, one for each channel that the stage reads; held by the channels until it is handed over.
+    """
+
+    first_id: int
+    last_id: int
+    batches: Mapping[str, Batch]
+
+
+@dataclass(kw_only=True, eq=False)
+class StageEnds:
+    """The ends of one stage, while it runs; one thread's. As a context it cuts itself off at the end, so that nothing
+    gets through any more once something failed (V109)."""
+
+    exchange: Exchange
+    plan: StagePlan
+    readers: Mapping[str, Reader]
+    writers: Mapping[str, Writer]
+
+    def __enter__(self) -> StageEnds:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cut these ends off."""
+        with self.exchange.changed:
+            ends: tuple[End, ...] = (*self.readers.values(), *self.writers.values())
+            for end in ends:
+                end.close()
+
+    @property
+    def through(self) -> int:
+        """Return the id that the stage has done everything up to."""
+        return self.exchange.through[self.plan.name]
+
+    def room(self, wait: Wait = FOREVER) -> bool:
+        """Wait until no channel that the stage writes is full: before that, no group is begun (back-pressure).
+
+        Raises:
+            Fenced, Interrupted: see `Writer.put`.
+        """
+        channels = [self.exchange.channels[name] for name in self.writers]
+        return self._wait(lambda: all(channel.has_room() for channel in channels), wait)
+
+    def take(self, wait: Wait = FOREVER) -> Taken | None:
+        """Return the next group from all channels that the stage reads, once each of them has brought it (V88).
+
+        Returns:
+            None where nothing came in time.
+
+        Raises:
+            Fenced, Interrupted: see `Reader.take`.
+            OutOfOrder: channels bring different groups.
+        """
+        found: list[Taken] = []
+
+        def is_there() -> bool:
+            got = self._next()
+            if got is not None:
+                found.append(got)
+            return bool(found)
+
+        return found[0] if self._wait(is_there, wait) else None
+
+    def hand_over(
+        self,
+        made: Any,
+        outputs: Mapping[str, Rows],
+        *,
+        ids: tuple[int, int] | None = None,
+        taken: Taken | None = None,
+        wait: Wait = FOREVER,
+    ) -> None:
+        """Hand over what the stage made of a group: at once to all its channels, and as its part to whoever commits.
+
+        Args:
+            made: see `Part`.
+            outputs: by stream, the rows of each stream that a channel of the stage carries. They are let go of for the
+                caller, once the channels have them.
+            ids: first and last of the group, of a stage of starts.
+            taken: the group, of other stages; it is done with.
+            wait: for room in the channels.
+
+        Raises:
+            ChannelFull, Fenced, Interrupted: see `Writer.put`; nothing is handed over, nothing is let go of.
+            OutOfOrder: this group was handed over before, or was not taken from these ends.
+        """
+        if (taken is None) == bool(self.readers) or (taken is None) == (ids is None):
+            raise OutOfOrder(f"stage {self.plan.name!r} hands over a group that it has not taken")
+        first, last = ids or (taken.first_id, taken.last_id)  # type: ignore[union-attr]
+        channels = self.exchange.channels
+        self._require()
+        kept: dict[str, Batch] = {}
+        try:
+            for plan in self.plan.outputs:
+                batch = Batch(first_id=first, last_id=last, rows=outputs[plan.stream])
+                kept[plan.name] = channels[plan.name].prepared(batch)
+            reach(ChannelPoint.HAND_OVER_BEFORE)
+            with self.exchange.changed:
+                if not self._wait(lambda: all(channels[name].has_room(kept[name].bytes) for name in kept), wait):
+                    raise ChannelFull(
+                        f"the channels of stage {self.plan.name!r} had no room for {first}..{last} in time",
+                        remedy="give them wider bounds in dm.buffered, or raise group_timeout",
+                    )
+                self._settle(made, first, last, kept, taken)
+        finally:
+            for batch in kept.values():
+                batch.rows.release()
+        for rows in outputs.values():
+            rows.release()
+        reach(ChannelPoint.HAND_OVER_AFTER)
+
+    # --- inside; the condition is held -------------------------------------------------------------------------------
+
+    def _settle(self, made: Any, first: int, last: int, kept: Mapping[str, Batch], taken: Taken | None) -> None:
+        exchange, own = self.exchange, self.plan.name
+        if first <= exchange.through[own]:
+            raise OutOfOrder(f"stage {own!r} hands {first}..{last} over and has done {exchange.through[own]}")
+        for name, batch in kept.items():
+            exchange.channels[name].fifo.require_next(batch.first_id, batch.last_id)  # nothing is in before all can be
+        if taken is not None:
+            for plan in self.plan.inputs:
+                self.readers[plan.name].done(taken.batches[plan.stream])
+        for name, batch in kept.items():
+            exchange.channels[name].enter(batch)
+        exchange.done(Part(stage=own, first_id=first, last_id=last, made=made))
+
+    def _next(self) -> Taken | None:
+        heads = {name: batch for name, reader in self.readers.items() if (batch := reader.peek()) is not None}
+        if not heads or len(heads) < len(self.readers):
+            return None
+        groups = {(batch.first_id, batch.last_id) for batch in heads.values()}
+        if len(groups) != 1:
+            raise OutOfOrder(f"the channels of stage {self.plan.name!r} bring different groups: {sorted(groups)}")
+        for reader in self.readers.values():
+            reader.take(AT_ONCE)  # it is there
+        first, last = groups.pop()
+        return Taken(first_id=first, last_id=last, batches={plan.stream: heads[plan.name] for plan in self.plan.inputs})
+
+    def _wait(self, is_so: Callable[[], bool], wait: Wait) -> bool:
+        with self.exchange.changed:
+            is_it = wait_until(self.exchange.changed, lambda: self._is_cut_off() or is_so(), wait)
+            self._require()
+            return is_it
+
+    def _require(self) -> None:
+        if self._is_cut_off():
+            raise Fenced(f"stage {self.plan.name!r} was cut off from its channels", remedy="end this thread")
+
+    def _is_cut_off(self) -> bool:
+        ends: tuple[End, ...] = (*self.readers.values(), *self.writers.values())
+        return any(end.is_cut_off for end in ends)
+
+
+def connect(exchange: Exchange, stage: str, epoch: int) -> StageEnds:
+    """Return the ends of a stage; see `Exchange.ends_of`."""
+    plan, readers, writers = exchange.ends_of(stage, epoch)
+    return StageEnds(exchange=exchange, plan=plan, readers=readers, writers=writers)

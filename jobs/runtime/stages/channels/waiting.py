@@ -1,0 +1,50 @@
+"""Waiting for something that other threads bring about: for a bounded time, until somebody gives up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drainmark.jobs.errors import Interrupted
+
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long to wait.
+
+    Attributes:
+        seconds: at most; None for as long as it takes.
+        is_cancelled: asked every so often; once it says yes, who waits gets `Interrupted`.
+    """
+
+    seconds: float | None = None
+    is_cancelled: Callable[[], bool] | None = None
+
+
+AT_ONCE = Wait(seconds=0.0)
+FOREVER = Wait()
+
+
+def wait_until(changed: threading.Condition, is_so: Callable[[], bool], wait: Wait) -> bool:
+    """Wait until something is so; the condition is held, and again when this returns.
+
+    Returns:
+        Whether it is so; not, where the time was over before.
+
+    Raises:
+        Interrupted: the waiting was cancelled; costs no attempt.
+    """
+    until = None if wait.seconds is None else time.monotonic() + wait.seconds
+    while not is_so():
+        if wait.is_cancelled is not None and wait.is_cancelled():
+            raise Interrupted("the wait at a channel was given up", remedy="start it again: no attempt was counted")
+        left = None if until is None else until - time.monotonic()
+        if left is not None and left <= 0:
+            return False
+        polled = POLL_SECONDS if wait.is_cancelled is not None else None
+        changed.wait(left if polled is None else polled if left is None else min(left, polled))
+    return True

@@ -1,0 +1,58 @@
+"""When a region of several stages may commit: after each group, or once in an interval."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+
+@dataclass(slots=True)
+class CommitIntervals:
+    """The intervals of one run (K5, K8).
+
+    Attributes:
+        given: None where every group may be committed at once, 0 where one commit at the end is all.
+        dropped: intervals that ended while a commit was under way, and that no row tells of yet (K7).
+        committed_at, begun_at: by the monotonic clock, when the last commit ended and when it began.
+    """
+
+    given: timedelta | None
+    dropped: int = 0
+    committed_at: float = field(default_factory=time.monotonic)
+    begun_at: float = 0.0
+
+    @property
+    def _seconds(self) -> float | None:
+        return self.given.total_seconds() if self.given is not None else None
+
+    @property
+    def is_due(self) -> bool:
+        """Is the interval over? One of 0 never is."""
+        seconds = self._seconds
+        return seconds is None or 0 < seconds <= time.monotonic() - self.committed_at
+
+    def may_commit(self, *, is_final: bool, has_caught_up: Callable[[], bool]) -> bool:
+        """May the region commit again (K5)? With an interval of 0 it does so once, at the end (K8)."""
+        seconds = self._seconds
+        if seconds is None:
+            return True
+        if seconds == 0:
+            return is_final and has_caught_up()
+        return is_final or self.is_due
+
+    def begin(self) -> None:
+        """Note that a commit begins."""
+        self.begun_at = time.monotonic()
+
+    def end(self, now: float, told: int) -> None:
+        """Begin the next interval; those that ended while the commit was under way are dropped, and counted (K7).
+
+        Args:
+            told: dropped ones that the commit tells of.
+        """
+        self.dropped -= told
+        if self._seconds:
+            self.dropped += int((now - self.begun_at) / self._seconds)
+        self.committed_at = now

@@ -1,0 +1,58 @@
+"""What stages have finished that no row of the checkpoint table has yet: of which stage, and for how long."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
+
+
+class FinishedParts:
+    """Counts parts by stage; whoever uses it holds the board's condition.
+
+    Args:
+        intervals: by stage, how long what it has finished waits for a commit at least; None for not at all.
+    """
+
+    def __init__(self, intervals: Mapping[str, timedelta | None]) -> None:
+        self._intervals = intervals
+        self._counts: Counter[str] = Counter()
+        self._noted = dict.fromkeys(intervals, time.monotonic())
+        self._since: dict[int, float] = {}  # when the starts had done a group
+
+    @property
+    def stages(self) -> set[str]:
+        """Return the stages that have finished something."""
+        return {stage for stage, count in self._counts.items() if count > 0}
+
+    @property
+    def is_empty(self) -> bool:
+        """Has a row everything?"""
+        return not any(self._counts.values())
+
+    def add(self, stage: str) -> None:
+        self._counts[stage] += 1
+
+    def begun(self, last_id: int) -> None:
+        """Note that the starts have done a group."""
+        self._since.setdefault(last_id, time.monotonic())
+
+    def is_older(self, seconds: float) -> bool:
+        """Had the starts done one of the groups longer ago than that?"""
+        return any(time.monotonic() - since > seconds for since in self._since.values())
+
+    def due(self) -> set[str]:
+        """Return the stages whose own interval is over."""
+        now = time.monotonic()
+        return {
+            name
+            for name, interval in self._intervals.items()
+            if interval is None or now - self._noted[name] >= interval.total_seconds()
+        }
+
+    def committed(self, stage: str, last_id: int, now: float) -> None:
+        """Note that a row has a part."""
+        self._counts[stage] -= 1
+        self._since.pop(last_id, None)
+        self._noted[stage] = now

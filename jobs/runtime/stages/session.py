@@ -1,0 +1,49 @@
+"""The Spark session as one stage uses it: its jobs are in a pool of their own, so that no stage starves another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.runtime.adapters import Engine, Outside
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(slots=True)
+class StageEngine:
+    """As the engine below it; what a stage starts is tagged everywhere, and so is in the stage's pool everywhere."""
+
+    engine: Engine
+    pool: str
+
+    @property
+    def master(self) -> str:
+        return self.engine.master
+
+    @property
+    def is_local(self) -> bool:
+        return self.engine.is_local
+
+    @property
+    def session(self) -> SparkSession:
+        return self.engine.session
+
+    @contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        with self.engine.pooled(self.pool), self.engine.tagged(tag):
+            yield
+
+    def pooled(self, pool: str) -> AbstractContextManager[None]:
+        return self.engine.pooled(pool)
+
+    def cancel(self, tag: str) -> None:
+        self.engine.cancel(tag)
+
+
+def of_stage(outside: Outside, stage: str) -> Outside:
+    """Return what is outside, with the engine of a stage."""
+    return replace(outside, engine=StageEngine(outside.engine, f"drainmark {stage}"))

@@ -1,0 +1,121 @@
+"""Run something for a bounded time, and let a signal end it with grace (V36, V37, design.md §3.5)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from drainmark.jobs.errors import DrainmarkError, Interrupted, OperatorFailed
+
+INTERRUPT_GRACE_SECONDS = 10.0
+POLL_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class Grace:
+    """The ten seconds that a signal leaves to everything that is under way, counted from when it was first seen."""
+
+    is_interrupted: Callable[[], bool]
+    _until: float | None = None
+
+    def is_over(self) -> bool:
+        if not self.is_interrupted():
+            return False
+        if self._until is None:
+            self._until = time.monotonic() + INTERRUPT_GRACE_SECONDS
+        return time.monotonic() > self._until
+
+
+def in_background(action: Callable[[], Any], name: str) -> Future[Any]:
+    """Do something in a thread of its own, by name; who waits for it says how long."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(action())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name=name).start()
+    return future
+
+
+class Bounded:
+    """An action in a thread of its own, for a bounded time: its result is awaited, or it is abandoned.
+
+    What is abandoned may go on for a while; it must be something that only stages, or that a fence refuses.
+
+    Args:
+        seconds: after which `cancel` is called and `late(seconds)` raised.
+        grace: once a signal came, the time that is left to end by itself.
+        cancel: stops what the action started elsewhere (Spark jobs).
+        name: of the thread.
+    """
+
+    def __init__(
+        self,
+        action: Callable[[], Any],
+        seconds: float,
+        grace: Grace,
+        *,
+        late: Callable[[float], DrainmarkError],
+        cancel: Callable[[], None] = lambda: None,
+        name: str = "bounded",
+    ) -> None:
+        self.cancel = cancel
+        self._seconds, self._grace, self._late = seconds, grace, late
+        self._future: Future[Any] = Future()
+        self._deadline = time.monotonic() + seconds
+
+        def work() -> None:
+            try:
+                self._future.set_result(action())
+            except Exception as error:
+                self._future.set_exception(error)
+            except BaseException as error:  # no signal comes to this thread: whoever waits is not to end as it would
+                self._future.set_exception(OperatorFailed(f"{type(error).__name__}: {error}"))
+
+        self._thread = threading.Thread(target=work, daemon=True, name=name)
+        self._thread.start()
+
+    def frames(self) -> Iterator[FrameType]:
+        """Yield what the thread is doing, the innermost frame first; nothing where it has ended."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+    @property
+    def is_over(self) -> bool:
+        """Has the action returned or raised?"""
+        return self._future.done()
+
+    def result(self, look: Callable[[], None] = lambda: None) -> Any:
+        """Return what the action returns, or raise what it raises.
+
+        Args:
+            look: called every so often while the action is under way.
+
+        Raises:
+            Interrupted: the grace after a signal is over; costs no attempt.
+        """
+        while True:
+            try:
+                return self._future.result(timeout=POLL_SECONDS)
+            except FutureTimeout:
+                if self._future.done():  # just now, or it raised a time-out of its own
+                    return self._future.result()
+            look()
+            if self._grace.is_over():
+                self.cancel()
+                raise Interrupted("the group was abandoned", remedy="start it again: no attempt was counted")
+            if time.monotonic() > self._deadline:
+                self.cancel()
+                raise self._late(self._seconds)

@@ -1,0 +1,82 @@
+"""How the runtime keeps the state of an operator: freeze it after the drain, write what was frozen, go on (N13–N16).
+
+`prepare` and `checkpointed` have the state to themselves: the group is drained and the next one is not taken over yet.
+`checkpoint` may run in the background while the flow goes on; it sees the frozen version only. A state is reset by
+loading it anew: what still works on an older object does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from drainmark.jobs.protocol.records.manifest import Image, StagedFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class StagingFolder(Protocol):
+    """Where one attempt leaves the files of a table."""
+
+    def write(self, table: pa.Table, stem: str) -> tuple[StagedFile, ...]: ...
+    def write_frame(self, frame: DataFrame, subdirectory: str, *, compression: str = "") -> tuple[StagedFile, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """A version of a state that no later change reaches: Arrow tables and staged files are immutable (N16, N25).
+
+    Attributes:
+        at: last id of the group.
+        changes: the group's changes that are not written yet, None where they are.
+        rows: the whole state where it is in memory; else it is in the files.
+        image_files, change_files: as far as they are written; of the changes, the rows after `image_at`.
+        has_image: the state is to be written whole.
+    """
+
+    at: int
+    changes: pa.Table | None
+    rows: pa.Table | None
+    image_files: tuple[StagedFile, ...]
+    image_at: int
+    change_files: tuple[StagedFile, ...]
+    has_image: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a checkpoint left in staging.
+
+    Attributes:
+        files: the changes that were not written before.
+        image: the state whole, where it was due.
+    """
+
+    files: tuple[StagedFile, ...] = ()
+    image: Image | None = None
+
+
+class StateHandler(Protocol):
+    """The state of one operator, as the runtime handles it."""
+
+    @property
+    def is_small(self) -> bool:
+        """Is it in memory, so that the next group needs no file of it?"""
+
+    def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
+        """Take over the changes of a drained group, and freeze the state (N15).
+
+        Args:
+            at: last id of the group.
+            files: the changes, as far as they are written already.
+            changes: their rows, where they are in memory; needed where there are no files.
+        """
+
+    def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
+        """Write what was frozen, whatever became of the state since (N16); nothing in here may change the state."""
+
+    def checkpointed(self, written: Written) -> None:
+        """Note that the group of the last `prepare` is committed, and what its checkpoint wrote."""

@@ -1,0 +1,251 @@
+"""`Checkpoint`: what a state handler writes its state into, and reads it from, value by value (V120, V155–V160).
+
+The bytes are cut into chunks of one size, the last may be shorter; they count from 1. Chunk 0 is the header: it says
+how many there are, and under which id each was written last, since a chunk that did not change is not written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, overload
+
+from drainmark.jobs.errors.handlers import CheckpointUnreadable
+from drainmark.jobs.state.handlers.encoding import decode, encode
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 64 * 1024
+"""Bytes a chunk: well below what any store takes as a value, and what a small change of a large state costs."""
+
+HEADER = 0
+_FORMAT = 1
+_RESTORE = "restore what was lost from a backup, or rewind: drainmark reset REGION --to N"
+_ORDER = "read in reset() what checkpoint() wrote, in the same order"
+
+
+class Checkpoint(ABC):
+    """The state of one operator at one sequence id, to be written in `checkpoint` or read in `reset`.
+
+    Attributes:
+        sequence_id: of the consistent state.
+    """
+
+    sequence_id: int
+
+    @abstractmethod
+    def write(self, value: Any) -> None:
+        """Write the next value.
+
+        Args:
+            value: None, bool, int, float, str, bytes, date, datetime, timedelta, Decimal, an Arrow table, or lists,
+                tuples, sets and mappings of these (what a `CowDict` froze, too).
+
+        Raises:
+            TypeError: another type.
+        """
+
+    @overload
+    def read(self) -> Any: ...
+    @overload
+    def read(self, kind: type[T]) -> T: ...
+    @abstractmethod
+    def read(self, kind: type[T] | None = None) -> Any:
+        """Return the next value, in the order of writing.
+
+        Args:
+            kind: its type, where it is to be checked.
+
+        Raises:
+            CheckpointUnreadable: it is of another type, there is none, or the bytes are damaged.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Chunk 0 of a checkpoint.
+
+    Attributes:
+        sequence_id: of the state.
+        length: bytes in all.
+        chunk_bytes: bytes a chunk.
+        digests: of the chunks, in order, in hex.
+        written_at: the id under which each chunk was written last.
+    """
+
+    sequence_id: int
+    length: int
+    chunk_bytes: int
+    digests: tuple[str, ...] = ()
+    written_at: tuple[int, ...] = ()
+
+    @property
+    def chunks(self) -> int:
+        return len(self.digests)
+
+    def to_bytes(self) -> bytes:
+        value = {"format": _FORMAT, "id": self.sequence_id, "length": self.length, "chunk_bytes": self.chunk_bytes,
+                 "digests": self.digests, "written_at": self.written_at}  # fmt: skip
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Header:
+        """Return the header that these bytes are.
+
+        Raises:
+            CheckpointUnreadable: they are none, or of a newer version's.
+        """
+        try:
+            value = json.loads(content)
+            if value["format"] > _FORMAT:
+                msg = f"a checkpoint has format {value['format']}, this version knows {_FORMAT}"
+                raise CheckpointUnreadable(msg, remedy="install the version that wrote it")
+            return cls(
+                sequence_id=value["id"], length=value["length"], chunk_bytes=value["chunk_bytes"],
+                digests=tuple(value["digests"]), written_at=tuple(value["written_at"]),
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointUnreadable("the header of a checkpoint is damaged", remedy=_RESTORE) from error
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointWriter(Checkpoint):
+    """A checkpoint that is being written; keeps the chunks that differ from those of the last one, and no others.
+
+    Attributes:
+        previous: header of the checkpoint before, None for the first.
+        changed: the chunks to be stored, by index; whole once `finish` was called.
+    """
+
+    sequence_id: int
+    previous: Header | None = None
+    chunk_bytes: int = CHUNK_BYTES
+    changed: dict[int, bytes] = field(default_factory=dict)
+    _pending: bytearray = field(default_factory=bytearray)
+    _digests: list[str] = field(default_factory=list)
+    _written_at: list[int] = field(default_factory=list)
+    _length: int = 0
+    _header: Header | None = None
+
+    def write(self, value: Any) -> None:
+        if self._header is not None:
+            msg = f"the checkpoint of id {self.sequence_id} has ended"
+            raise CheckpointUnreadable(msg, remedy="write in checkpoint(), and keep no handle of it")
+        encode(value, self._put)
+
+    def read(self, kind: type[T] | None = None) -> Any:
+        raise CheckpointUnreadable("this checkpoint is being written", remedy="read in reset()")
+
+    def finish(self) -> Header:
+        """End the writing; return chunk 0."""
+        if self._header is None:
+            if self._pending:
+                self._cut(bytes(self._pending))
+                self._pending.clear()
+            self._header = Header(
+                sequence_id=self.sequence_id, length=self._length, chunk_bytes=self.chunk_bytes,
+                digests=tuple(self._digests), written_at=tuple(self._written_at),
+            )  # fmt: skip
+        return self._header
+
+    def _put(self, piece: bytes) -> None:
+        self._pending += piece
+        while len(self._pending) >= self.chunk_bytes:
+            self._cut(bytes(self._pending[: self.chunk_bytes]))
+            del self._pending[: self.chunk_bytes]
+
+    def _cut(self, chunk: bytes) -> None:
+        self._length += len(chunk)
+        digest, place, before = digest_of(chunk), len(self._digests), self.previous
+        is_kept = (
+            before is not None
+            and before.chunk_bytes == self.chunk_bytes
+            and place < before.chunks
+            and before.digests[place] == digest
+        )
+        self._digests.append(digest)
+        self._written_at.append(before.written_at[place] if is_kept and before is not None else self.sequence_id)
+        if not is_kept:
+            self.changed[place + 1] = chunk
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointReader(Checkpoint):
+    """A checkpoint that is being read, a chunk at a time.
+
+    Attributes:
+        header: chunk 0.
+        fetch: returns a chunk by its index and the id under which it was written; raises KeyError where it is gone.
+    """
+
+    header: Header
+    fetch: Callable[[int, int], bytes]
+    sequence_id: int = field(init=False)
+    _pending: bytearray = field(default_factory=bytearray)
+    _next: int = 1
+    _values: int = 0
+
+    def __post_init__(self) -> None:
+        self.sequence_id = self.header.sequence_id
+
+    def write(self, value: Any) -> None:
+        raise CheckpointUnreadable("this checkpoint is being read", remedy="write in checkpoint()")
+
+    def read(self, kind: type[T] | None = None) -> Any:
+        self._values += 1
+        if self.is_at_end:
+            msg = f"value {self._values} is read of a checkpoint of {self._values - 1}"
+            raise CheckpointUnreadable(msg, remedy=_ORDER)
+        value = decode(self._take)
+        if kind is not None and not _is_a(value, kind):
+            msg = f"value {self._values} of the checkpoint is a {type(value).__name__}, read as {kind.__name__}"
+            raise CheckpointUnreadable(msg, remedy=_ORDER)
+        return value
+
+    @property
+    def is_at_end(self) -> bool:
+        """Is every value read?"""
+        return not self._pending and self._next > self.header.chunks
+
+    def _take(self, count: int) -> bytes:
+        while len(self._pending) < count:
+            self._pending += self._chunk()
+        taken = bytes(self._pending[:count])
+        del self._pending[:count]
+        return taken
+
+    def _chunk(self) -> bytes:
+        index = self._next
+        if index > self.header.chunks:
+            raise CheckpointUnreadable("a checkpoint ends inside a value", remedy=_RESTORE)
+        where = f"chunk {index} of {self.header.chunks} of the checkpoint of id {self.sequence_id}"
+        try:
+            chunk = self.fetch(index, self.header.written_at[index - 1])
+        except KeyError as error:
+            raise CheckpointUnreadable(f"{where} is gone", remedy=_RESTORE) from error
+        if digest_of(chunk) != self.header.digests[index - 1]:
+            raise CheckpointUnreadable(f"{where} is damaged", remedy=_RESTORE)
+        self._next += 1
+        return chunk
+
+
+def digest_of(chunk: bytes) -> str:
+    """Return what tells two chunks apart."""
+    return hashlib.blake2b(chunk, digest_size=16).hexdigest()
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def read_back(writer: CheckpointWriter, others: Sequence[CheckpointWriter] = ()) -> CheckpointReader:
+    """Return a reader of what was just written, for `reset` in the same process and for tests.
+
+    Args:
+        others: the checkpoints before, which have the chunks that did not change.
+    """
+    by_id = {each.sequence_id: each.changed for each in (*others, writer)}
+    return CheckpointReader(header=writer.finish(), fetch=lambda index, at: by_id[at][index])

@@ -1,0 +1,396 @@
+"""A map that is frozen in no time and written while it changes: copy-on-write by buckets (N27, N28, V118).
+
+Modelled on a hash map: entries lie in buckets of some ten, and a change after `freeze` first copies the bucket that it
+is about, or the list or set. What is frozen costs what is touched, not the size of the map. One thread changes the map,
+one other may read what is frozen, without a lock between them: a bucket that was copied is never changed again, and is
+noted before its copy takes its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence, MutableSet, Set
+from typing import Any, Generic, TypeVar
+
+from drainmark.jobs.state.handlers.linear_hashing import bucket_to_split, place_of
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_FULL = 8
+"""Entries a bucket on average, above which one more bucket is made."""
+
+_PLAIN = (
+    type(None), bool, int, float, complex, str, bytes, decimal.Decimal, dt.date, dt.time, dt.timedelta, dt.tzinfo,
+    uuid.UUID, enum.Enum, range,
+)  # fmt: skip
+
+_Bucket = dict[Any, Any]
+
+
+class _Clock:
+    """Which freeze a map and all that is in it are at.
+
+    Attributes:
+        number: of the newest freeze.
+        is_frozen: is it still being read?
+        touched: what keeps copies for it.
+    """
+
+    __slots__ = ("is_frozen", "number", "touched")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.is_frozen = False
+        self.touched: list[_Tracked] = []
+
+
+class _Tracked:
+    """What notes its content before the first change after a freeze."""
+
+    __slots__ = ("_clock", "_kept")
+
+    _clock: _Clock
+    _kept: tuple[int, Any] | None
+
+    def _begin(self, clock: _Clock | None) -> None:
+        self._clock = clock or _Clock()
+        self._kept = None
+
+    def _noted(self) -> Any:
+        """Return what is kept for the freeze that is read, None where nothing changed since."""
+        kept = self._kept
+        return kept[1] if kept is not None and kept[0] == self._clock.number else None
+
+    def _note(self, content: Any) -> None:
+        self._kept = (self._clock.number, content)
+        self._clock.touched.append(self)
+
+    def _as_frozen(self) -> Any:
+        """Return the content at the freeze."""
+        raise NotImplementedError
+
+
+class CowDict(_Tracked, MutableMapping[K, V], Generic[K, V]):
+    """A dict whose state at a moment can be read while it goes on changing.
+
+    Values are immutable, or dicts, lists and sets, at any depth: those are taken over as containers that are tracked
+    likewise, so that `d["a"]["b"] = 1` and `d["hosts"].append("x")` leave what is frozen alone, as do changes through
+    handles that were taken before the freeze. What is put in is copied: change `d["hosts"]`, not the list it came from.
+    Iteration goes by buckets, not in the order of insertion.
+
+    Raises:
+        TypeError: a value can be changed in ways that nobody sees (an object of a class of yours, a bytearray).
+    """
+
+    __slots__ = ("_buckets", "_is_outermost", "_size")
+
+    def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = (), *, _clock: _Clock | None = None) -> None:
+        self._begin(_clock)
+        self._is_outermost = _clock is None
+        self._buckets: list[_Bucket] = [{}]
+        self._size = 0
+        self.update(entries)
+
+    # --- freezing --------------------------------------------------------------------------------------------------
+
+    def freeze(self) -> Mapping[K, V]:
+        """Return the content as it is now, to be read until `thaw` or the next `freeze`; takes no time.
+
+        Raises:
+            RuntimeError: the map is a value of another one; freeze the outermost.
+        """
+        if not self._is_outermost:
+            raise RuntimeError("this map is a value of another one: freeze the outermost")
+        self.thaw()
+        self._clock.number += 1
+        self._clock.is_frozen = True
+        return _FrozenDict(self, self._clock.number)
+
+    def thaw(self) -> None:
+        """Let go of what is frozen, and of the copies that were made for it."""
+        self._clock.is_frozen = False
+        for container in self._clock.touched:
+            container._kept = None
+        self._clock.touched.clear()
+
+    def _as_frozen(self) -> Mapping[K, V]:
+        return _FrozenDict(self, self._clock.number)
+
+    # --- a mapping -------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: K) -> V:
+        value: V = self._buckets[self._place(key)][key]
+        return value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        taken = _taken(value, self._clock)
+        bucket = self._own(self._place(key))
+        is_new = key not in bucket
+        bucket[key] = taken
+        if is_new:
+            self._size += 1
+            if self._size > _FULL * len(self._buckets):
+                self._split()
+
+    def __delitem__(self, key: K) -> None:
+        place = self._place(key)
+        if key not in self._buckets[place]:
+            raise KeyError(key)
+        del self._own(place)[key]
+        self._size -= 1
+
+    def setdefault(self, key: K, default: Any = None) -> Any:
+        """Return the value of a key, the default where there was none: as it is kept, to be changed in place."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._buckets[self._place(key)]
+
+    def __iter__(self) -> Iterator[K]:
+        for bucket in list(self._buckets):
+            yield from list(bucket)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __repr__(self) -> str:
+        return f"CowDict({dict(self.items())!r})"
+
+    # --- buckets: linear hashing splits one bucket at a time, so that growing copies no more than it must -----------
+
+    def _place(self, key: object) -> int:
+        return place_of(key, len(self._buckets))
+
+    def _own(self, place: int) -> _Bucket:
+        """Return a bucket that may be changed: a copy, where what is frozen still reads the one that is there."""
+        bucket = self._buckets[place]
+        if not self._clock.is_frozen:
+            return bucket
+        kept = self._noted()
+        if kept is None:
+            kept = (len(self._buckets), self._size, {})
+            self._note(kept)
+        count, _, originals = kept
+        if place < count and place not in originals:
+            originals[place] = bucket  # before its copy takes its place: who reads the place first finds it there
+            bucket = self._buckets[place] = dict(bucket)
+        return bucket
+
+    def _split(self) -> None:
+        """Make one more bucket, of about half of the entries of one that is there."""
+        count = len(self._buckets)
+        old = bucket_to_split(count)
+        bucket = self._own(old)
+        moved = {key: value for key, value in bucket.items() if place_of(key, count + 1) != old}
+        for key in moved:
+            del bucket[key]
+        self._buckets.append(moved)
+
+
+class _FrozenDict(Mapping[Any, Any]):
+    """A map as it was at a freeze; read by one thread, until it is thawed."""
+
+    __slots__ = ("_number", "_of")
+
+    def __init__(self, of: CowDict[Any, Any], number: int) -> None:
+        self._of = of
+        self._number = number
+
+    def _bucket(self, place: int) -> _Bucket:
+        bucket = self._of._buckets[place]  # first this, then the note: see `_own`
+        kept = self._of._noted()
+        return bucket if kept is None else kept[2].get(place, bucket)
+
+    def _count(self) -> tuple[int, int]:
+        """Return the number of buckets and of entries at the freeze."""
+        count, size = len(self._of._buckets), self._of._size
+        kept = self._of._noted()
+        self._require()
+        return (count, size) if kept is None else kept[:2]
+
+    def _require(self) -> None:
+        if not self._of._clock.is_frozen or self._of._clock.number != self._number:
+            raise RuntimeError("what was frozen is read after its thaw")
+
+    def __getitem__(self, key: Any) -> Any:
+        count, _ = self._count()
+        return _view(self._bucket(place_of(key, count))[key])
+
+    def __iter__(self) -> Iterator[Any]:
+        count, _ = self._count()
+        for place in range(count):
+            self._require()
+            yield from self._bucket(place)
+
+    def items(self) -> Any:
+        """Return the pairs, bucket by bucket."""
+        return _FrozenItems(self)
+
+    def __len__(self) -> int:
+        return self._count()[1]
+
+    def __repr__(self) -> str:
+        return f"<frozen {dict(self.items())!r}>"
+
+
+class _FrozenItems(Set[tuple[Any, Any]]):
+    __slots__ = ("_frozen",)
+
+    def __init__(self, frozen: _FrozenDict) -> None:
+        self._frozen = frozen
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        count, _ = self._frozen._count()
+        for place in range(count):
+            self._frozen._require()
+            for key, value in self._frozen._bucket(place).items():
+                yield key, _view(value)
+
+    def __contains__(self, pair: object) -> bool:
+        if not isinstance(pair, tuple) or len(pair) != 2 or pair[0] not in self._frozen:
+            return False
+        return bool(self._frozen[pair[0]] == pair[1])
+
+    def __len__(self) -> int:
+        return len(self._frozen)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> set[Any]:  # type: ignore[override]
+        return set(it)
+
+
+class CowList(_Tracked, MutableSequence[V], Generic[V]):
+    """A list inside a `CowDict`; copied whole before its first change after a freeze."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Iterable[V] = (), *, _clock: _Clock | None = None) -> None:
+        self._begin(_clock)
+        self._items: list[V] = [_taken(item, self._clock) for item in items]
+
+    def _own(self) -> list[V]:
+        if self._clock.is_frozen and self._noted() is None:
+            self._note(self._items)
+            self._items = list(self._items)
+        return self._items
+
+    def _as_frozen(self) -> list[V]:
+        items = self._items
+        kept = self._noted()
+        return [_view(item) for item in (items if kept is None else kept)]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, slice):
+            self._own()[index] = [_taken(item, self._clock) for item in value]
+        else:
+            self._own()[index] = _taken(value, self._clock)
+
+    def __delitem__(self, index: Any) -> None:
+        del self._own()[index]
+
+    def insert(self, index: int, value: V) -> None:
+        self._own().insert(index, _taken(value, self._clock))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, list | CowList) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"CowList({self._items!r})"
+
+
+class CowSet(_Tracked, MutableSet[V], Generic[V]):
+    """A set inside a `CowDict`; copied whole before its first change after a freeze."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Iterable[V] = (), *, _clock: _Clock | None = None) -> None:
+        self._begin(_clock)
+        self._items: set[V] = {_taken(item, self._clock) for item in items}
+
+    def _own(self) -> set[V]:
+        if self._clock.is_frozen and self._noted() is None:
+            self._note(self._items)
+            self._items = set(self._items)
+        return self._items
+
+    def _as_frozen(self) -> set[V]:
+        items = self._items
+        kept = self._noted()
+        return set(items if kept is None else kept)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[V]) -> set[V]:  # type: ignore[override]
+        return set(it)
+
+    def add(self, value: V) -> None:
+        self._own().add(_taken(value, self._clock))
+
+    def discard(self, value: V) -> None:
+        self._own().discard(value)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._items
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return f"CowSet({self._items!r})"
+
+
+def _taken(value: Any, clock: _Clock) -> Any:
+    """Return a value as it is kept: immutable, or a container that notes its content before it changes."""
+    if _is_immutable(value):
+        return value
+    if isinstance(value, _Tracked) and value._clock is clock:
+        return value
+    if isinstance(value, tuple):
+        return tuple(_taken(item, clock) for item in value)
+    if isinstance(value, Mapping):
+        return CowDict(value, _clock=clock)
+    if isinstance(value, list | CowList):
+        return CowList(value, _clock=clock)
+    if isinstance(value, Set):
+        return CowSet(value, _clock=clock)
+    raise TypeError(
+        f"a CowDict cannot see changes inside a {type(value).__name__}: keep immutable values (a frozen dataclass, "
+        "say), dicts, lists and sets in it"
+    )
+
+
+def _is_immutable(value: Any) -> bool:
+    if isinstance(value, _PLAIN):
+        return True
+    if isinstance(value, tuple | frozenset):
+        return all(_is_immutable(item) for item in value)
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    if parameters is not None and parameters.frozen:
+        return all(_is_immutable(getattr(value, field.name)) for field in dataclasses.fields(value))
+    return type(value).__module__.partition(".")[0] == "pyarrow"
+
+
+def _view(value: Any) -> Any:
+    """Return what a value was at the freeze."""
+    if isinstance(value, _Tracked):
+        return value._as_frozen()
+    if isinstance(value, tuple):
+        return tuple(_view(item) for item in value)
+    return value

@@ -1,0 +1,100 @@
+"""The two-level store for checkpoints: uniquely named entries, each with pairs of byte strings (V155–V158, V161).
+
+A backend is a `DataStore` in `resources/checkpoints/handler_stores.py`; one conformance suite goes over all of
+them. There is no call that lists: whoever writes keeps account of what is there, as `stored_checkpoints` does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from drainmark.jobs.errors.handlers import ValueTooLarge
+
+VALUE_LIMIT: Final = 1024 * 1024
+"""Bytes of a value that every backend takes unless it is set otherwise (V156)."""
+
+
+class DataStoreEntry(ABC):
+    """One entry: pairs whose keys are unique within it.
+
+    What a call wrote is durable when it returns. An entry that was deleted and made anew begins empty, and a handle of
+    the one before sees nothing of it.
+
+    Raises:
+        ObjectMissing: from any method: the entry was deleted.
+        StoreUnavailable, StoreRefused: from any method, as the backend is.
+    """
+
+    name: str
+    value_limit: int
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write a pair, in the place of the one with that key.
+
+        Raises:
+            ValueTooLarge: the value is larger than `value_limit`; nothing was written.
+        """
+        self.put_all({key: value})
+
+    def put_all(self, pairs: Mapping[bytes, bytes]) -> None:
+        """Write pairs with as few requests as the backend can (V117); after a crash any of them may be there.
+
+        Raises:
+            ValueTooLarge: one of the values is larger than `value_limit`; nothing was written.
+        """
+        for key, value in pairs.items():
+            if len(value) > self.value_limit:
+                raise ValueTooLarge(
+                    f"a value of {len(value)} bytes under {key!r} of {self.name!r}, at most {self.value_limit} go in",
+                    remedy="make the chunks smaller, or raise the store's value limit",
+                )
+        if pairs:
+            self._write(pairs)
+
+    @abstractmethod
+    def _write(self, pairs: Mapping[bytes, bytes]) -> None:
+        """Write pairs that are small enough."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes:
+        """Return a value.
+
+        Raises:
+            KeyError: no pair has that key.
+        """
+
+    @abstractmethod
+    def exists(self, key: bytes) -> bool:
+        """Say whether a pair has that key."""
+
+    def delete(self, key: bytes) -> None:
+        """Delete a pair; none will do."""
+        self.delete_all([key])
+
+    @abstractmethod
+    def delete_all(self, keys: Iterable[bytes]) -> None:
+        """Delete pairs; those that are not there will do."""
+
+
+class DataStore(ABC):
+    """Entries by name.
+
+    Attributes:
+        value_limit: bytes that a value may have.
+    """
+
+    value_limit: int
+
+    @abstractmethod
+    def create(self, name: str) -> DataStoreEntry:
+        """Return an entry, made empty where there is none of that name; of several who make it, all get the same."""
+
+    @abstractmethod
+    def exists(self, name: str) -> bool:
+        """Say whether there is an entry of that name."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Delete an entry with all its pairs; none will do. After a crash it is there whole, or not at all."""

@@ -1,0 +1,96 @@
+"""Three ways to freeze a state: what `prepare_for_non_blocking_checkpoint` may do so that the flow goes on (N25–N28).
+
+| way | prepare costs | memory beside the state | values |
+|---|---|---|---|
+| `Copied` | a deep copy | the state once more | anything that can be copied |
+| `SerialisedCopy` | an encoding | its bytes | anything that you encode |
+| `CowDict` | nothing | what is touched meanwhile | immutables, dicts, lists, sets |
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from drainmark.jobs.state.handlers.cow_dict import CowDict, CowList, CowSet
+
+T = TypeVar("T")
+
+
+class Copied(Generic[T]):
+    """A value that is copied when it is frozen; the checkpoint encodes the copy later (N25).
+
+    Args:
+        value: what the tuple handler uses and changes, in `value`.
+        copier: makes the copy; a deep copy by default.
+    """
+
+    def __init__(self, value: T, copier: Callable[[T], T] = copy.deepcopy) -> None:
+        self.value = value
+        self._copier = copier
+        self._frozen: tuple[T] | None = None
+
+    def freeze(self) -> T:
+        """Copy the value, and return the copy."""
+        self._frozen = (self._copier(self.value),)
+        return self._frozen[0]
+
+    @property
+    def frozen(self) -> T:
+        """Return the copy.
+
+        Raises:
+            RuntimeError: nothing is frozen.
+        """
+        if self._frozen is None:
+            raise RuntimeError("nothing is frozen: call freeze() in prepare_for_non_blocking_checkpoint")
+        return self._frozen[0]
+
+    def thaw(self) -> None:
+        """Let go of the copy."""
+        self._frozen = None
+
+
+class SerialisedCopy(Generic[T]):
+    """A value that is encoded when it is frozen; the checkpoint writes the bytes later (N26).
+
+    Args:
+        value: what the tuple handler uses and changes, in `value`.
+        encode: gives its bytes.
+        decode: gives the value back.
+    """
+
+    def __init__(self, value: T, encode: Callable[[T], bytes], decode: Callable[[bytes], T]) -> None:
+        self.value = value
+        self._encode = encode
+        self._decode = decode
+        self._frozen: bytes | None = None
+
+    def freeze(self) -> bytes:
+        """Encode the value, and return its bytes."""
+        self._frozen = self._encode(self.value)
+        return self._frozen
+
+    @property
+    def frozen(self) -> bytes:
+        """Return the bytes.
+
+        Raises:
+            RuntimeError: nothing is frozen.
+        """
+        if self._frozen is None:
+            raise RuntimeError("nothing is frozen: call freeze() in prepare_for_non_blocking_checkpoint")
+        return self._frozen
+
+    def restore(self, content: bytes) -> None:
+        """Take the value from bytes that were frozen once."""
+        self.value = self._decode(content)
+        self._frozen = None
+
+    def thaw(self) -> None:
+        """Let go of the bytes."""
+        self._frozen = None
+
+
+__all__ = ["Copied", "CowDict", "CowList", "CowSet", "SerialisedCopy"]

@@ -1,0 +1,84 @@
+"""The state of a handler in the driver process, as the runtime keeps it: chunks as rows of a keyed state (V156–V160).
+
+Its table has a row a chunk that changed and id; chunk 0, the header, is there for each id. So it is staged, committed,
+published, rewound and written whole as any keyed state is. What the last checkpoint of a group writes in the background
+joins when that has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.state.checkpointed_state import Frozen, StagingFolder, Written
+from drainmark.jobs.state.keyed_rows import last_per_key
+from drainmark.jobs.state.keyed_state import KeyedState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+class Late(Protocol):
+    """The checkpoints of a drained group: what is to be done before the group may be committed."""
+
+    def __call__(self) -> pa.Table:
+        """Await the last checkpoint, store what is kept elsewhere, and return the rows that are missing yet."""
+
+
+@dataclass(slots=True, kw_only=True)
+class HandlerState(KeyedState):
+    """As `KeyedState`; keys are entry and chunk.
+
+    Attributes:
+        take: returns what is left to do of the group that is drained.
+    """
+
+    take: Callable[[], Late] | None = None
+    _left: Late | None = None
+    _joining: pa.Table | None = None
+
+    def prepare(self, at: int, files: Sequence[StagedFile], changes: pa.Table | None) -> Frozen:
+        self._left, self._joining = self.take() if self.take is not None else None, None
+        return KeyedState.prepare(self, at, files, changes)
+
+    def checkpoint(self, frozen: Frozen, staging: StagingFolder, session: SparkSession) -> Written:
+        late = self._left() if self._left is not None else None
+        if late is not None and late.num_rows:
+            self._joining = late
+            rows = self.per_key.last(_joined(frozen.rows, late)) if self._holds_rows(frozen) else None
+            has_image = frozen.has_image or self.image_due(late.num_rows, 1)  # `prepare` did not know of these rows
+            frozen = replace(frozen, changes=_joined(frozen.changes, late), rows=rows, has_image=has_image)
+        return KeyedState.checkpoint(self, frozen, staging, session)
+
+    def checkpointed(self, written: Written) -> None:
+        if self._joining is not None and self.is_small:
+            self.rows = self.per_key.last(_joined(self.rows, self._joining))
+        self._left = self._joining = None
+        KeyedState.checkpointed(self, written)
+
+    def chunks(self) -> dict[int, bytes]:
+        """Return the chunks of the state by index, the header being 0; none for the initial state."""
+        rows = self.rows
+        if rows is None and (self.image_files or self.change_files):
+            rows = self._all_rows()
+        if rows is None:
+            return {}
+        return dict(zip(rows["chunk"].to_pylist(), rows["value"].to_pylist(), strict=True))
+
+    def _all_rows(self) -> pa.Table | None:
+        """Return the state's rows out of its files, however large: its handler holds it in memory, too."""
+        rows = self._read_small((*self.image_files, *self.change_files), self.image_at)
+        return last_per_key(rows, self.keys) if rows is not None else None
+
+    @staticmethod
+    def _holds_rows(frozen: Frozen) -> bool:
+        return frozen.rows is not None or not (frozen.image_files or frozen.change_files)
+
+
+def _joined(before: pa.Table | None, new: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    return new if before is None else pa.concat_tables([before, new], promote_options="permissive")

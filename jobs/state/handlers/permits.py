@@ -1,0 +1,300 @@
+"""Permits: semaphores that know the protocol, for threads that submit when they like (V126–V138, E21, E22).
+
+A permit makes what a thread changes and what it submits under it one transaction: while any is held, neither the
+establishment of a state nor a reset begins. A thread takes the permit first and the operator's lock second; the other
+way round it could wait for a permit with the lock that `checkpoint` needs, so that raises at once (V135).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drainmark.jobs.errors.handlers import PermitViolation
+from drainmark.jobs.state.handlers.locks import OperatorLock
+
+_TAKE = "take one first: with context.permit(): …"
+
+
+class Consistency(StrEnum):
+    """What became of a state that a thread asked for (E21)."""
+
+    COMPLETED = "completed"
+    CHECKPOINT_PENDING = "checkpoint pending"  # the flow goes on; what was read may not be purged at its source yet
+    FAILED = "failed"  # the region was reset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permit:
+    """What a thread is granted.
+
+    Attributes:
+        was_reset: the region was reset since this thread's last permit, so that the state may be older (V134).
+        resets: of the region, since it was started.
+    """
+
+    was_reset: bool
+    resets: int
+
+
+class PermitGate:
+    """Gives permits while the flow goes on, and none between a drain, or the begin of a reset, and the resumption.
+
+    Threads call `permit`, `require` and `make_consistent…`; the runtime calls `drain` or `stop`, then `resume`, and
+    `completed` once the whole region is checkpointed.
+
+    Args:
+        lock: of the operator, if it has one.
+        ask: asks the region for a state; called by `make_consistent` without any lock held. None where the operator may
+            not ask, being no start (E21).
+    """
+
+    def __init__(self, lock: OperatorLock | None = None, ask: Callable[[], None] | None = None) -> None:
+        self.lock = lock
+        self.ask = ask
+        self._changed = threading.Condition()
+        self._held: dict[int, int] = {}
+        self._seen: dict[int, int] = {}
+        self._waiting = 0
+        self._is_open = True
+        self._is_closed_for_good = False
+        self._begun = self._resumed = self._completed = self._resets = self._life = 0
+        self._waits_in: str | None = None
+
+    # --- for the operator's threads ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def permit(self) -> Iterator[Permit]:
+        """Hold a permit: state is read, changed and submitted inside of it (V127, V128, V134)."""
+        granted = self.acquire()
+        try:
+            yield granted
+        finally:
+            self.release()
+
+    def acquire(self) -> Permit:
+        """Take a permit; waits until the flow goes on. Who has one gets another at once.
+
+        Raises:
+            PermitViolation: the thread holds the operator's lock and no permit (V135); or the run is over.
+        """
+        me = threading.get_ident()
+        with self._changed:
+            if me in self._held:
+                self._held[me] += 1
+                return self._granted(me)
+            if self.lock is not None and self.lock.is_mine:
+                raise PermitViolation("a permit is taken under the operator's lock", remedy="the permit first, then it")
+            self._wait_until(lambda: self._is_open)
+            self._held[me] = 1
+            return self._granted(me)
+
+    def release(self) -> None:
+        """Give a permit back.
+
+        Raises:
+            PermitViolation: the thread has none.
+        """
+        me = threading.get_ident()
+        with self._changed:
+            if me not in self._held:
+                raise PermitViolation("a permit is given back by a thread that has none", remedy=_TAKE)
+            self._held[me] -= 1
+            if not self._held[me]:
+                del self._held[me]
+                self._changed.notify_all()
+
+    def require(self) -> None:
+        """Check that the calling thread may submit.
+
+        Raises:
+            PermitViolation: it has no permit (V128).
+        """
+        with self._changed:
+            if threading.get_ident() not in self._held:
+                raise PermitViolation("a thread submits without a permit", remedy=_TAKE)
+
+    def make_consistent(self) -> bool:
+        """Ask for a state, and wait until the whole region has it: True; or until it was reset: False (E21).
+
+        The thread's permit is given back meanwhile, and it has one again afterwards.
+
+        Raises:
+            PermitViolation: the operator is no start, the thread has no permit, or `make_consistent_non_blocking` is in
+                use; or the run is over before the state is known to be established.
+        """
+        return self._established("make_consistent", lambda begun: self._completed > begun) is not Consistency.FAILED
+
+    def make_consistent_non_blocking(self) -> Consistency:
+        """Ask for a state, and wait until the flow goes on (E21).
+
+        Raises:
+            PermitViolation: as of `make_consistent`.
+        """
+        return self._established("make_consistent_non_blocking", lambda begun: self._resumed > begun)
+
+    def _established(self, way: str, is_over: Callable[[int], bool]) -> Consistency:
+        me, ask = threading.get_ident(), self.ask
+        if ask is None:
+            raise PermitViolation(f"{way}() is for starts: a state begins there", remedy="write a dm.StartHandler")
+        self.require()
+        if self.lock is not None and self.lock.is_mine:
+            raise PermitViolation(f"{way}() is called under the operator's lock", remedy="release the lock first")
+        with self._changed:
+            if self._waits_in not in (None, way):
+                raise PermitViolation(f"{way}() and {self._waits_in}() are mixed", remedy="use one of them")
+            # a state whose drain has begun will do: this thread's permit is given back before its cut
+            self._waits_in, begun, resets = way, self._resumed, self._resets
+            depth = self._held.pop(me)
+            self._changed.notify_all()
+        try:
+            ask()
+            with self._changed:
+                self._wait_until(lambda: self._resets > resets or is_over(begun))
+                if self._resets > resets:
+                    return Consistency.FAILED
+                return Consistency.COMPLETED if self._completed > begun else Consistency.CHECKPOINT_PENDING
+        finally:
+            with self._changed:
+                self._wait_until(lambda: self._is_open, is_needed=False)
+                self._held[me] = depth
+                self._seen[me] = self._resets
+
+    # --- for the runtime ---------------------------------------------------------------------------------------------
+
+    def drain(self, callback: Callable[[], None], seconds: float, *, life: int | None = None) -> bool:
+        """Drain for a state: call the operator's `drain` under an implicit permit, then give no more (V130, V131, E22).
+
+        Until `callback` returns, threads go on and may submit.
+
+        Args:
+            life: in which what drains was begun: where a reset has begun since, the gate is left as it is.
+
+        Returns:
+            Whether all permits were given back within so many seconds; the gate stays closed either way.
+        """
+        with self.permit():
+            callback()
+            with self._changed:  # before this permit is given back, so that nobody slips in between
+                if self._is_over(life):
+                    return False
+                self._begun += 1
+                self._is_open = False
+        return self.stop(seconds, life=life)
+
+    def stop(self, seconds: float, *, life: int | None = None, for_reset: bool = False) -> bool:
+        """Give no more permits, and wait until those that are held are given back.
+
+        Args:
+            life: as of what stops it: where a reset has begun since, the gate is left as it is.
+            for_reset: a new life begins.
+
+        Returns:
+            Whether they were, within so many seconds; the gate stays closed either way.
+        """
+        until = time.monotonic() + seconds
+        with self._changed:
+            if self._is_over(life):
+                return False
+            self._life += for_reset
+            self._is_open = False
+            others = threading.get_ident()
+            while any(thread != others for thread in self._held):
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+                if self._is_over(life):
+                    return False
+            return True
+
+    def resume(self, *, after_reset: bool = False, life: int | None = None) -> None:
+        """Give permits again: after a checkpoint threads go on as they were, after a reset from older state (V133).
+
+        Args:
+            life: as of `stop`.
+        """
+        with self._changed:
+            if self._is_over(life):
+                return
+            if after_reset:
+                self._resets += 1
+                self._begun = self._resumed = self._completed = max(self._begun, self._resumed)
+            else:
+                self._resumed = self._begun
+            self._is_open = True
+            self._changed.notify_all()
+
+    def completed(self, state: int | None = None) -> None:
+        """Note that every operator of the region has finished its checkpoint, and that it is committed (N20).
+
+        Args:
+            state: which one, as `resumed` counted when the flow went on after it; the newest by default.
+        """
+        with self._changed:
+            self._completed = max(self._completed, self._resumed if state is None else state)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End: whoever waits, or comes later, gets an error."""
+        with self._changed:
+            self._is_open, self._is_closed_for_good = False, True
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until `close`, at most so many seconds; say whether it was called."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closed_for_good, seconds)
+
+    @property
+    def resumed(self) -> int:
+        """Return after how many states the flow went on."""
+        return self._resumed
+
+    @property
+    def life(self) -> int:
+        """Return how many resets have begun."""
+        return self._life
+
+    @property
+    def resets(self) -> int:
+        """Return how often the region was reset."""
+        return self._resets
+
+    @property
+    def held(self) -> int:
+        """Return how many threads hold a permit."""
+        return len(self._held)
+
+    @property
+    def waiting(self) -> int:
+        """Return how many threads wait, for a permit or for a state."""
+        return self._waiting
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _is_over(self, life: int | None) -> bool:
+        return life is not None and life != self._life
+
+    def _granted(self, thread: int) -> Permit:
+        was_reset = self._seen.get(thread, self._resets) != self._resets
+        self._seen[thread] = self._resets
+        return Permit(was_reset=was_reset, resets=self._resets)
+
+    def _wait_until(self, condition: Callable[[], bool], *, is_needed: bool = True) -> None:
+        self._waiting += 1
+        try:
+            while not condition() and not self._is_closed_for_good:
+                self._changed.wait()
+        finally:
+            self._waiting -= 1
+        if is_needed and self._is_closed_for_good and not condition():
+            raise PermitViolation("the run is over: there are no more permits", remedy="end the thread")

@@ -1,0 +1,49 @@
+"""`StartHandler`: what an author writes who has rows that nobody can ask for again, and a thread to take them (E21)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drainmark.jobs.state.handlers.state_handler import StateHandler
+
+
+class StartHandler(StateHandler):
+    """The start of a region with a thread of its own, for `dm.ThreadedStart`.
+
+    What it submits is cut where it asks, or where the declaration says. A cut has the rows since the one before and the
+    state that they left behind, both or none, and is durable from then on; the region makes a consistent state of it.
+
+    | when | calls, in this order |
+    |---|---|
+    | a run begins, or the region is reset | `reset` to the newest cut; `reset_to_initial_state` where there is none and the handler is not fresh |
+    | then | `run`, in a thread of its own; while it is still under way, once it has returned |
+    | a cut | `drain`, `checkpoint`; with `non_blocking` `drain`, `prepare_for_non_blocking_checkpoint`, and, while it goes on, `checkpoint` |
+    | every operator of the region has the state | `region_checkpointed` |
+
+    A region that is reset replays what is cut and not committed; what was submitted since the newest cut is gone then,
+    and when a run ends, and is made again from the state there. So `run` reads its state after it has taken a permit (V134, V135):
+
+        @dataclass
+        class Meter(dm.StartHandler):
+            at: int = 0
+
+            def run(self, context):
+                while not context.wait(1.0):
+                    with context.permit(), self.lock:
+                        found = ask_the_meter(self.at)
+                        context.submit(found)                     # pyarrow.Table
+                        self.at += found.num_rows
+                    with context.permit():
+                        context.make_consistent()                 # False: the region was reset
+
+    Ids are given to cuts when the region takes them, so `checkpoint.sequence_id` and `context.sequence_id` count cuts;
+    `region_checkpointed` gets the sequence id, and `context.committed_cut` says then which cut it covers.
+    """  # noqa: E501 - a table's rows cannot be broken
+
+    def run(self, context: Any) -> None:
+        """Take rows and submit them under permits, until it has no more or `context.wait` says that the run is over.
+
+        What it raises fails the run, and counts as an attempt. It is called again when the region is reset, at once
+        where it is under way meanwhile and has returned: what it has submitted may be gone.
+        """
+        raise NotImplementedError

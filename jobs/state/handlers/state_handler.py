@@ -1,0 +1,137 @@
+"""`StateHandler`: what an operator with state of its own implements so that it is saved, restored and retired (N6–N12).
+
+The runtime calls everything here under the operator's lock, so a handler without threads needs none (V121).
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from drainmark.jobs.state.handlers.checkpoint import Checkpoint
+from drainmark.jobs.state.handlers.cow_dict import CowDict
+from drainmark.jobs.state.handlers.locks import OperatorLock
+
+
+class StateHandler:
+    """State that takes part in consistent states; every callback may be left out.
+
+    | when | calls, in this order |
+    |---|---|
+    | a state, blocking | `drain`, `checkpoint` |
+    | a state, `non_blocking` | `drain`, `prepare_for_non_blocking_checkpoint`; then, while tuples flow, `checkpoint` |
+    | the whole region has the state | `region_checkpointed`, on starts only |
+    | a reset | `reset`, or `reset_to_initial_state` where the region never had a state, or is rewound to none |
+    | the id lies below the rewind horizon | `retire_checkpoint` |
+
+    A dataclass that leaves out `checkpoint` and `reset` is saved by itself: its fields are its state, and the values
+    that it was made with the initial one. With `non_blocking` its fields are copied, and those of type `CowDict`
+    frozen, while the flow stands (V58).
+
+    Attributes:
+        non_blocking: `checkpoint` writes what `prepare_for_non_blocking_checkpoint` froze, in the background, without
+            the lock, while tuples are processed (N17).
+        lock: the operator's lock, for threads of your own; a permit is taken before it (V135).
+    """
+
+    non_blocking: ClassVar[bool] = False
+
+    lock: OperatorLock
+    _initial: dict[str, Any]
+    _frozen: dict[str, Any]
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        made = super().__new__(cls)
+        made.lock = OperatorLock()
+        return made
+
+    def drain(self) -> None:
+        """Finish what is begun: the marker of a state has come. May submit, being under an implicit permit (E22)."""
+
+    def prepare_for_non_blocking_checkpoint(self, sequence_id: int) -> None:
+        """Freeze the state: right after `drain`, nothing else touching it (N8, N15)."""
+        if is_automatic(type(self)):
+            self._frozen = {
+                name: value.freeze() if isinstance(value, CowDict) else copy.deepcopy(value)
+                for name, value in _fields_of(self).items()
+            }
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Write the state; of a `non_blocking` handler the version that was frozen, whatever came since (N9, N16)."""
+        if is_automatic(type(self)):
+            fields = self._frozen if self.non_blocking else _fields_of(self)
+            checkpoint.write(list(fields))
+            for value in fields.values():
+                checkpoint.write(value)
+            self._thaw()
+
+    def region_checkpointed(self, sequence_id: int) -> None:
+        """Learn that every operator of the region is checkpointed; called on starts only (N10, N20)."""
+
+    def reset(self, checkpoint: Checkpoint) -> None:
+        """Restore the state from what `checkpoint` wrote, reading in the same order (N11)."""
+        if is_automatic(type(self)):
+            self.reset_to_initial_state()
+            for name in checkpoint.read(list):
+                value = checkpoint.read()
+                if name in self._initial:
+                    setattr(self, name, CowDict(value) if isinstance(getattr(self, name), CowDict) else value)
+
+    def reset_to_initial_state(self) -> None:
+        """Go back to the state before the first tuple (N11)."""
+        if is_automatic(type(self)):
+            self._thaw()
+            for name, value in self._initial.items():
+                setattr(self, name, _copied(value))
+
+    def retire_checkpoint(self, sequence_id: int) -> None:
+        """Learn that neither this id nor a lower one will be used again; not called for each (N12, E17)."""
+
+    def _thaw(self) -> None:
+        for value in _fields_of(self).values():
+            if isinstance(value, CowDict):
+                value.thaw()
+        self._frozen = {}
+
+
+def note_initial_state(handler: StateHandler) -> None:
+    """Remember the fields of a handler that is saved by itself, as they are now: the initial state."""
+    if is_automatic(type(handler)):
+        handler._frozen = {}
+        handler._initial = {name: _copied(value) for name, value in _fields_of(handler).items()}
+
+
+def is_automatic(kind: type[StateHandler]) -> bool:
+    """Is the state of such handlers saved without a word of theirs, being a dataclass's fields (V58)?"""
+    written = (StateHandler.checkpoint, StateHandler.reset)
+    return dataclasses.is_dataclass(kind) and (kind.checkpoint, kind.reset) == written
+
+
+def callbacks_missing(kind: type[StateHandler]) -> tuple[str, ...]:
+    """Return the callbacks that a class lacks beside those that it has: what is written must be read, and be frozen."""
+    own = {name for name in _CALLBACKS if getattr(kind, name) is not getattr(StateHandler, name)}
+    needed: Mapping[str, tuple[str, ...]] = {
+        "checkpoint": ("reset", "reset_to_initial_state"),
+        "reset": ("checkpoint", "reset_to_initial_state"),
+    }
+    missing = [name for has, wanted in needed.items() if has in own for name in wanted if name not in own]
+    freeze = "prepare_for_non_blocking_checkpoint"
+    if kind.non_blocking and "checkpoint" in own and freeze not in own:
+        missing.append(freeze)
+    return tuple(dict.fromkeys(missing))
+
+
+_CALLBACKS = (
+    "drain", "prepare_for_non_blocking_checkpoint", "checkpoint", "region_checkpointed", "reset",
+    "reset_to_initial_state", "retire_checkpoint",
+)  # fmt: skip
+
+
+def _fields_of(handler: Any) -> dict[str, Any]:
+    return {field.name: getattr(handler, field.name) for field in dataclasses.fields(handler)}
+
+
+def _copied(value: Any) -> Any:
+    return CowDict(value) if isinstance(value, CowDict) else copy.deepcopy(value)

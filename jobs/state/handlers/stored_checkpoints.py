@@ -1,0 +1,258 @@
+"""The checkpoints of one operator in an entry of a `DataStore`: saved with the header last, retired from the oldest.
+
+Keys (V160): `<id>.<chunk>`, chunk 0 being the header; `<id>.next` and `<id>.previous`, the ids saved after and before
+it, since a store lists nothing; `head`, the ids at both ends, and what is being written or deleted. After a crash the
+next opening finishes what `head` names. Which id counts is said by the region's checkpoint table, never here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import takewhile
+
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.errors.handlers import CheckpointUnreadable
+from drainmark.jobs.failpoints import StorePoint, reach
+from drainmark.jobs.state.handlers.checkpoint import HEADER, CheckpointReader, CheckpointWriter, Header
+from drainmark.jobs.state.handlers.data_store import DataStoreEntry
+
+_HEAD = b"head"
+
+
+@dataclass(slots=True)
+class _Head:
+    """Where the chain of checkpoints begins and ends.
+
+    Attributes:
+        oldest, last: ids, 0 without one.
+        begun: id -> its chunks, of what was being written.
+        leaving: ids of what was being deleted.
+        epoch: of the owner that wrote this; 0 of what versions wrote that did not note it.
+    """
+
+    oldest: int = 0
+    last: int = 0
+    begun: dict[int, list[int]] = field(default_factory=dict)
+    leaving: list[int] = field(default_factory=list)
+    epoch: int = 0
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> _Head:
+        value = json.loads(content)
+        begun = {int(at): chunks for at, chunks in value["begun"].items()}
+        epoch = value.get("epoch", 0)
+        return cls(oldest=value["oldest"], last=value["last"], begun=begun, leaving=value["leaving"], epoch=epoch)
+
+
+class StoredCheckpoints:
+    """The checkpoints of one operator; one object an owner of the region, one call at a time.
+
+    Args:
+        entry: named after application and operator, so that it is the same in every run (V159).
+        epoch: of the region's owner; a store has no commit that could refuse an older one, so `head` says who has it.
+
+    Raises:
+        Fenced: from whatever writes: an owner of a higher epoch has the entry.
+    """
+
+    def __init__(self, entry: DataStoreEntry, epoch: int = 0) -> None:
+        self.entry = entry
+        self.epoch = epoch
+        self._head: _Head | None = None
+
+    def save(self, checkpoints: Sequence[CheckpointWriter]) -> None:
+        """Store finished checkpoints, of rising ids; durable when this returns, chunks first and headers last.
+
+        The ids are new: a sequence id is never used twice. Those that are there are left as they are.
+
+        Raises:
+            CheckpointUnreadable: an id is below the newest, and not there.
+        """
+        head = self._opened()
+        checkpoints = [each for each in checkpoints if not self._has(each)]
+        if not checkpoints:
+            return
+        head.begun = {each.sequence_id: sorted(each.changed) for each in checkpoints}
+        self._put_head()
+        reach(StorePoint.CHUNKS_BEFORE)
+        pairs: dict[bytes, bytes] = {}
+        before = head.last
+        for each in checkpoints:
+            number = each.sequence_id
+            pairs.update({_key(number, chunk): content for chunk, content in each.changed.items()})
+            pairs.update({_next(before): b"%d" % number, _previous(number): b"%d" % before} if before else {})
+            before = number
+        self.entry.put_all(pairs)
+        reach(StorePoint.CHUNKS_WRITTEN)
+        self.entry.put_all({_key(each.sequence_id, HEADER): each.finish().to_bytes() for each in checkpoints})
+        reach(StorePoint.CHUNKS_AFTER)
+        head.oldest, head.last, head.begun = head.oldest or checkpoints[0].sequence_id, before, {}
+        self._put_head()
+
+    def _has(self, checkpoint: CheckpointWriter) -> bool:
+        if checkpoint.sequence_id > self._current.last:
+            return False
+        return self._header(checkpoint.sequence_id) == checkpoint.finish()
+
+    def load(self, sequence_id: int) -> CheckpointReader:
+        """Return the checkpoint of an id that was saved.
+
+        Raises:
+            CheckpointUnreadable: it is gone, or damaged.
+        """
+        return CheckpointReader(header=self._header(sequence_id), fetch=self.chunk)
+
+    def chunk(self, index: int, at: int) -> bytes:
+        """Return a chunk by its index and the id under which it was written.
+
+        Raises:
+            KeyError: it is gone.
+        """
+        return self.entry.get(_key(at, index))
+
+    def withdraw(self, to: int) -> None:
+        """Delete what was saved after an id: nobody committed it, or it was rewound.
+
+        Args:
+            to: the last id that counts, 0 where that is the initial state.
+
+        Raises:
+            CheckpointUnreadable: that id is not there; nothing was deleted.
+        """
+        head = self._opened()
+        leaving: list[int] = []
+        last = head.last
+        while last > to:
+            leaving.append(last)
+            last = self._linked(_previous(last))
+        if leaving and last < to:  # a link is missing: what counts is there all the same, or nothing is deleted
+            last = self._header(to).sequence_id
+        head.last, head.oldest = last, min(head.oldest, last)
+        self._let_go(leaving)
+
+    def retire(self, through: int) -> int:
+        """Delete what no checkpoint above an id needs (V163, E17: retiring an id retires all lower ones).
+
+        The newest checkpoint up to `through` stays: it is the state at that id.
+
+        Returns:
+            the number of checkpoints that went.
+        """
+        head = self._opened()
+        leaving: list[int] = []
+        while head.oldest and 0 < (after := self._linked(_next(head.oldest))) <= through:
+            leaving.append(head.oldest)
+            head.oldest = after
+        self._let_go(leaving)
+        return len(leaving)
+
+    # --- how -------------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> _Head:
+        """Return where the chain is, what was begun being done with first."""
+        if self._head is None:
+            self._head = self._stored_head() or _Head(epoch=self.epoch)
+            if self._head.epoch != self.epoch:
+                self._head.epoch = self.epoch
+                self._put_head()
+        if self._head.begun:
+            self._settle()
+        if self._head.leaving:
+            self._put_head()  # it may not have been put when it failed
+            self._finish_leaving()
+        return self._head
+
+    def _settle(self) -> None:
+        """Take over of what was begun the checkpoints up to the first without a header, and delete the others.
+
+        Headers are written side by side: one may be there and one before it not. What comes after that one is in no
+        chain, and its group is not committed.
+        """
+        head = self._current
+        numbers = sorted(head.begun)
+        whole = list(takewhile(lambda number: self.entry.exists(_key(number, HEADER)), numbers))
+        for number in numbers[len(whole) :]:
+            links = (_next(number), _previous(number))
+            self.entry.delete_all([*(_key(number, chunk) for chunk in (HEADER, *head.begun[number])), *links])
+        if whole:
+            head.oldest, head.last = head.oldest or whole[0], whole[-1]
+        head.begun = {}
+
+    def _let_go(self, numbers: list[int]) -> None:
+        """Delete checkpoints that are out of the chain, and the chunks that only they refer to."""
+        if numbers:
+            self._current.leaving = numbers
+            self._put_head()
+            reach(StorePoint.RETIRE_BEFORE)
+            self._finish_leaving()
+            self._put_head()
+
+    def _finish_leaving(self) -> None:
+        head = self._current
+        ends = [self._header(number) for number in {head.oldest, head.last} - {0}] if head.leaving else []
+        kept = {(at, chunk) for end in ends for chunk, at in enumerate(end.written_at, 1)}
+        for number in head.leaving:
+            if self.entry.exists(_key(number, HEADER)):
+                # of older chunks, too: those that the newer ones have anew were needed up to here
+                referred = {(at, chunk) for chunk, at in enumerate(self._header(number).written_at, 1)}
+                gone = [_key(at, chunk) for at, chunk in sorted(referred - kept)]
+                self.entry.delete_all([*gone, _next(number), _previous(number)])
+                self.entry.delete(_key(number, HEADER))
+        head.leaving = []
+
+    @property
+    def _current(self) -> _Head:
+        if self._head is None:
+            raise RuntimeError("not opened")
+        return self._head
+
+    def _stored_head(self) -> _Head | None:
+        """Return what the store has as `head`, None in a new entry.
+
+        Raises:
+            Fenced: an owner of a higher epoch wrote it.
+        """
+        try:
+            head = _Head.from_bytes(self.entry.get(_HEAD))
+        except KeyError:
+            return None
+        if head.epoch > self.epoch:
+            msg = f"{self.entry.name} has epoch {head.epoch}; this owner's is {self.epoch}"
+            raise Fenced(msg)
+        return head
+
+    def _put_head(self) -> None:
+        self._stored_head()
+        self.entry.put(_HEAD, self._current.to_bytes())
+
+    def _header(self, sequence_id: int) -> Header:
+        try:
+            return Header.from_bytes(self.entry.get(_key(sequence_id, HEADER)))
+        except KeyError as error:
+            msg = f"{self.entry.name} has no checkpoint of id {sequence_id}"
+            raise CheckpointUnreadable(msg, remedy="rewind to another: drainmark reset REGION --to N") from error
+
+    def _linked(self, link: bytes) -> int:
+        """Return the id that a link names and that was saved to the end, 0 for none."""
+        try:
+            number = int(self.entry.get(link))
+        except KeyError:
+            return 0
+        return number if self.entry.exists(_key(number, HEADER)) else 0
+
+
+def _key(sequence_id: int, chunk: int) -> bytes:
+    return b"%d.%d" % (sequence_id, chunk)
+
+
+def _next(sequence_id: int) -> bytes:
+    return b"%d.next" % sequence_id
+
+
+def _previous(sequence_id: int) -> bytes:
+    return b"%d.previous" % sequence_id

@@ -1,0 +1,114 @@
+"""Rows in the order of their stream, and states that are made of such rows.
+
+The order is (sequence id, position, ordinal). An ordinal tells rows of one position apart, as a function that explodes
+gives them, and rows of several streams of a union. Rows that are equal in all three, as a join leaves them, go by what
+they hold: it is the same order whatever the grouping. A held row is known by the id that it came with and its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import OperatorFailed
+from drainmark.jobs.frames.row_order import payload_of, places_in, positioned, quoted
+from drainmark.jobs.frames.tags import GONE, ORDINAL, POSITION, SEQUENCE_ID, TAGS
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.graph.ports import Input
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from drainmark.jobs.graph.context import OperatorContext
+
+FROM = "_from"
+PLACE = "_place"
+HELD = (FROM, PLACE)
+"""The id that a held row came with, and its place among the rows of that id (of that key, where there are keys)."""
+
+IS_NEW = "__is_new"
+LEAVES = "__leaves"
+_WITHOUT_ORDER = ("map<", "variant", "interval")
+
+
+def order_of(frames: OperatorContext, operator: Operator, port: Input, frame: DataFrame) -> list[str]:
+    """Return what SQL orders a stream's rows by within an id: position, ordinal, then all that they hold."""
+
+    def made() -> list[str]:
+        names = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in TAGS}
+        ties = [
+            f"to_json(struct(`{name}`))" if any(odd in kind for odd in _WITHOUT_ORDER) else f"`{name}`"
+            for name, kind in names.items()
+        ]
+        return [*places_in(frame.columns), *ties]
+
+    return frames.once_a_run((operator.name, "order of", port.stream), made)
+
+
+def require_columns(operator: Operator, port: Input, frame: DataFrame, names: Sequence[str]) -> None:
+    """Refuse columns that a stream does not have.
+
+    Raises:
+        OperatorFailed: which columns it has.
+    """
+    if lacking := [name for name in names if name not in frame.columns]:
+        raise OperatorFailed(
+            f"{operator.name!r}: {port.stream!r} has no column {', '.join(lacking)}",
+            operator=operator.name,
+            location=operator.location,
+            remedy=f"name some of {', '.join(payload_of(frame))}",
+        )
+
+
+def placed(
+    frames: OperatorContext, operator: Operator, port: Input, keys: Sequence[str] = (), *, extra: Sequence[str] = ()
+) -> DataFrame:
+    """Return a port's rows, computed once, each with its place from 1 among those of its keys and id.
+
+    Args:
+        extra: further columns, as SQL.
+    """
+    rows = positioned(frames.input(port))
+    require_columns(operator, port, rows, keys)
+    of = ", ".join([SEQUENCE_ID, *quoted(keys)])
+    order = ", ".join(order_of(frames, operator, port, rows))
+    ranked = f"cast(row_number() over (partition by {of} order by {order}) as bigint) as {PLACE}"
+    return frames.once(operator, frames.gathered(operator, rows).selectExpr("*", ranked, *extra))
+
+
+def ranked(
+    frames: OperatorContext, operator: Operator, port: Input, keys: Sequence[str] = (), rows: DataFrame | None = None
+) -> DataFrame:
+    """Return a port's rows with positions that put the rows of an id, or of an id and key, into one order.
+
+    Rows that share a position, as `explode` and joins leave them, and rows without one, as an aggregate gives them, are
+    numbered anew, in the order of `order_of`: left to Spark, it would depend on the grouping. Rows that come as a
+    source has read them are not touched, which costs nothing.
+
+    Args:
+        rows: what was made of the port's rows one by one; those rows by default.
+    """
+    rows = frames.input(port) if rows is None else rows
+    if port.stream in frames.own_places:
+        return rows
+    of = ", ".join([SEQUENCE_ID, *quoted(keys)])
+    order = ", ".join(order_of(frames, operator, port, rows))
+    number = f"cast(row_number() over (partition by {of} order by {order}) as bigint)"
+    others = quoted([name for name in rows.columns if name not in (POSITION, ORDINAL)])
+    return frames.gathered(operator, rows).selectExpr(*others, f"struct(0L as block, {number} as row) as {POSITION}")
+
+
+def held_changes(rows: DataFrame, keys: Sequence[str], payload: Sequence[str]) -> DataFrame:
+    """Return the changes of a state of held rows: one when a row comes, and one when it leaves at a later id.
+
+    Args:
+        rows: `HELD`, keys, payload; `IS_NEW`; `LEAVES`, the id at whose end the row is held no more, null while it is.
+        keys: columns that tell rows of one place apart.
+        payload: what is kept of a row, and nothing of it once it has left.
+    """
+    came = f"if({IS_NEW} and not ({LEAVES} <=> {FROM}), struct({FROM} as id, false as gone), null)"
+    went = f"if({LEAVES} > {FROM}, struct({LEAVES} as id, true as gone), null)"
+    event = f"explode(filter(array({came}, {went}), event -> event is not null)) as __event"
+    kept = [f"if(__event.gone, null, {name}) as {name}" for name in quoted(payload)]
+    tail = (f"__event.gone as {GONE}", f"__event.id as {SEQUENCE_ID}")
+    return rows.selectExpr("*", event).selectExpr(*quoted(keys), *HELD, *kept, *tail)

@@ -1,0 +1,37 @@
+"""COUNT: streams of Python objects in one process, whose data are counted until nothing holds them (C1–C27, X8).
+
+    from drainmark import counting
+
+    acknowledged = counting.Acknowledged(consumer.commit)
+    source = counting.Stream()
+    source.map(parse).map_async(enrich, parallelism=8).partition(100).sink(store)
+    for offset, message in messages:
+        source.emit(message, metadata=[{"ref": acknowledged.begin(offset)}])
+
+`commit` gets an offset when everything up to it went through the whole graph, whatever ran beside it. `StreamStart`
+puts such a stream at the beginning of a consistent region. Pure Python: no Spark, no Dagster, no disk.
+"""
+
+from __future__ import annotations
+
+from drainmark.jobs.streams.acknowledgement import Acknowledged
+from drainmark.jobs.streams.manual_threads import ManualThreads
+from drainmark.jobs.streams.node_registry import nodes
+from drainmark.jobs.streams.references import RefCounter
+from drainmark.jobs.streams.stream import References, Stream
+from drainmark.jobs.streams.stream_start import BOUNDARY, Boundary, StreamStart
+from drainmark.jobs.streams.threads import RealThreads, Threads
+
+__all__ = [
+    "BOUNDARY",
+    "Acknowledged",
+    "Boundary",
+    "ManualThreads",
+    "RealThreads",
+    "RefCounter",
+    "References",
+    "Stream",
+    "StreamStart",
+    "Threads",
+    "nodes",
+]

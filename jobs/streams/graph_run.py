@@ -1,0 +1,176 @@
+"""One graph of a `StreamStart`, from a reset to the next: what is in it, and what of it may be submitted."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from drainmark.jobs.errors.handlers import StreamRefused
+from drainmark.jobs.streams.all_or_nothing import Wholes
+from drainmark.jobs.streams.batching import Gathering
+from drainmark.jobs.streams.node_registry import nodes
+from drainmark.jobs.streams.progress import Entered, Progress
+from drainmark.jobs.streams.references import REF, Metadata, RefCounter
+from drainmark.jobs.streams.retained_nodes import Keeping
+from drainmark.jobs.streams.stream import Stream
+from drainmark.jobs.streams.threads import Threads
+
+_NUMBER = "number"
+_NAMES = {node.cls: node.name for node in nodes()}
+
+Submit = Callable[["GraphRun", Sequence[Any], Sequence[Entered]], None]
+"""Submits outputs of data, all or, where the run is over, none."""
+
+
+class GraphRun:
+    """A graph with its data in flight. `take` is called by the thread that makes it; the graph's threads do the rest.
+
+    Args:
+        flow: builds the graph behind its source, and returns the end.
+
+    Attributes:
+        torn: why a part of some data's outputs is submitted and the rest never will be. No cut may be made then: it
+            would have half a datum, which the next run submits as a whole (X8).
+
+    Raises:
+        StreamRefused: a node remembers.
+    """
+
+    def __init__(self, progress: Progress, flow: Callable[[Stream], Stream], threads: Threads, submit: Submit) -> None:
+        self.progress = progress
+        self.torn: BaseException | None = None
+        self._submit = submit
+        self._leaving = 0
+        self._wholes = Wholes()
+        self._entered: dict[int, Entered] = {}
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._failure: BaseException | None = None
+        self._source = Stream(threads=threads)
+        _End(flow(self._source), self._add)
+        self._nodes = self._source.graph()
+        self._refuse()
+        for node in self._nodes:
+            node.threads.feeder = threading.get_ident()
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many data are begun and not submitted."""
+        with self._lock:  # what has left the graph may wait for a permit
+            return self._wholes.open + self._leaving
+
+    def take(self, position: Any, datum: Any) -> None:
+        """Put a datum in.
+
+        Raises:
+            Exception: what the graph raised, or `submit`.
+        """
+        entered = self.progress.enter(position)
+        with self._lock:
+            number = next(self._numbers)
+            self._wholes.begin(number)
+            self._entered[number] = entered
+        reference = RefCounter(lambda: self._ended(number), on_failure=self._fail)
+        self._source.emit(datum, metadata=[{REF: reference, _NUMBER: number, "position": position}])
+
+    def check(self) -> None:
+        """Raise what failed in a thread of the graph's own."""
+        if self._failure is not None:
+            raise self._failure
+
+    def rests(self, seconds: float) -> bool:
+        """Say whether nothing is under way within so many seconds; windows and delays may hold something."""
+        return self._source.join(seconds)
+
+    def is_idle(self) -> bool:
+        """Say whether nothing will ever happen by itself."""
+        return not any(node.threads.has_work() for node in self._nodes)
+
+    def flush(self) -> None:
+        """Emit what windows and partitions hold."""
+        for node in self._nodes:
+            if isinstance(node, Gathering):
+                node.try_flush()
+
+    def has_waiters(self) -> bool:
+        """Say whether a thread of the graph waits for room at a node."""
+        return any(node.threads.is_waited() for node in self._nodes)
+
+    def kept(self) -> list[tuple[str, list[int]]]:
+        """Return which nodes keep data, and how many of each of their streams."""
+        return [(_name(node), list(kept.values())) for node, kept in self._keeping()]
+
+    def told(self) -> str:
+        """Return `kept` in words, which name the streams of nodes that join some."""
+        return "; ".join(f"{_name(node)} keeps {_sides(kept)}" for node, kept in self._keeping())
+
+    def close(self) -> None:
+        """End the graph; what is in it is given up."""
+        self._source.close()
+
+    def _add(self, output: Any, metadata: Metadata) -> None:
+        numbers = [entry[_NUMBER] for entry in metadata if _NUMBER in entry]
+        if not numbers:
+            raise StreamRefused(
+                "rows come out of the graph without the metadata of any datum: they cannot be counted",
+                remedy="emit with metadata=, in a node of your own too",
+            )
+        if not hasattr(output, "column_names"):
+            raise TypeError(f"flow() emits tables of Arrow, not {type(output).__name__}")
+        with self._lock:
+            self._wholes.add(output, numbers)
+
+    def _ended(self, number: int) -> None:
+        with self._lock:
+            whole = self._wholes.end(number)
+            if whole is None:
+                return
+            numbers, outputs = whole
+            entered = [self._entered.pop(one) for one in numbers]
+            self._leaving += len(numbers)
+        try:
+            self._submit(self, outputs, entered)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            with self._lock:
+                self._leaving -= len(numbers)
+
+    def _keeping(self) -> list[tuple[Stream, Mapping[Stream, int]]]:
+        found = [(node, node.kept_of()) for node in self._nodes if isinstance(node, Keeping)]
+        return [(node, kept) for node, kept in found if any(kept.values())]
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+
+    def _refuse(self) -> None:
+        for node in self._nodes:
+            if node.remembers:
+                raise StreamRefused(
+                    f"{_name(node)} depends on data that are done, and a reset does not bring them back",
+                    remedy="keep that state in the region: dm.aggregate, dm.deduplicate, dm.sliding",
+                )
+
+
+class _End(Stream):
+    """What `flow` emits goes here."""
+
+    def __init__(self, upstream: Stream, add: Callable[[Any, Metadata], None]) -> None:
+        self._add = add
+        super().__init__(upstream)
+
+    def update(self, x: Any, who: Stream, metadata: Metadata) -> None:
+        self._add(x, metadata)
+
+
+def _name(node: Stream) -> str:
+    return _NAMES.get(type(node), type(node).__name__ if node.upstreams else "source")
+
+
+def _sides(kept: Mapping[Stream, int]) -> str:
+    if len(kept) == 1:
+        return str(*kept.values())
+    return " and ".join(f"{number or 'none'} of its {_name(stream)}" for stream, number in kept.items())

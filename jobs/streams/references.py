@@ -1,0 +1,163 @@
+"""`RefCounter`: how many places of a graph hold a datum, and what is to be done when none does (C14–C17, E55)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from drainmark.jobs.errors.handlers import ReferenceMiscounted
+
+REF = "ref"
+"""Under which name a datum's metadata have its counter (C11)."""
+
+Metadata = Sequence[Mapping[str, Any]]
+"""What accompanies a datum, one mapping for each source datum in it (C11, C13)."""
+
+
+class RefCounter:
+    """Counts who holds a datum; safe to use from several threads.
+
+    At zero it calls back, once: `cb` where the datum went through, `on_failure` where it failed anywhere, so that an
+    exception never counts as done (C5). Being done is for good: a reference that is taken afterwards is a miscount.
+
+    Args:
+        cb: called without arguments at zero (C14).
+        on_failure: called with the first error at zero instead of `cb`.
+        initial: references that are held from the start.
+        loop: of asyncio or tornado: callbacks are put into it instead of being called by the thread that let go last.
+    """
+
+    __slots__ = ("_cb", "_count", "_failure", "_is_done", "_lock", "_loop", "_on_failure")
+
+    def __init__(
+        self,
+        cb: Callable[[], Any] | None = None,
+        *,
+        on_failure: Callable[[BaseException], Any] | None = None,
+        initial: int = 0,
+        loop: Any = None,
+    ) -> None:
+        self._cb, self._on_failure, self._loop = cb, on_failure, loop
+        self._count = initial
+        self._failure: BaseException | None = None
+        self._is_done = False
+        self._lock = threading.Lock()
+
+    @property
+    def count(self) -> int:
+        """Return how many references are held."""
+        return self._count
+
+    @property
+    def is_done(self) -> bool:
+        """Say whether the count has fallen to zero, and nothing failed."""
+        return self._is_done and self._failure is None
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether the count has fallen to zero, done or failed."""
+        return self._is_done
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Return the first error of the datum, from the moment on at which it is known."""
+        return self._failure
+
+    def retain(self, n: int = 1) -> None:
+        """Take references.
+
+        Raises:
+            ReferenceMiscounted: the datum is done; somebody let it go too early.
+        """
+        with self._lock:
+            if self._is_done:
+                raise ReferenceMiscounted(
+                    f"{n} reference(s) are taken to a datum that is done",
+                    remedy="hold one of your own while you emit several data under one counter: retain(), … release()",
+                )
+            self._count += n
+
+    def release(self, n: int = 1) -> None:
+        """Let references go; what is called back at zero is called by this thread, unless there is a loop.
+
+        Raises:
+            ReferenceMiscounted: there are fewer.
+        """
+        with self._lock:
+            if n > self._count:
+                raise ReferenceMiscounted(
+                    f"{n} reference(s) are let go of a datum that has {self._count}",
+                    remedy="a node lets go once for each reference that it took",
+                )
+            self._count -= n
+            if self._count or not n:
+                return
+            self._is_done = True
+        self._call_back()
+
+    def fail(self, error: BaseException) -> None:
+        """Note that the datum failed: it will never count as done. The first error counts; references stay held."""
+        with self._lock:
+            if self._is_done:
+                return
+            self._failure = self._failure or error
+            if self._count:
+                return
+            self._is_done = True
+        self._call_back()
+
+    def _call_back(self) -> None:
+        error, on_failure = self._failure, self._on_failure
+        if error is None:
+            call: Callable[[], Any] | None = self._cb
+        else:
+            call = None if on_failure is None else lambda: on_failure(error)
+        if call is None:
+            return
+        if self._loop is None:
+            call()
+        elif hasattr(self._loop, "call_soon_threadsafe"):
+            self._loop.call_soon_threadsafe(call)
+        else:
+            self._loop.add_callback(call)
+
+    def __repr__(self) -> str:
+        said = "failed" if self._failure is not None else "done" if self._is_done else "held"
+        return f"<RefCounter count={self._count} {said}>"
+
+
+def counters(metadata: Metadata) -> list[RefCounter]:
+    """Return the counters in metadata: one that is there twice is counted twice."""
+    return [entry[REF] for entry in metadata if REF in entry]
+
+
+def retain(references: Iterable[RefCounter], n: int = 1) -> None:
+    """Take references to several data, all or none.
+
+    Raises:
+        ReferenceMiscounted: one of them is done. Those that were taken are given back, and all of the data fail: they
+            were on their way together, and go on no further, so that none of them may count as done (C5).
+    """
+    wanted, taken = list(references), 0
+    try:
+        for reference in wanted:
+            reference.retain(n)
+            taken += 1
+    except BaseException as error:
+        for reference in wanted:
+            reference.fail(error)
+        release(wanted[:taken], n)
+        raise
+
+
+def release(references: Iterable[RefCounter], n: int = 1) -> None:
+    """Let all go, also where the callback of one raises; that is raised at the end."""
+    failed: BaseException | None = None
+    for reference in references:
+        try:
+            reference.release(n)
+        except BaseException as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed

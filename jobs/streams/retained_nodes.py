@@ -1,0 +1,117 @@
+"""`Keeping`: what is common to nodes that keep data: one reference for each, let go exactly once (C16)."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from drainmark.jobs.errors.handlers import StreamClosed
+from drainmark.jobs.streams.references import Metadata, counters, release, retain
+from drainmark.jobs.streams.stream import References, Stream
+
+
+class Kept(NamedTuple):
+    """A datum that a node holds a reference to."""
+
+    x: Any
+    metadata: Metadata
+
+
+class Keeping(Stream, ABC):
+    """A node that keeps data, under a lock that any thread may want; who waits for room waits on `_room`.
+
+    A node hands on under its lock where the order of what it emits must be that of the data.
+    """
+
+    references: ClassVar[References] = References.EMITTED
+    is_asynchronous: ClassVar[bool] = True
+
+    def __init__(self, *upstreams: Stream) -> None:
+        self._lock = upstreams[0].threads.lock()
+        self._room = threading.Condition(self._lock)
+        super().__init__(*upstreams)
+
+    @abstractmethod
+    def _kept(self) -> Iterable[Kept]:
+        """Return all that is kept; the lock is held."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Empty what `_kept` returns, letting nothing go; the lock is held."""
+
+    def held(self) -> Iterator[Mapping[str, Any]]:
+        with self._lock:
+            items = list(self._kept())
+        for item in items:
+            yield from item.metadata
+
+    def kept_of(self) -> Mapping[Stream, int]:
+        """Return how many data of each upstream are kept, all under the first where nobody tells them apart.
+
+        Does not wait: nothing of a node that is handing on, and waits with its lock for others.
+        """
+        if not self._lock.acquire(blocking=False):
+            return {}
+        try:
+            return {self.upstreams[0]: len(list(self._kept()))}
+        finally:
+            self._lock.release()
+
+    def _keep(self, x: Any, metadata: Metadata) -> Kept:
+        """Hold a datum; the lock is held.
+
+        Raises:
+            StreamClosed: nobody would ever let it go.
+        """
+        if self._is_closed:
+            raise StreamClosed("a datum comes to a node that is closed", remedy="build the graph anew, and replay it")
+        retain(counters(metadata))
+        return Kept(x, metadata)
+
+    def _let_go(self, items: Iterable[Kept]) -> None:
+        release(_counters(items))
+
+    def _lose(self, items: Iterable[Kept], error: BaseException) -> None:
+        """Let data go that failed."""
+        references = _counters(items)
+        for reference in references:
+            reference.fail(error)
+        release(references)
+
+    def _emit_kept(self, x: Any, items: Sequence[Kept]) -> None:
+        """Hand on what was made of data, with the metadata of all (C13), and let them go, whatever comes of it."""
+        try:
+            self._emit(x, joined(items))
+        finally:
+            self._let_go(items)
+
+    def _emit_alone(self, x: Any, items: Sequence[Kept]) -> None:
+        """Hand on from a thread of the node's own: what fails is noted, and the thread goes on, `sys.exit` or not."""
+        try:
+            self._emit_kept(x, items)
+        except BaseException as error:
+            self._note(error)
+            if isinstance(error, KeyboardInterrupt):  # by hand it is the thread of whoever runs the test
+                raise
+
+    def _wait(self, is_so: Callable[[], bool]) -> None:
+        """Wait on `_room`, until something is so or all is closed."""
+        self.threads.wait_for(self._room, lambda: self._is_closed or is_so())
+
+    def _give_up(self, error: BaseException) -> None:
+        with self._room:
+            items = list(self._kept())
+            self._forget()
+            self._room.notify_all()
+        self._lose(items, error)
+
+
+def joined(items: Iterable[Kept]) -> list[Mapping[str, Any]]:
+    """Return the metadata of several data."""
+    return [entry for item in items for entry in item.metadata]
+
+
+def _counters(items: Iterable[Kept]) -> list[Any]:
+    return counters(joined(items))

@@ -1,0 +1,1 @@
+"""`drainmark demo`: killed and recovered before your eyes."""

@@ -1,0 +1,71 @@
+"""The verb that frees space: gc."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.options import AsJson, Home, Yes, workplace
+
+
+def gc(
+    *,
+    region: Annotated[
+        str | None, typer.Argument(metavar="[REGION]", help="APP/START, or APP where it has one; else all.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be deleted.")] = False,
+    left_out: Annotated[
+        bool, typer.Option("--left-out", help="Also checkpoints in state_store of operators that the code lost.")
+    ] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Delete staged files of dead attempts, what compactions and rewinds took out of tables over a day ago, and what
+    handlers kept in state_store for states that were dropped and that no rewind reaches.
+
+    Without REGION also what autonomous operators staged over a day ago and no table shows.
+    """
+    from drainmark.orchestration.verbs.garbage import collect_outside_regions, collect_region
+    from drainmark.orchestration.workplace.workplace import find_region
+
+    place = workplace(home)
+    regions = [find_region(region, workplace=place)] if region is not None else place.known_regions()
+    done: list[dict[str, Any]] = []
+    failed: list[DrainmarkError] = []
+    for name in regions:
+        try:
+            done.append(collect_region(place, name, dry_run=dry_run, left_out=left_out))
+        except DrainmarkError as error:  # the others have their turn all the same
+            failed.append(error)
+    outside = collect_outside_regions(place, dry_run=dry_run) if region is None else None
+    if outside is not None and outside["files"]:
+        done.append(outside)
+    if as_json:
+        output.emit(done)
+    else:
+        _show(done)
+    if failed:
+        raise failed[0]
+    if any(entry["refused"] and not dry_run for entry in done):
+        raise DrainmarkError("nothing was deleted where the clock is doubtful", remedy="set the clock, then repeat it")
+
+
+def _show(done: list[dict[str, Any]]) -> None:
+    for entry in done:
+        verb = "would be deleted" if entry["dry_run"] or entry["refused"] else "deleted"
+        spools = f", {entry['spools']} folders of dead attempts" if entry["spools"] else ""
+        output.say(f"{entry['region']}: {entry['files']} files, {entry['bytes']} bytes{spools} {verb}")
+        for kept in entry["entries"]:
+            output.say(f"  state_store: {kept}")
+        for table in entry["tables"]:
+            output.say(f"  {table['table']}: {table['files']} files, {table['bytes']} bytes")
+            for path in table["paths"] if entry["dry_run"] else ():
+                output.say(f"    {path}")
+        if entry["refused"]:
+            output.note(f"{entry['region']}: kept, since {entry['refused']}")
+    if not done:
+        output.say("no region has run here yet")

@@ -1,0 +1,227 @@
+"""Verbs that only look: apps, graph, operators, status, history, show."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from drainmark.jobs.errors import DrainmarkError, HomeNotFound, UsageError
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.options import AppName, AsJson, Home, RegionName, Yes, workplace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drainmark.orchestration.workplace.workplace import Workplace
+
+_PATIENCE_SECONDS = 10.0
+_STATUS_COLUMNS = ("region", "state", "committed", "published", "epoch", "pending", "attempts", "owner", "error")
+
+
+def apps(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+    """List the applications: those shipped, and those of drainmark.toml."""
+    from drainmark.jobs.graph.application import shipped_applications
+    from drainmark.orchestration.workplace.declaration import configured_applications
+
+    own: list[str] = []
+    with suppress(HomeNotFound):  # those shipped are there wherever one is
+        own = configured_applications(workplace(home))
+    found = [_application(name) for name in (*shipped_applications(), *own)]
+    if as_json:
+        output.emit(found)
+        return
+    rows = [(app["reference"], ", ".join(app["regions"]) or "none", app["error"]) for app in found]
+    output.table(("application", "regions", "error"), rows)
+
+
+def _application(reference: str) -> dict[str, Any]:
+    from drainmark.orchestration.workplace.workplace import open_application
+
+    entry: dict[str, Any] = {"application": reference, "reference": reference, "origin": None}
+    entry.update(regions=[], error=None)
+    try:
+        plan = open_application(reference).plan
+    except DrainmarkError as error:
+        return {**entry, "error": error.message}
+    except Exception as error:  # a module of the user's may raise anything, and the others are to be listed
+        return {**entry, "error": f"{type(error).__name__}: {error}"}
+    regions = [region.name for region in plan.regions]
+    return {**entry, "application": plan.name, "origin": plan.application.origin, "regions": regions}
+
+
+def graph(
+    *,
+    app: AppName,
+    form: Annotated[str, typer.Option("--format", help="text, json or mermaid.")] = "text",
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Show an application's regions, stages, channels, ports and tables: what vectorises, and what is promised why."""
+    from drainmark.jobs.regions import explain
+    from drainmark.orchestration.workplace.statements import statement_text
+    from drainmark.orchestration.workplace.workplace import open_application
+
+    if form not in ("text", "json", "mermaid"):
+        raise UsageError(f"--format {form!r} is not known", remedy="text, json or mermaid")
+    plan = open_application(app).plan
+
+    def statement(name: str) -> str:
+        with suppress(UsageError):  # a run says what is missing
+            return statement_text(plan.application, name, Path.cwd())
+        return ""
+
+    if as_json or form == "json":
+        output.emit(explain.as_json(plan, statement))
+    else:
+        output.say(explain.as_mermaid(plan) if form == "mermaid" else explain.as_text(plan, statement))
+
+
+def operators(*, home: Home = None, as_json: AsJson = False, yes: Yes = False) -> None:
+    """List the operators of the library: what may start a region, what keeps state, what vectorises, what there is not.
+
+    `start`: may start a region; `region`: in a region, never its start; `feed`: beside regions, read through an
+    autonomous port. `vectorises`: many triggers at once, or `checked` on the author's function, or `no`.
+    """
+    from dataclasses import asdict
+
+    from drainmark.jobs.operators.catalogue import entries, unsupported
+
+    found = entries()
+    if as_json:
+        lacking = [{"name": name, "why": why, "instead": instead} for name, (why, instead) in unsupported().items()]
+        output.emit({"operators": [asdict(entry) for entry in found], "unsupported": lacking})
+        return
+    rows = [
+        (entry.kind, entry.written, entry.place, entry.vectorises, "state" if entry.state else "", entry.guarantee,
+         ", ".join(name for name in entry.configurations if name != "default"))
+        for entry in found
+    ]  # fmt: skip
+    output.table(("operator", "written", "place", "vectorises", "state", "guarantee", "configurations"), rows)
+    output.say("")
+    output.table(("not supported", "why", "instead"), [(name, *texts) for name, texts in unsupported().items()])
+
+
+def status(
+    *,
+    app: Annotated[str | None, typer.Argument(metavar="[APP]", help="Only this application or region.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit 3 when a region is HALTED.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Show what every region is doing."""
+    from drainmark.orchestration.views.status import statuses
+
+    place = workplace(home)
+    found = statuses(place, app)
+    if as_json:
+        output.emit(found)
+    else:
+        _show_status(found)
+        _note_broken(place)
+    if check and any(entry["state"] == "HALTED" for entry in found):
+        raise typer.Exit(3)
+
+
+def _note_broken(place: Workplace) -> None:
+    """Say which applications of the settings have no region here since they cannot be loaded; of the others the table
+    has the last error."""
+    from drainmark.orchestration.runs.application_loading import unopened
+    from drainmark.orchestration.workplace.declaration import configured_applications, known_from
+
+    new = [reference for reference in configured_applications(place) if not known_from(place, reference)]
+    for error in unopened(place, new, most_seconds=_PATIENCE_SECONDS).values():
+        output.note(str(error))
+
+
+def _show_status(found: Sequence[dict[str, Any]]) -> None:
+    if not found:
+        output.say("no region has run here yet: drainmark run APP")
+        return
+    rows = []
+    for entry in found:
+        owner, error = entry["owner"], entry["last_error"] or {}
+        attempts = f"{entry['consecutive_reset_attempts']} of {entry['max_consecutive_reset_attempts']}"
+        pending = "unknown" if entry["pending_triggers"] is None else entry["pending_triggers"]
+        rows.append(
+            (
+                entry["region"], entry["state"], entry["committed_sequence_id"], entry["published_sequence_id"],
+                entry["epoch"], pending, attempts, f"pid {owner['pid']} on {owner['host']}" if owner else "",
+                entry["halt_reason"] or error.get("message"),
+            )
+        )  # fmt: skip
+    output.table(_STATUS_COLUMNS, rows)
+    output.say(f"home {found[0]['home']}")
+    for entry in found:
+        if split := entry["split"]:
+            output.say(f"{entry['region']} did a group of {split['triggers']} files file by file: {split['message']}")
+        if entry["state"] == "HALTED":
+            remedies = entry["remedies"][entry["pending_triggers"] is None :]  # the registry's repair comes below
+            output.say(f"{entry['region']} waits for you: {', or: '.join(remedies)}")
+        if entry["pending_triggers"] is None:
+            output.say(f"the registry of {entry['region']} is lost: drainmark doctor --repair")
+
+
+def history(
+    *,
+    region: RegionName,
+    last: Annotated[int | None, typer.Option("--last", min=1, help="Only the newest so many.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also rewound ids, halts, skips, rewinds.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """List the consistent states of a region, oldest first."""
+    from drainmark.orchestration.views.status import history_entries
+    from drainmark.orchestration.workplace.workplace import find_region
+
+    place = workplace(home)
+    entries = history_entries(place, find_region(region, workplace=place), last=last, everything=everything)
+    if as_json:
+        output.emit(entries)
+        return
+    columns = ("id", "epoch", "kind", "trigger", "group", "rows", "committed", "drain s", "checkpoint s", "")
+    output.table(columns, [_history_row(entry) for entry in entries])
+
+
+def _history_row(entry: dict[str, Any]) -> tuple[Any, ...]:
+    group = "..".join(str(number) for number in entry["group"]) if entry["group"] else ""
+    remarks = ["withdrawn"] if entry["withdrawn"] else []
+    remarks += [f"replaced by {entry['replaced_by']}"] if entry["replaced_by"] is not None else []
+    remarks += [f"to {entry['to']}"] if entry["to"] is not None else []
+    remarks += [entry["reason"]] if entry["reason"] else []
+    return (
+        entry["sequence_id"], entry["epoch"], entry["kind"], entry["trigger"], group, entry["rows_in"],
+        entry["committed_at"], entry["drain_seconds"], entry["checkpoint_seconds"], ", ".join(remarks),
+    )  # fmt: skip
+
+
+def show(
+    *,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a sink's table.")],
+    at: Annotated[int | None, typer.Option("--at", min=0, help="As it was at this sequence id.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows; 50 on a terminal.")] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Print a sink's rows, as they are or as they were at a consistent state."""
+    from drainmark.jobs.formats.far_times import python_rows
+    from drainmark.resources.checkpoints.as_of import owner_of, read_at, read_visible
+
+    place = workplace(home)
+    region = owner_of(place.settings, table)
+    home_text = str(place.home)
+    found = read_visible(place.settings, region, table) if at is None else read_at(region, table, at=at, home=home_text)
+    count = found.num_rows
+    rows = python_rows(found.slice(0, limit or (count if as_json else 50)))
+    if as_json:
+        output.emit(rows)
+        return
+    output.table(found.column_names, [list(row.values()) for row in rows])
+    if len(rows) < count:
+        output.say(f"{len(rows)} of {count} rows: --limit {count} shows all")

@@ -1,0 +1,123 @@
+"""Verbs for whoever keeps regions running: metrics, trace."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
+
+
+def metrics(
+    *,
+    region: Annotated[str | None, typer.Argument(metavar="[REGION]", help="Only this region or application.")] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Print the metrics of every region as Prometheus reads them, counted anew."""
+    from drainmark.orchestration.views.metrics import as_json as to_json
+    from drainmark.orchestration.views.metrics import as_text, region_metrics
+    from drainmark.orchestration.workplace.workplace import find_region
+
+    place = workplace(home)
+    names = place.known_regions()
+    if region is not None:
+        below = tuple(name for name in names if name.partition("/")[0] == region)
+        names = below or (find_region(region, workplace=place),)
+    found = {name: region_metrics(place, name) for name in names}
+    if as_json:
+        output.emit([to_json(name, entries) for name, entries in found.items()])
+    elif not found:
+        output.note("no region has run here yet: drainmark run APP")
+    else:
+        output.say(as_text(found).rstrip("\n"))
+
+
+def trace(
+    *,
+    region: RegionName,
+    file: Annotated[str | None, typer.Option("--file", help="A file: its path or the end of it.")] = None,
+    sequence: Annotated[int | None, typer.Option("--sequence", min=1, help="A sequence id.")] = None,
+    table: Annotated[str | None, typer.Option("--table", help="Rows of this table, chosen by --where.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", metavar="COLUMN=VALUE", help="… with this value; several must all hold."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All ids that ever changed the rows' keys, not the last alone.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Rows shown a table; counts are exact.")] = 10,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Follow a file to its ids and rows, or a row back to its file."""
+    from drainmark.orchestration.verbs.trace import Tracer
+    from drainmark.orchestration.workplace.workplace import find_region
+
+    if sum(asked is not None for asked in (file, sequence, table)) != 1:
+        raise UsageError("what is to be traced?", remedy="--file F, --sequence N, or --table T --where COLUMN=VALUE")
+    if (where or everything) and table is None:
+        raise UsageError("--where and --all choose rows of a table", remedy="--table T --where COLUMN=VALUE")
+    place = workplace(home)
+    tracer = Tracer.of(place, find_region(region, workplace=place), limit=limit)
+    if table is not None:
+        found = tracer.row(table, _conditions(where), everything=everything)
+    else:
+        found = tracer.file(file) if file is not None else tracer.sequence(sequence or 0)
+    if as_json:
+        output.emit(found)
+    elif table is not None:
+        _show_rows(found)
+    else:
+        _show_file(found)
+
+
+def _conditions(given: list[str] | None) -> dict[str, str]:
+    pairs = [item.partition("=") for item in given or ()]
+    for name, separator, _ in pairs:
+        if not separator or not name:
+            raise UsageError(f"--where takes COLUMN=VALUE, not {name!r}")
+    return {name: value for name, _, value in pairs}
+
+
+def _show_file(found: dict[str, Any]) -> None:
+    output.say(f"{found['trigger']} in {found['region']}")
+    _show_ids(found["ids"])
+    for sink in found["sinks"]:
+        version = f"version {sink['version']}" if sink["version"] is not None else "not published yet"
+        changed = f", {sink['changed']} keys changed" if sink["changed"] is not None else ""
+        output.say(f"{sink['table']}: {sink['rows']} rows of id {found['sequence_id']}{changed} ({version})")
+        _show_sample(sink["sample"], sink["rows"])
+
+
+def _show_rows(found: dict[str, Any]) -> None:
+    output.say(f"{found['table']}: {found['rows']} rows")
+    _show_sample(found["sample"], found["rows"])
+    _show_ids(found["ids"])
+
+
+def _show_ids(ids: list[dict[str, Any]]) -> None:
+    columns = ("id", "epoch", "status", "trigger", "rows", "committed", "run", "")
+    rows = []
+    for entry in ids:
+        remarks = [f"by {entry[key]}" for key in ("withdrawn_by", "replaced_by") if entry[key] is not None]
+        remarks += [entry["reason"]] if entry["reason"] else []
+        rows.append(
+            (
+                entry["sequence_id"], entry["epoch"], entry["status"], entry["trigger"], entry["rows_in"],
+                entry["committed_at"], entry["run_id"], ", ".join(remarks),
+            )
+        )  # fmt: skip
+    output.table(columns, rows)
+
+
+def _show_sample(sample: list[dict[str, Any]], count: int) -> None:
+    if sample:
+        output.table(list(sample[0]), [list(row.values()) for row in sample])
+    if len(sample) < count:
+        output.say(f"{len(sample)} of {count} rows are shown: --limit {count} shows all")

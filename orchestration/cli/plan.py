@@ -1,0 +1,89 @@
+"""The verb that compares: plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.options import AppName, AsJson, Home, Settings, Yes, parameters, workplace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drainmark.jobs.regions.plan_diff import OperatorDifference, TableDifference
+    from drainmark.orchestration.verbs.plan import UpgradePlan
+
+DropStates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop-state", metavar="OP", help="Let this operator's state begin anew from the next id.", show_default=False
+    ),
+]
+
+
+def plan(
+    *,
+    app: AppName,
+    drop: DropStates = None,
+    settings: Settings = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Compare an application with what ran last: operators, states, tables. Exits 1 where no run could go on.
+
+    With --drop-state and --yes the state is dropped; without --yes it is only shown what that would give.
+    """
+    from drainmark.orchestration.verbs.plan import carry_out, plan_upgrade
+    from drainmark.orchestration.workplace.workplace import open_application
+
+    place = workplace(home)
+    opened = open_application(app, params=parameters(settings))
+    regions, names = opened.plan.regions, drop or ()
+    with output.result_only(as_json):
+        found = plan_upgrade(place, opened, regions, drop=names)
+        is_done = bool(names) and yes and found.is_compatible
+        if is_done:
+            carry_out(found.drops)
+    if as_json:
+        output.emit({**found.to_json(), "dropped": list(names) if is_done else []})
+    else:
+        _show(found, app)
+        if names:
+            output.say(f"states of {', '.join(names)} {_outcome(found, is_done=is_done)}")
+    if not found.is_compatible:
+        raise typer.Exit(1)
+
+
+def _outcome(found: UpgradePlan, *, is_done: bool) -> str:
+    """Say what became of the states that were to be dropped."""
+    if is_done:
+        return "begin anew with the next id"
+    if not found.is_compatible:
+        return "were not dropped: settle first what cannot go on above"
+    return "were not dropped: repeat it with --yes"
+
+
+def remedy_for(table: TableDifference, operators: Sequence[OperatorDifference], app: str) -> str:
+    """Return what to do about a table that cannot go on: only states are dropped, a sink's table is not."""
+    if any(each.operator == table.operator and each.state for each in operators):
+        return f"drainmark plan {app} --drop-state {table.operator}, or the code as it was"
+    only_new = all(reason.endswith(" is new") for reason in table.why.split(", "))
+    evolve = 'on_schema_change="evolve" at the sink, ' if only_new else ""
+    return f"{evolve}another table, or the code as it was"
+
+
+def _show(found: UpgradePlan, app: str) -> None:
+    for region in found.regions:
+        ran = "has not run yet" if region.committed_id is None else f"committed {region.committed_id}"
+        output.say(f"{region.region}: {ran}")
+        rows = [(each.operator, each.kind, each.change, each.state) for each in region.operators]
+        output.table(("operator", "kind", "code", "state"), rows)
+        output.table(("table", "by", "change", ""), [(t.table, t.operator, t.change, t.why) for t in region.tables])
+        for table in region.tables:
+            if table.change == "incompatible":
+                output.say(f"{table.table} cannot go on: {table.why}; {remedy_for(table, region.operators, app)}")
+    for name in found.left:
+        output.say(f"{name} is not declared any more; its tables stay as they are")

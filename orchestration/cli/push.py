@@ -1,0 +1,58 @@
+"""The verb that gives rows to a region: push."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.cli import output
+from drainmark.orchestration.cli.options import AsJson, Home, RegionName, Yes, workplace
+
+
+def push(
+    *,
+    region: RegionName,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="JSON lines; standard input by default.", show_default=False)
+    ] = None,
+    start: Annotated[str | None, typer.Option("--start", help="Which start, where several take rows.")] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+) -> None:
+    """Push rows, a JSON object a line, into the buffer of a ReplayableStart; they are durable when this ends."""
+    from drainmark.orchestration.verbs.push import push as push_rows
+
+    place = workplace(home)
+    if file is None:
+        rows = list(_rows(sys.stdin, "standard input"))
+    else:
+        try:
+            with file.open(encoding="utf-8") as lines:
+                rows = list(_rows(lines, str(file)))
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    segment = push_rows(place, region, rows, start=start) if rows else None
+    if as_json:
+        output.emit({"region": region, "rows": len(rows), "segment": segment})
+    else:
+        output.say(f"{len(rows)} rows pushed" + (f", in segment {segment}" if segment is not None else ""))
+
+
+def _rows(lines: IO[str], name: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"line {number} of {name} is no JSON: {error}", remedy="nothing was pushed") from error
+        if not isinstance(row, dict):
+            raise UsageError(f"line {number} of {name} is no JSON object", remedy="nothing was pushed")
+        yield row

@@ -1,0 +1,1 @@
+"""What Dagster shows: assets, their metadata and roles."""

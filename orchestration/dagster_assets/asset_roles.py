@@ -1,0 +1,44 @@
+"""What the asset graph says of the operator behind an asset: start or end of its region, ports, what vectorises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drainmark.jobs.regions.explain import VECTORISES
+from drainmark.jobs.regions.plan import RegionPlan
+
+START_TAG = "drainmark/start"
+END_TAG = "drainmark/end"
+"""Tags without a value: `tag:"drainmark/end"` in Dagster's selection finds the ends of all regions."""
+
+
+def role_tags(region: RegionPlan, operator: str) -> dict[str, str]:
+    """Return the tags of an asset by its operator; none for what no single operator writes."""
+    starts, ends = ({each.name for each in part} for part in (region.starts, region.ends))
+    return {tag: "" for tag, names in ((START_TAG, starts), (END_TAG, ends)) if operator in names}
+
+
+def region_metadata(region: RegionPlan) -> dict[str, Any]:
+    """Return the metadata of the asset that stands for a whole region."""
+    return {
+        "drainmark/starts": ", ".join(each.name for each in region.starts),
+        "drainmark/ends": ", ".join(each.name for each in region.ends),
+        "drainmark/one_trigger_a_group": ", ".join(region.forced_single) or "none",
+    }
+
+
+def role_metadata(region: RegionPlan, name: str) -> dict[str, Any]:
+    """Return the metadata of an asset by its operator; none for what no single operator writes."""
+    if not name:
+        return {}
+    operator = region.operator(name)
+    own = (port for port in region.ports if port.operator == operator.name)
+    ports = [f"{port.parameter}: {port.stream} ({port.port_class})" for port in own]
+    found = {
+        "drainmark/operator": operator.name,
+        "drainmark/operator_kind": operator.kind,
+        "drainmark/location": str(operator.location),
+        "drainmark/ports": "; ".join(ports) or "none",
+        "drainmark/vectorises": VECTORISES[region.vectorisation[operator.name]],
+    }
+    return {**found, "drainmark/composite": operator.composite[-1]} if operator.composite else found

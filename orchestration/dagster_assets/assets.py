@@ -1,0 +1,287 @@
+"""Which assets a region has: its source folder, its checkpoint table, its state tables, its sinks.
+
+Keys are `[app, table]`, the group is the region. The tables are known from the plan alone, so that nothing is opened
+and no session started when the code location loads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.graph.operator import Operator
+from drainmark.jobs.operators.sinks.sink import Sink
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.source import SlicedSource, Source
+from drainmark.jobs.operators.windows.running_aggregate import Aggregate
+from drainmark.jobs.protocol.records.state_generations import first_generation, state_table
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.analysis.physical_plan import shares_history
+from drainmark.jobs.runtime.region_run import GroupReport
+from drainmark.orchestration.dagster_assets.asset_roles import role_metadata, role_tags
+from drainmark.orchestration.dagster_assets.metadata import column_schema, data_version, group_metadata
+from drainmark.resources.storage.folder import Folder
+
+CLAIM = "claim"
+PROCESS = "process_groups"
+HAND_OVER = "hand_over"
+"""Names of the ops in a region's graph."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAsset:
+    """One table of a region as an asset.
+
+    Attributes:
+        table: path below DRAINMARK_HOME, as in a group's report.
+        step: the op that stands for it; the last one has to stand for some asset.
+        output: name of that op's output; never yielded, since the events come once a group.
+        kinds: what the graph shows below its box: the format, and what the table is for.
+        upstream: keys of the assets that it is made from.
+        operator: name of the one that writes it, "" where it is the region's.
+    """
+
+    table: str
+    key: dg.AssetKey
+    step: str
+    output: str
+    description: str
+    kinds: tuple[str, ...]
+    upstream: tuple[dg.AssetKey, ...]
+    operator: str = ""
+
+
+def dagster_name(region: str) -> str:
+    """Return a region's name as Dagster allows it for jobs, ops and groups: `app/start` gives `app__start`."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", region.replace("/", "__"))
+
+
+def source_key(region: RegionPlan, source: Source) -> dg.AssetKey:
+    return dg.AssetKey([_application(region), "source", source.name])
+
+
+def source_keys(region: RegionPlan) -> tuple[dg.AssetKey, ...]:
+    return tuple(source_key(region, source) for source in _sources(region))
+
+
+def checkpoint_table(region: RegionPlan) -> str:
+    return f"checkpoints/{region.name}"
+
+
+def checkpoint_key(region: RegionPlan) -> dg.AssetKey:
+    return dg.AssetKey([_application(region), "checkpoints", region.name.partition("/")[2]])
+
+
+def source_assets(region: RegionPlan, folders: Mapping[str, str]) -> list[dg.AssetSpec]:
+    """Return the folders that a region reads as external assets.
+
+    Args:
+        folders: absolute path, or address in a bucket, by name of the source.
+    """
+    return [
+        dg.AssetSpec(
+            key=source_key(region, source),
+            group_name=dagster_name(region.name),
+            description=_description(region, source, folders[source.name]),
+            kinds=_kinds(source),
+            tags=role_tags(region, source.name),
+            metadata={"dagster/uri": folders[source.name], **role_metadata(region, source.name)},
+        )
+        for source in _sources(region)
+    ]
+
+
+def _description(region: RegionPlan, source: Source, place: str) -> str:
+    what = f"Files of {place}." if isinstance(source, DirectorySource) else f"What {place} gives."
+    if region.parameters.trigger == Trigger.PERIODIC:
+        return f"{what} What is there at the end of a period gets one consistent state, with all other sources'."
+    return f"{what} Each is a trigger: it gets one consistent state."
+
+
+def _kinds(source: Source) -> set[str]:
+    if isinstance(source, DirectorySource):
+        return {"file", source.scan.format, "source"}
+    return {source.reads.kind, "source"} if isinstance(source, SlicedSource) else {"source"}
+
+
+def table_assets(region: RegionPlan) -> tuple[TableAsset, ...]:
+    """Return the checkpoint table, the state tables and the sinks of a region."""
+    sources = source_keys(region)
+    checkpoint = TableAsset(
+        table=checkpoint_table(region),
+        key=checkpoint_key(region),
+        step=HAND_OVER,
+        output="checkpoints",
+        description="The region's truth: a row a consistent state, one for each file. "
+        f"What it lists is committed. `drainmark history {region.name}` prints it.",
+        kinds=("delta", "checkpoint"),
+        upstream=sources,
+    )
+    found = {asset.table: asset for asset in _tables(region, sources)}
+    if sources:
+        found[f"lake/{region.quarantine}"] = _asset(
+            f"lake/{region.quarantine}",
+            dg.AssetKey([_application(region), region.quarantine]),
+            "Rows and files that could not be read, with line, text and reason. "
+            f"`drainmark quarantine list {region.name}` sums them up.",
+            "quarantine",
+            sources,
+        )
+    found |= {asset.table: asset for asset in _outside_tables(region, sources)}
+    return (checkpoint, *found.values())
+
+
+def _outside_tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[TableAsset]:
+    for operator in region.followers:
+        for table in operator.tables:
+            key = dg.AssetKey([_application(region), *table.split("/")])
+            description = (
+                f"Written by `{operator.name}`, outside of the region: every row at least once. What a region replays"
+                " comes again, under another sequence id, and no rewind takes it back."
+            )
+            yield _asset(f"lake/{table}", key, description, "at-least-once", sources)
+
+
+def _tables(region: RegionPlan, sources: tuple[dg.AssetKey, ...]) -> Iterator[TableAsset]:
+    application = _application(region)
+    for operator in region.operators:
+        upstream = _state_keys(region, operator.name) or sources
+        has_history = isinstance(operator, Sink) and operator.has_history and not shares_history(operator, region)
+        if isinstance(operator, Aggregate) or has_history:
+            yield _asset(
+                state_table(application, operator.name),
+                _state_key(application, operator.name),
+                _state_description(operator),
+                "state" if isinstance(operator, Aggregate) else "history",
+                upstream,
+                operator=operator.name,
+            )
+        for kept in operator.kept:
+            yield _asset(
+                state_table(application, operator.name, kept.part),
+                _state_key(application, operator.name, kept.part),
+                f"State of `{operator.name}`: rows for each key that a sequence id changed.",
+                "state",
+                upstream,
+                operator=operator.name,
+            )
+        if isinstance(operator, Sink):
+            own = (_state_key(application, operator.name),) if has_history else upstream
+            for table, name in zip(operator.tables, operator.published, strict=True):
+                key = dg.AssetKey([application, *filter(None, re.split(r"[/.]", table))])
+                about = _sink_description(operator, table)
+                yield _asset(name, key, about, "sink", own, operator=operator.name, format_=operator.format)
+
+
+def _state_description(operator: Operator) -> str:
+    what = f"State of the aggregate `{operator.name}`"
+    if isinstance(operator, Sink):
+        what = f"History of `{operator.tables[0]}`, from which it is rewound"
+    if isinstance(operator, Sink) and not operator.keys:
+        return f"{what}: every row of the stream."
+    return f"{what}: a row for each key that a sequence id changed."
+
+
+def _sink_description(operator: Sink, table: str) -> str:
+    return f"{operator.described()} `drainmark show {table}` prints it, with `--at N` as it was at sequence id N."
+
+
+def _asset(
+    table: str,
+    key: dg.AssetKey,
+    description: str,
+    purpose: str,
+    upstream: tuple[dg.AssetKey, ...],
+    *,
+    operator: str = "",
+    format_: str = "delta",
+) -> TableAsset:
+    return TableAsset(
+        table=table,
+        key=key,
+        step=PROCESS,
+        output=re.sub(r"[^A-Za-z0-9_]", "_", table),
+        description=description,
+        kinds=(format_, purpose),
+        upstream=upstream,
+        operator=operator,
+    )
+
+
+def _state_keys(region: RegionPlan, name: str) -> tuple[dg.AssetKey, ...]:
+    """Return the nearest states upstream of an operator."""
+    keys: dict[dg.AssetKey, None] = {}
+    waiting = [port.upstream for port in region.operator(name).inputs]
+    seen: set[str] = set()
+    while waiting:
+        upstream = waiting.pop()
+        if upstream in seen or all(operator.name != upstream for operator in region.operators):
+            continue
+        seen.add(upstream)
+        operator = region.operator(upstream)
+        own = [""] if isinstance(operator, Aggregate) else [kept.part for kept in operator.kept]
+        for part in own:
+            keys[_state_key(_application(region), operator.name, part)] = None
+        if not own:
+            waiting.extend(port.upstream for port in operator.inputs)
+    return tuple(keys)
+
+
+def _state_key(application: str, operator: str, part: str = "") -> dg.AssetKey:
+    return dg.AssetKey([application, "state", operator, *([part] if part else [])])
+
+
+def _sources(region: RegionPlan) -> list[Source]:
+    return [operator for operator in region.operators if isinstance(operator, Source)]
+
+
+def _application(region: RegionPlan) -> str:
+    return region.name.partition("/")[0]
+
+
+# --- events ------------------------------------------------------------------------------------------------------
+
+
+def materializations(
+    report: GroupReport,
+    region: RegionPlan,
+    *,
+    tables: Folder,
+    row_counts: Mapping[str, int] | None = None,
+    schemas: Mapping[str, str] | None = None,
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield one event a table of the region for one group.
+
+    Args:
+        tables: the folder of all tables.
+        row_counts: by table, rows after the group.
+        schemas: by table, Spark's JSON of the columns; shown where given.
+    """
+    named = {first_generation(name): name for name in (*report.rows_out, *report.versions, *(row_counts or ()))}
+    for asset in table_assets(region):
+        table = named.get(asset.table, asset.table)  # a state that was dropped goes on in another one
+        metadata: dict[str, Any] = {}  # shown in this order: first what is the table's own
+        if row_counts and table in row_counts:
+            metadata["dagster/row_count"] = row_counts[table]
+        if table in report.rows_out:
+            metadata["drainmark/rows"] = report.rows_out[table]
+        is_delta = "delta" in asset.kinds
+        if table in report.versions and is_delta:
+            metadata["drainmark/delta_version"] = report.versions[table]
+        metadata |= group_metadata(report)
+        if is_delta:
+            metadata["dagster/uri"] = (tables / table).uri
+        if schemas and table in schemas:
+            metadata["dagster/column_schema"] = column_schema(schemas[table])
+        yield dg.AssetMaterialization(asset_key=asset.key, metadata=metadata, tags=data_version(report))
+
+
+def observations(report: GroupReport, region: RegionPlan) -> Iterator[dg.AssetObservation]:
+    """Yield one event a source of the region for one group."""
+    for source in _sources(region):
+        yield dg.AssetObservation(asset_key=source_key(region, source), metadata=group_metadata(report))

@@ -1,0 +1,1 @@
+"""What Dagster runs: jobs, sensors, checks, and how runs are launched."""

@@ -1,0 +1,62 @@
+"""`drainmark_halted`: Dagster's run failure sensor on regions that wait for an operator.
+
+A run that fails and is tried again is no alert; one that leaves its region HALTED is. The sensor logs an error with
+reason and remedy, and fails the asset check `not_halted` of the region's checkpoint table, which Dagster shows in red
+and other tools can watch. What else is to happen is a function: `halted_sensor(place, regions, name="page", tell=...)`.
+A region halted by the command line has no failed run: the setting `on_halt` is told of every halt.
+"""
+
+# No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dagster as dg
+
+from drainmark.jobs.printable import printable
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.orchestration.dagster_assets.metadata import REGION_TAG
+from drainmark.orchestration.dagster_jobs.checks import evaluations
+from drainmark.orchestration.runs.halt_hook import halt_event
+from drainmark.orchestration.workplace.workplace import Workplace
+
+NAME = "drainmark_halted"
+
+Tell = Callable[[dict[str, Any]], None]
+"""Gets what a command of the setting `on_halt` gets (`halting.halt_event`), and `dagster_run_id`."""
+
+
+def halted_sensor(
+    workplace: Workplace, regions: Mapping[str, RegionPlan | None], *, name: str = NAME, tell: Tell | None = None
+) -> dg.SensorDefinition:
+    """Return a sensor that reports a region once a run of it has failed and left it HALTED; it runs by default.
+
+    Args:
+        regions: by name, None where the code cannot be loaded, so has no checks; failed runs of others are passed.
+        tell: called beside the log line and the check, e.g. to post to a chat. What it raises fails the tick, which
+            Dagster shows and does not repeat.
+    """
+
+    @dg.run_failure_sensor(
+        name=name,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=10,
+        description="reports regions that are HALTED and wait for an operator",
+    )
+    def sensor(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
+        region = context.dagster_run.tags.get(REGION_TAG, "")
+        if region not in regions:
+            return dg.SkipReason(f"run {context.dagster_run.run_id} is of no region here")
+        history = workplace.history(region)
+        if history.halt is None:
+            return dg.SkipReason(f"{region} is not halted: a retry follows, or the next file")
+        event = {**halt_event(workplace, region, history), "dagster_run_id": context.dagster_run.run_id}
+        halted = f"{region} is HALTED: {event['reason']}; mend the cause, then: {event['remedies'][0]}"
+        context.log.error(printable(halted))
+        plan = regions[region]
+        for evaluation in evaluations(workplace, plan) if plan is not None else ():
+            context.instance.report_runless_asset_event(evaluation)
+        if tell is not None:
+            tell(event)
+        return None
+
+    return sensor

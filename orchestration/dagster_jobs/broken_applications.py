@@ -1,0 +1,105 @@
+"""What stands in a code location for an application that cannot be loaded; the others are not disturbed.
+
+A sensor of the application's name fails with the file, the line and the error, until the file can be loaded again. Of
+each region that is known from earlier runs there is a job, and a sensor, of the usual names: their runs fail with the
+same error and count as attempts, so that the region is HALTED after its budget, as it is where its analysis fails.
+"""
+
+# No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
+from collections.abc import Collection
+
+import dagster as dg
+
+from drainmark.jobs.errors import DrainmarkError, Halted
+from drainmark.jobs.protocol.decisions import is_lifted
+from drainmark.jobs.runtime.messages import classified, halt_remedies
+from drainmark.orchestration.dagster_assets.assets import dagster_name
+from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG, failure_of, note
+from drainmark.orchestration.dagster_jobs.run_retries import counted_tag, tag_process, tags_of
+from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
+from drainmark.orchestration.runs.application_loading import open_in_time, origin_of
+from drainmark.orchestration.runs.early_attempts import count_failure
+from drainmark.orchestration.runs.halt_hook import make_up
+from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.declaration import Declared, known_from, name_of, noted
+from drainmark.orchestration.workplace.workplace import Workplace
+
+SUFFIX = "__broken"
+
+
+def broken_definitions(
+    workplace: Workplace, reference: str, error: Exception, *, taken: Collection[str] = ()
+) -> dg.Definitions:
+    """Return the definitions that stand in for an application's.
+
+    Args:
+        error: with which loading it failed.
+        taken: regions that another application of that name has here.
+    """
+    code = code_digest(origin_of(reference), workplace.settings.project_root)
+    jobs, sensors = [], [_sensor(workplace, reference, classified(error), code)]
+    for region in (name for name in known_from(workplace, reference) if name not in taken):
+        job = _job(workplace, reference, region, code)
+        jobs.append(job)
+        sensors.append(_region_sensor(workplace, reference, region, job))
+    return dg.Definitions(jobs=jobs, sensors=sensors)
+
+
+def _sensor(workplace: Workplace, reference: str, error: DrainmarkError, code: str) -> dg.SensorDefinition:
+    @dg.sensor(
+        name=f"{dagster_name(name_of(reference))}{SUFFIX}",
+        minimum_interval_seconds=max(30, workplace.settings.sensor_interval_seconds),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"{reference} cannot be loaded: {error.message}"[:1000],
+    )
+    def broken_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        if code and code_digest(origin_of(reference), workplace.settings.project_root) == code:
+            raise error
+        open_in_time(workplace.settings, reference)
+        return dg.SkipReason(f"{reference} can be loaded now: reload the code location")
+
+    return broken_sensor
+
+
+def _job(workplace: Workplace, reference: str, region: str, code: str) -> dg.JobDefinition:
+    """Return a job that does what the claim of the region's own does first, loading its code, and fails so."""
+    name, allowed = dagster_name(region), _allowed(workplace, region)
+
+    @dg.op(
+        name=f"{name}__run",
+        description="load the application, which failed when this code location was loaded",
+        config_schema=dg.Permissive(),  # type: ignore[no-untyped-call]
+    )
+    def load(context: dg.OpExecutionContext) -> None:
+        tags = {**tags_of(region, allowed), **tag_process(context.run_id)}
+        context.instance.add_run_tags(context.run_id, tags)
+        try:
+            open_in_time(workplace.settings, reference)
+        except Exception as error:
+            found = count_failure(workplace, region, error, allowed=allowed, code=code, run_id=context.run_id)
+            context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
+            note(context, str(found))
+            if isinstance(found, Halted):
+                context.instance.add_run_tags(context.run_id, {MAX_RETRIES_TAG: "0"})
+            raise failure_of(found) from error
+        raise dg.Failure(f"{reference} can be loaded now: reload the code location", allow_retries=False)
+
+    graph = dg.GraphDefinition(name=name, node_defs=[load])
+    return graph.to_job(name=name, executor_def=dg.in_process_executor, tags=tags_of(region, allowed))
+
+
+def _region_sensor(workplace: Workplace, reference: str, region: str, job: dg.JobDefinition) -> dg.SensorDefinition:
+    def wanted() -> dg.RunRequest | str:
+        history = workplace.history(region)
+        code = code_digest(origin_of(reference), workplace.settings.project_root)
+        if history.halt is not None and not is_lifted(history, code):
+            make_up(workplace, region, history)
+            return f"HALTED: {history.halt.detail.get('reason')}; fix it, or: {halt_remedies(region, history)[0]}"
+        return dg.RunRequest(tags=tags_of(region, _allowed(workplace, region)))
+
+    what = f"Starts runs of {region}, which fail, until its application can be loaded or it is HALTED."
+    return one_run_sensor(workplace, job, what, wanted=wanted)
+
+
+def _allowed(workplace: Workplace, region: str) -> int:
+    return (noted(workplace, region) or Declared()).max_consecutive_reset_attempts

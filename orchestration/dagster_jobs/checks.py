@@ -1,0 +1,177 @@
+"""Asset checks of a region, on its checkpoint table: judged at the end of each run, and whenever somebody asks."""
+
+# No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.protocol.transitions import State
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.orchestration.dagster_assets.assets import checkpoint_key, dagster_name
+from drainmark.orchestration.views.metrics import present_of
+from drainmark.orchestration.workplace.workplace import Workplace
+
+HORIZON_HOURS = 24.0
+"""A rewind horizon that reaches back less than this is worth a warning."""
+
+BAD_SHARE = 0.01
+"""More quarantined rows than this share of the newest states is worth a warning."""
+
+BAD_STATES = 1000
+"""Of how many states the share is taken."""
+
+SAME_ID = "sinks_at_same_id"
+NOT_HALTED = "not_halted"
+QUARANTINE_RATIO = "quarantine_ratio"
+REWIND_HORIZON = "rewind_horizon"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What one check found."""
+
+    name: str
+    passed: bool
+    description: str
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def check_specs(region: RegionPlan) -> list[dg.AssetCheckSpec]:
+    asset = checkpoint_key(region)
+    return [
+        dg.AssetCheckSpec(SAME_ID, asset=asset, description="Tables show the last committed state, and no more."),
+        dg.AssetCheckSpec(NOT_HALTED, asset=asset, description="The region does not wait for `drainmark resume`."),
+        dg.AssetCheckSpec(QUARANTINE_RATIO, asset=asset, description="Few rows are quarantined, and no whole file."),
+        dg.AssetCheckSpec(REWIND_HORIZON, asset=asset, description="A rewind can go back a day or to the beginning."),
+    ]
+
+
+def build_checks(workplace: Workplace, region: RegionPlan) -> dg.AssetChecksDefinition:
+    """Return the checks as something that can be run from the asset's page."""
+
+    @dg.multi_asset_check(name=f"{dagster_name(region.name)}__checks", specs=check_specs(region), can_subset=True)
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        selected = {key.name for key in context.selected_asset_check_keys}
+        for judgement in judgements(workplace, region):
+            if judgement.name not in selected:
+                continue
+            yield dg.AssetCheckResult(
+                asset_key=checkpoint_key(region),
+                check_name=judgement.name,
+                passed=judgement.passed,
+                severity=judgement.severity,
+                description=judgement.description,
+                metadata=judgement.metadata,
+            )
+
+    return checks
+
+
+def evaluations(workplace: Workplace, region: RegionPlan) -> Iterator[dg.AssetCheckEvaluation]:
+    """Yield the checks' results as events of a run that has handed over."""
+    for judgement in judgements(workplace, region):
+        yield dg.AssetCheckEvaluation(
+            asset_key=checkpoint_key(region),
+            check_name=judgement.name,
+            passed=judgement.passed,
+            severity=judgement.severity,
+            description=judgement.description,
+            metadata=judgement.metadata,
+        )
+
+
+def judgements(workplace: Workplace, region: RegionPlan) -> Iterator[Judgement]:
+    """Yield every check's result, from the checkpoint table and the tables' statistics; starts no session."""
+    history = workplace.history(region.name)
+    yield _same_id(workplace, region, history)
+    yield _not_halted(region, history, present_of(workplace, region.name).state(history))
+    yield _quarantine_ratio(region, history)
+    yield _rewind_horizon(history, region.parameters.rewind_horizon)
+
+
+def _same_id(workplace: Workplace, region: RegionPlan, history: RegionHistory) -> Judgement:
+    newest = {table.name: _newest_id(workplace, region, table) for table in history.tables}
+    above = sorted(name for name, number in newest.items() if number > history.committed_id)
+    behind = len(history.unpublished)
+    if above:
+        description = f"rows above the committed id {history.committed_id} in {', '.join(above)}"
+    elif behind:
+        description = f"{behind} committed groups are not published yet: the next run rolls them forward"
+    elif history.flow.channels:
+        count = len(history.flow.batches)
+        description = f"{count} batches are in flight: some tables are to catch up with {history.committed_id}"
+    else:
+        description = f"all {len(newest)} tables are at {history.committed_id}"
+    return Judgement(
+        name=SAME_ID,
+        passed=not above and not behind,
+        description=description,
+        metadata={
+            "drainmark/sequence_id": history.committed_id,
+            "drainmark/published_sequence_id": history.published_id,
+            **{f"newest id in {name}": number for name, number in newest.items()},
+        },
+    )
+
+
+def _newest_id(workplace: Workplace, region: RegionPlan, table: RegionTable) -> int:
+    written = workplace.store(region.name).open(table)
+    return written.newest_id() if written.exists() else INITIAL_ID
+
+
+def _not_halted(region: RegionPlan, history: RegionHistory, state: State) -> Judgement:
+    if history.halt is None:
+        return Judgement(name=NOT_HALTED, passed=True, description=f"not halted: {state}",
+                         metadata={"drainmark/attempts": history.attempts, "drainmark/state": state.value})  # fmt: skip
+    detail = history.halt.detail
+    return Judgement(
+        name=NOT_HALTED,
+        passed=False,
+        description=f"halted: {detail.get('reason')}; mend the cause, then: drainmark resume {region.name}",
+        metadata={"drainmark/state": state.value}
+        | {f"drainmark/{name}": str(detail[name]) for name in ("trigger", "operator") if detail.get(name)},
+    )
+
+
+def _quarantine_ratio(region: RegionPlan, history: RegionHistory) -> Judgement:
+    """Judge the newest states: few rows quarantined, and no file whole that was not taken in again since."""
+    states = [row for row in history.states.newest(BAD_STATES).values() if row.kind is RowKind.STATE]
+    read = sum(row.rows_in or 0 for row in states)
+    bad = sum(row.detail.get("rows_quarantined") or 0 for row in states)
+    newest = {row.trigger_uri: row for row in states}
+    files = [row.trigger_uri for row in newest.values() if row.detail.get("reason")]
+    share = bad / read if read else 0.0
+    return Judgement(
+        name=QUARANTINE_RATIO,
+        passed=share <= BAD_SHARE and not files,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"{bad} of {read} rows and {len(files)} whole files of the last {len(states)} are quarantined"
+        + (f": drainmark quarantine list {region.name}" if bad else ""),
+        metadata={"drainmark/rows_quarantined": bad, "drainmark/files_quarantined": len(files)},
+    )
+
+
+def _rewind_horizon(history: RegionHistory, horizon: int) -> Judgement:
+    reach = history.oldest_target(horizon)
+    oldest = history.state_at_least(reach)
+    if reach == INITIAL_ID or oldest is None:
+        return Judgement(
+            name=REWIND_HORIZON, passed=True, severity=dg.AssetCheckSeverity.WARN,
+            description="a rewind can go back to the beginning", metadata={"drainmark/oldest_sequence_id": INITIAL_ID},
+        )  # fmt: skip
+    hours = (dt.datetime.now(dt.UTC) - history.states[oldest].recorded_at).total_seconds() / 3600
+    return Judgement(
+        name=REWIND_HORIZON,
+        passed=hours >= HORIZON_HOURS,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"a rewind can go back {hours:.1f} hours, to id {oldest}",
+        metadata={"drainmark/oldest_sequence_id": oldest, "drainmark/horizon_hours": round(hours, 2)},
+    )

@@ -1,0 +1,96 @@
+"""Autonomous parts in Dagster: one job and one sensor an application, and its tables as external assets (V1).
+
+There is nothing to claim, to roll forward or to halt: a run takes what has come, and what it had in hand when it fails
+is lost. So it is not retried: the next tick starts another one as soon as files wait.
+"""
+
+# Without postponed annotations: Dagster reads the one of `context`.
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+
+from drainmark.jobs.regions.autonomous_parts import running_parts
+from drainmark.jobs.regions.plan import AutonomousPlan
+from drainmark.jobs.runtime.micro_batches import BatchReport
+from drainmark.orchestration.dagster_assets.assets import dagster_name
+from drainmark.orchestration.dagster_jobs.sensors import one_run_sensor
+from drainmark.orchestration.runs.part_loop import run_parts, waiting_parts
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
+
+_MAX_RETRIES_TAG = "dagster/max_retries"
+
+
+def part_definitions(workplace: Workplace, reference: str, opened: Opened) -> dg.Definitions:
+    """Return job `APP__autonomous`, its sensor, and the tables that it writes; nothing where no part runs by itself."""
+    parts = running_parts(opened.plan)
+    if not parts:
+        return dg.Definitions()
+    name = dagster_name(f"{opened.plan.name}/autonomous")
+    job = _job(workplace, reference, name)
+    specs = [
+        dg.AssetSpec(
+            key=asset_key(opened.plan.name, table),
+            group_name=name,
+            description=f"Written by the autonomous part {part.name}: at most once, as no state of a region is.",
+            kinds={"delta", part.guarantee.value},
+            metadata={"dagster/uri": (workplace.tables / f"lake/{table}").uri, "dagster/table_name": f"lake/{table}"},
+        )
+        for part in parts
+        for table in part.tables
+    ]
+    return dg.Definitions(assets=specs, jobs=[job], sensors=[_sensor(workplace, parts, job)])
+
+
+def asset_key(application: str, table: str) -> dg.AssetKey:
+    """Return the key of a table below the lake."""
+    return dg.AssetKey([application, *table.split("/")])
+
+
+def _job(workplace: Workplace, reference: str, name: str) -> dg.JobDefinition:
+    @dg.op(
+        name=f"{name}__run",
+        description="take the files that have come, micro-batch by micro-batch, until none is left",
+        config_schema={"parameters": dg.Field(dict, default_value={}, description="as --set NAME=VALUE")},
+    )
+    def process(context: dg.OpExecutionContext) -> None:
+        opened = open_application(reference, params=context.op_config["parameters"])
+
+        def note(report: BatchReport) -> None:
+            context.log.info(f"{report.part}: {report.files} files, {report.rows_in} rows, {report.seconds:.2f} s")
+            for event in _events(opened.plan.name, report):
+                context.log_event(event)
+
+        run_parts(workplace, opened, run_id=context.run_id, pause=time.sleep, on_batch=note)
+
+    graph = dg.GraphDefinition(name=name, node_defs=[process])
+    return graph.to_job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        tags={_MAX_RETRIES_TAG: "0"},
+        description="Takes what has come for the autonomous parts of the application, at most once.",
+    )
+
+
+def _events(application: str, report: BatchReport) -> Iterator[dg.AssetMaterialization]:
+    for table, version in report.versions.items():
+        if table.startswith("lake/"):
+            metadata: Mapping[str, Any] = {
+                "drainmark/rows": report.rows_out.get(table, 0),
+                "drainmark/delta_version": version,
+                "drainmark/files": report.files,
+                "drainmark/lost_files": report.lost,
+                "drainmark/seconds": round(report.seconds, 3),
+            }
+            yield dg.AssetMaterialization(
+                asset_key=asset_key(application, table.removeprefix("lake/")), metadata=metadata
+            )
+
+
+def _sensor(workplace: Workplace, parts: tuple[AutonomousPlan, ...], job: dg.JobDefinition) -> dg.SensorDefinition:
+    def wanted() -> dg.RunRequest | str:
+        return dg.RunRequest() if waiting_parts(workplace, parts) else "no file waits"
+
+    what = "Scans the folders of the autonomous parts, and starts a run when a file waits."
+    return one_run_sensor(workplace, job, what, wanted=wanted)

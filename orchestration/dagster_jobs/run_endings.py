@@ -1,0 +1,51 @@
+"""What an error makes of a Dagster run: quiet success, cancelled, failed with retry or failed for good."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from drainmark.jobs.errors import DrainmarkError, Halted, Interrupted, Retry
+from drainmark.orchestration.dagster_assets.metadata import NOTE_TAG
+from drainmark.orchestration.dagster_jobs.run_slot import RunSlot
+
+MAX_RETRIES_TAG = "dagster/max_retries"
+_NOTE_LENGTH = 500
+
+
+def end_with(context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> None:
+    """Hand the region over and end the Dagster run as the error asks for.
+
+    Returns normally where somebody else owns the region: the run ends SUCCESS and says by whom (H26).
+
+    Raises:
+        dg.DagsterExecutionInterruptedError: it was interrupted.
+        dg.Failure: the run failed. Where trying again cannot help the run tagged itself `dagster/max_retries=0`
+            before, since `allow_retries=False` stops no run retries.
+    """
+    if not isinstance(error, Exception):
+        error = Interrupted(str(error) or "the run was interrupted")
+    slot.finish(error)
+    if isinstance(error, Interrupted):
+        raise dg.DagsterExecutionInterruptedError(str(error)) from error
+    note(context, str(error))
+    retry = error.retry if isinstance(error, DrainmarkError) else Retry.ATTEMPT
+    if retry is Retry.QUIET:
+        context.log.warning(f"Nothing done: {error}")
+        return
+    if isinstance(error, Halted) or retry in (Retry.PERMANENT, Retry.REFUSE):
+        context.instance.add_run_tags(context.run_id, {MAX_RETRIES_TAG: "0"})
+    raise failure_of(error) from error
+
+
+def failure_of(error: Exception) -> dg.Failure:
+    """Return the failure that the run's page shows: the sentence, who is to blame, what to do."""
+    if not isinstance(error, DrainmarkError):
+        return dg.Failure(description=f"{type(error).__name__}: {error}")
+    facts = {**error.to_json(), "trigger": error.facts.get("trigger")}
+    metadata = {f"drainmark/{name}": str(value) for name, value in facts.items() if value is not None}
+    return dg.Failure(description=str(error), metadata=metadata)
+
+
+def note(context: dg.OpExecutionContext, text: str) -> None:
+    """Tag the run with a sentence, so that lists of runs and skip reasons can show it."""
+    context.instance.add_run_tags(context.run_id, {NOTE_TAG: text[:_NOTE_LENGTH]})

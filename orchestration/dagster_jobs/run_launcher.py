@@ -1,0 +1,136 @@
+"""Runs that begin in a process which has its imports behind it: Dagster's launcher, with a spare process kept ready.
+
+A run of Dagster's default launcher begins with two seconds of imports, and a file waits for them. Here the daemon keeps
+one idle child that has made them, all but those of the author's code. What cannot go that way goes the default one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from dataclasses import dataclass, field
+from multiprocessing.util import Finalize
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from dagster import DefaultRunLauncher
+
+from drainmark.orchestration.dagster_jobs.run_retries import process_of, tag_process
+from drainmark.orchestration.dagster_jobs.spare_run import Spare
+from drainmark.resources.registry.lease import process_started
+
+if TYPE_CHECKING:
+    from drainmark.orchestration.dagster_jobs.run_orders import LaunchRunContext
+
+_log = logging.getLogger(__name__)
+
+SETTLE_SECONDS = 4.0
+"""After a launch; the next spare is made no sooner: its imports would take the run's own time."""
+
+
+@dataclass(slots=True)
+class Spares:
+    """At most one spare process at a time, made by the first launch of this process and after every further one."""
+
+    _spare: Spare | None = None
+    _maker: threading.Timer | None = None
+    _made: list[Spare] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self) -> Spare | None:
+        """Return the spare if there is one that waits, which is the caller's from now on."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+        return spare if spare is not None and spare.is_ready() else None
+
+    def make_soon(self) -> None:
+        with self._lock:
+            if self._maker is not None:
+                self._maker.cancel()
+            self._maker = threading.Timer(SETTLE_SECONDS, self._make)
+            self._maker.daemon = True
+            self._maker.start()
+
+    def _make(self) -> None:
+        with self._lock:
+            if self._spare is None or not self._spare.process.is_alive():
+                if not self._made:  # before the exit waits for its children, which wait for it
+                    Finalize(None, self._end, exitpriority=1)
+                self._spare = Spare.start()
+                self._made = [*(spare for spare in self._made if spare.process.is_alive()), self._spare]
+
+    def _end(self) -> None:
+        """End what waits, and interrupt the runs: they hand over before they go (`orchestration.runs.interruption`)."""
+        if self._maker is not None:
+            self._maker.cancel()
+        for spare in self._made:
+            if spare.process.is_alive():
+                spare.process.terminate()
+
+
+class WarmRunLauncher(DefaultRunLauncher):
+    """Dagster's default launcher, for runs of this project's own code location on this host faster by their imports.
+
+    No configuration. A run in a spare process is a child of the process that launched it, the daemon, and ends with it,
+    as one of the default launcher ends with its code server.
+    """
+
+    _spares = Spares()  # of the process: a daemon may load its instance anew
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        """Launch in the spare process, if there is one for the run; else as the default launcher does."""
+        run = context.dagster_run
+        try:
+            order = self._order_for(run)
+        except Exception as error:  # whatever it is: another Dagster inside
+            _log.warning("Dagster %s is other inside than expected, runs begin later: %r", dg.__version__, error)
+            super().launch_run(context)
+            return
+        if order is None or not self._launch_warm(run, order):
+            super().launch_run(context)
+        self._spares.make_soon()
+
+    def _order_for(self, run: dg.DagsterRun) -> str | None:
+        from drainmark.orchestration.dagster_jobs.run_orders import order_for
+
+        self._run_ids.add(run.run_id)  # those that `join` waits for
+        return order_for(run, self._instance)
+
+    def _launch_warm(self, run: dg.DagsterRun, order: str) -> bool:
+        spare = self._spares.take()
+        if spare is None or spare.process.pid is None:
+            return False
+        self._instance.add_run_tags(run.run_id, tag_process(run.run_id, spare.process.pid))
+        if not spare.give(order):
+            return False
+        threading.Thread(target=self._watch, args=(spare, run.run_id), name="run's end", daemon=True).start()
+        return True
+
+    def _watch(self, spare: Spare, run_id: str) -> None:
+        """Report a run as failed whose process ended without a word (faults.md 5)."""
+        spare.process.join()
+        run = self._instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished:
+            self._instance.report_run_failed(
+                run, f"the process of the run, pid {spare.process.pid}, ended with exit code {spare.process.exitcode}"
+            )
+
+    def terminate(self, run_id: str) -> bool:
+        """Interrupt the run, as Dagster's Terminate does."""
+        run = self._instance.get_run_by_id(run_id)
+        process = process_of(run.tags, run_id) if run is not None and not run.is_finished else None
+        if run is None or process is None or _GRPC_INFO_TAG in run.tags:
+            return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
+        host, pid, started = process
+        if host != socket.gethostname() or process_started(pid) != started:
+            return False
+        self._instance.report_run_canceling(run)
+        os.kill(pid, signal.SIGINT)
+        return True
+
+
+_GRPC_INFO_TAG = ".dagster/grpc_info"
+"""On runs that a code server started."""

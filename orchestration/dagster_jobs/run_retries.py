@@ -1,0 +1,208 @@
+"""The runs of a region as Dagster knows them: their tags, which of them count as active, and the reaper.
+
+Dagster retries a failed run up to `max_consecutive_reset_attempts` times; the budget itself is the region's and stands
+in the checkpoint table. With the default launcher a run can stay STARTED for ever when both its process and its code
+server die (faults.md 5): here its own heartbeat and its process decide.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+import dagster as dg
+
+from drainmark.jobs.errors.loading import RunDied
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.orchestration.dagster_assets.assets import dagster_name, table_assets
+from drainmark.orchestration.dagster_assets.metadata import PROCESS_TAG, REGION_TAG
+from drainmark.orchestration.dagster_jobs.run_endings import MAX_RETRIES_TAG
+from drainmark.orchestration.runs.early_attempts import count_failure
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.registry.lease import Owner, describe, process_started
+
+RETRY_STRATEGY_TAG = "dagster/retry_strategy"
+WILL_RETRY_TAG = "dagster/will_retry"
+SENSOR_TAG = "dagster/sensor_name"
+"""Dagster's own, on the runs that a sensor requested and on their retries."""
+
+COUNTED_TAG = ".dagster/drainmark_counted"
+"""Id of the run itself once the checkpoint table knows of it: a run that died before that has an attempt to come."""
+
+NOT_COUNTED = "no"
+_CAUSE_CHARACTERS = 500
+
+SILENT_SECONDS = 60.0
+"""A run that is STARTED and has not reached its first op after so long has died on its way."""
+
+LOST_SECONDS = 600.0
+"""A run on another host that holds no lease for so long is lost: starting Spark and backing off take less."""
+
+_NEWEST = 25
+
+_ACTIVE = (
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
+_RUNNING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
+_REAPED = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
+
+
+def run_tags(region: RegionPlan) -> dict[str, str]:
+    """Return the tags of every run of a region; a run started from the asset page sets them itself."""
+    return tags_of(region.name, region.parameters.max_consecutive_reset_attempts)
+
+
+def tags_of(region: str, allowed: int) -> dict[str, str]:
+    return {
+        REGION_TAG: region,
+        MAX_RETRIES_TAG: str(allowed),
+        RETRY_STRATEGY_TAG: "ALL_STEPS",
+        COUNTED_TAG: NOT_COUNTED,
+    }
+
+
+def counted_tag(run_id: str) -> dict[str, str]:
+    """Return the tag of a run that has claimed, or whose failure before that is counted; a retry copies it in vain."""
+    return {COUNTED_TAG: run_id}
+
+
+def tag_process(run_id: str, pid: int | None = None) -> dict[str, str]:
+    """Return the tag that says which process executes a run; the run id tells it from a tag copied by a retry.
+
+    Args:
+        pid: of a process of this host, by default this one.
+    """
+    pid = pid or os.getpid()
+    return {PROCESS_TAG: f"{run_id} {socket.gethostname()} {pid} {process_started(pid)}"}
+
+
+def _is_uncounted(run: dg.DagsterRun) -> bool:
+    is_counted = run.tags.get(COUNTED_TAG, run.run_id) == run.run_id
+    return run.status is dg.DagsterRunStatus.FAILURE and not is_counted
+
+
+def active_runs(instance: dg.DagsterInstance, job: str) -> list[dg.DagsterRun]:
+    """Return what of a job runs, waits in the queue, or failed and waits for its retry."""
+    running = instance.get_runs(dg.RunsFilter(job_name=job, statuses=list(_ACTIVE)))
+    failed = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"})
+    waiting = [run for run in instance.get_runs(failed, limit=_NEWEST) if run.is_complete_and_waiting_to_retry]
+    return [*waiting, *running]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionRuns:
+    """Asks a Dagster instance about the runs of one region."""
+
+    instance: dg.DagsterInstance
+    workplace: Workplace
+    region: RegionPlan
+
+    def active(self) -> list[dg.DagsterRun]:
+        """Return what runs, waits in the queue, or failed and waits for its retry; oldest first (trap 1)."""
+        running = [record.dagster_run for record in self._records(_ACTIVE)]
+        waiting = [
+            run
+            for run in self.instance.get_runs(
+                dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"}), limit=100
+            )
+            if run.is_complete_and_waiting_to_retry and self._belongs(run)
+        ]
+        return [*reversed(waiting), *reversed(running)]
+
+    def reap(self) -> list[str]:
+        """Report runs whose process is dead as failed (or cancelled, if that was asked for); return why, one a run."""
+        reasons = []
+        for record in self._records(_REAPED):
+            run = record.dagster_run
+            reason = self._death_of(record)
+            if reason is None:
+                continue
+            message = f"Drainmark's reaper: {reason}"
+            if run.status is dg.DagsterRunStatus.CANCELING:
+                self.instance.report_run_canceled(run, message)
+            else:
+                self.instance.report_run_failed(run, message)
+            reasons.append(f"run {run.run_id}: {reason}")
+        return reasons
+
+    def count_dead(self, code: Callable[[], str]) -> None:
+        """Count the last runs that failed and that the checkpoint table knows nothing of: they died before their claim.
+
+        Not those of a version that did not tag its runs so, and not while another run is at work, or about to be,
+        that may fare better.
+        """
+        if not self._dead(1) or self.active():
+            return
+        for run in reversed(self._dead(_NEWEST)):
+            said = f"run {run.run_id} ended before its claim: {self._cause_of(run)}"
+            died = RunDied(said, remedy="see the run's page in Dagster")
+            allowed = self.region.parameters.max_consecutive_reset_attempts
+            count_failure(self.workplace, self.region.name, died, allowed=allowed, code=code(), run_id=run.run_id)
+            self.instance.add_run_tags(run.run_id, counted_tag(run.run_id))
+
+    def _dead(self, limit: int) -> list[dg.DagsterRun]:
+        """Return the last runs, newest first, as far as they failed and are not counted."""
+        runs = self.instance.get_runs(dg.RunsFilter(tags={REGION_TAG: self.region.name}), limit=limit)
+        return list(takewhile(_is_uncounted, runs))
+
+    def _cause_of(self, run: dg.DagsterRun) -> str:
+        events = self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
+        message = next((event.message for event in reversed(list(events)) if event.message), "")
+        return message[:_CAUSE_CHARACTERS] or "it left no word"
+
+    def is_wanted_place(self) -> bool:
+        """Say whether a run waits in the queue that could start if one of this region ended."""
+        queued = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]), limit=100)
+        if not queued:
+            return False
+        if any(self._belongs(run) for run in queued):
+            return True
+        config = self.instance.get_concurrency_config().run_queue_config
+        limit = config.max_concurrent_runs if config is not None else -1
+        return 0 <= limit <= self.instance.get_runs_count(dg.RunsFilter(statuses=list(_RUNNING)))
+
+    def _death_of(self, record: dg.RunRecord) -> str | None:
+        run = record.dagster_run
+        owner = describe(self.workplace.registry, self.region.name, lease_seconds=self.workplace.settings.lease_seconds)
+        if owner is not None and owner.run_id == run.run_id:
+            return None if owner.is_alive else _last_seen(owner)
+        age = time.time() - (record.start_time or record.create_timestamp.timestamp())
+        process = process_of(run.tags, run.run_id)
+        if process is None:
+            is_ours = run.job_name == dagster_name(self.region.name)
+            return f"no sign of life for {age:.0f} s after its start" if is_ours and age > SILENT_SECONDS else None
+        host, pid, started = process
+        if host != socket.gethostname():
+            return f"pid {pid} on {host} holds no lease for {age:.0f} s" if age > LOST_SECONDS else None
+        return None if process_started(pid) == started else f"pid {pid} is dead"
+
+    def _records(self, statuses: tuple[dg.DagsterRunStatus, ...]) -> list[dg.RunRecord]:
+        records = self.instance.get_run_records(dg.RunsFilter(statuses=list(statuses)))
+        return [record for record in records if self._belongs(record.dagster_run)]
+
+    def _belongs(self, run: dg.DagsterRun) -> bool:
+        """Say whether a run is of the region: also one from the asset page that has not tagged itself yet."""
+        if run.job_name == dagster_name(self.region.name) or run.tags.get(REGION_TAG) == self.region.name:
+            return True
+        selected = run.asset_selection or frozenset()
+        return any(asset.key in selected for asset in table_assets(self.region))
+
+
+def process_of(tags: Mapping[str, str], run_id: str) -> tuple[str, int, str] | None:
+    """Return the host, pid and start of the process that executes a run; None where no tag of that very run tells."""
+    parts = tags.get(PROCESS_TAG, "").split(" ")
+    if len(parts) != 4 or parts[0] != run_id:
+        return None
+    return parts[1], int(parts[2]), parts[3]
+
+
+def _last_seen(owner: Owner) -> str:
+    return f"pid {owner.pid} on {owner.host} is dead or silent, last heartbeat {owner.heartbeat_age_seconds:.0f} s ago"

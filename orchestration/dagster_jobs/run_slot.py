@@ -1,0 +1,97 @@
+"""The one `RegionRun` that the ops of a Dagster run share: kept in the memory of the run's process, handed over once.
+
+A resource, because with the in-process executor it lives exactly as long as the run: whatever ends the run between two
+ops, the region is handed over when the resource is torn down.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from drainmark.jobs.errors import Interrupted
+from drainmark.jobs.runtime.group_report import trouble_of
+from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
+from drainmark.orchestration.dagster_assets.event_pacing import LinePace
+from drainmark.orchestration.dagster_assets.metadata import step_line
+from drainmark.orchestration.runs.idle_wait import Lingering
+
+SLOT = "region_run"
+"""Name of the resource."""
+
+_OF_STAGES = frozenset({"in_flight", "progress"})
+
+
+@dataclass(slots=True)
+class RunSlot:
+    """Holds the run from `open` to `finish`.
+
+    Attributes:
+        reports: of the groups published so far.
+        interrupted: somebody asked the run to end, perhaps before there was one.
+        lingering: decides whether the run stays when nothing is pending; None where it never does.
+        log: of the op that is at work, for the lines of the protocol's steps.
+        lines: says which of them are kept.
+        observe: called with the numbers of what is in flight, and of what stages finished late, with a kept line.
+    """
+
+    run: RegionRun | None = None
+    reports: list[GroupReport] = field(default_factory=list)
+    interrupted: threading.Event = field(default_factory=threading.Event)
+    lingering: Lingering | None = None
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
+    lines: LinePace = field(default_factory=LinePace)
+    observe: Callable[[Mapping[str, Any]], None] = lambda numbers: None
+    _last_step: float = field(default_factory=time.monotonic)
+
+    def open(self, run: RegionRun) -> RegionRun:
+        """Keep a run, about to be claimed."""
+        self.run = run
+        if self.interrupted.is_set():
+            run.interrupted.set()
+        return run
+
+    def interrupt(self) -> None:
+        """Ask the run to end; safe in a signal handler and from any thread."""
+        self.interrupted.set()
+        if self.run is not None:
+            self.run.interrupted.set()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Hand the region over, once: later calls do nothing."""
+        run, self.run = self.run, None
+        if run is not None:
+            run.hand_over(error)
+
+    def report(self, step: str, numbers: Mapping[str, Any]) -> None:
+        """Log a step of the protocol, one line, with the seconds since the step before."""
+        now = time.monotonic()
+        seconds, self._last_step = now - self._last_step, now
+        if self.lines.may():
+            self.log.info(step_line(step, numbers, seconds))
+            if step in _OF_STAGES:
+                self.observe(numbers)
+        if (trouble := trouble_of(step, numbers)) is not None:
+            self.log.warning(trouble)
+
+
+def slot_of(context: dg.OpExecutionContext) -> RunSlot:
+    """Return the run's slot, its log lines from here on those of this op."""
+    slot: RunSlot = getattr(context.resources, SLOT)
+    slot.log = context.log
+    return slot
+
+
+@dg.resource(description="the region's run, shared by the ops of one Dagster run")
+def run_slot(_context: dg.InitResourceContext) -> Iterator[RunSlot]:
+    slot = RunSlot()
+    try:
+        yield slot
+    finally:
+        slot.finish(Interrupted("the Dagster run ended before the hand-over"))

@@ -1,0 +1,398 @@
+"""When a region runs: a sensor that scans its folder, or a schedule for scan-and-run (design.md §4 Dagster).
+
+A tick decides from the checkpoint table and the registry; `run_key` is a second fence only (P40). Skip reasons name the
+cause and what to type.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from drainmark.jobs.errors import DrainmarkError, InputChanged, InputMissing, Owned
+from drainmark.jobs.graph.annotations import Runs
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.protocol.decisions import is_lifted
+from drainmark.jobs.protocol.history import Outcome, RegionHistory
+from drainmark.jobs.protocol.records.addresses import is_object
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.messages import halt_remedies
+from drainmark.orchestration.dagster_assets.metadata import TRIGGER_TAG
+from drainmark.orchestration.dagster_jobs.run_retries import RegionRuns, active_runs, run_tags
+from drainmark.orchestration.discovery.region_scan import Tick, scan_region
+from drainmark.orchestration.discovery.source_watch import LOOK_SECONDS, FolderWatch
+from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
+from drainmark.orchestration.runs.idle_wait import linger_seconds
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.region_sources import has_folder, has_threads, source_folder, source_of
+from drainmark.orchestration.workplace.workplace import Workplace
+from drainmark.resources.registry.lease import describe
+
+REQUESTS_A_TICK = 20
+FRUITLESS_BACK_OFF_SECONDS = 300.0
+
+_DUE_SECONDS = 5
+"""Dagster's sensor daemon looks so often which ticks are due."""
+
+LONG_SECONDS = 30.0
+"""A period from here up is kept by the sensor's ticks, a shorter one by the run that lingers between two states."""
+
+WATCH_SECONDS = 18.5
+"""How long a tick watches a folder: the next one starts twenty seconds after it, with time to tell the daemon."""
+
+_ACTIVE_SECONDS = 2.0
+"""Between two questions to Dagster which runs are at work: an answer costs a run that starts some of its speed."""
+
+_WATCHERS = threading.BoundedSemaphore(3)
+"""Of the code server's threads, six at least, so many may be held by ticks that watch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """What a sensor remembers between ticks; losing it costs nothing but a back-off.
+
+    Attributes:
+        ticks: ticks that requested runs: part of the run keys.
+        epoch: of the region at the last request.
+        fruitless: requests in a row under that epoch: their runs ended before they claimed.
+        requested_at: of the last request, seconds since 1970.
+    """
+
+    ticks: int = 0
+    epoch: int = -1
+    fruitless: int = 0
+    requested_at: float = 0.0
+
+    @classmethod
+    def from_text(cls, text: str | None) -> Cursor:
+        try:
+            return cls(**json.loads(text or "{}"))
+        except (ValueError, TypeError):
+            return cls()
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    def with_request(self, epoch: int, now: float) -> Cursor:
+        fruitless = self.fruitless + 1 if epoch == self.epoch else 0
+        return Cursor(ticks=self.ticks + 1, epoch=epoch, fruitless=fruitless, requested_at=round(now, 3))
+
+    def wait_seconds(self, epoch: int, now: float) -> float:
+        """Return how long to wait before another request; runs that never claim must not start every tick."""
+        if epoch != self.epoch:
+            return 0.0
+        delay = min(FRUITLESS_BACK_OFF_SECONDS, 2.0 ** (self.fruitless + 2))
+        # A clock that was set back must not stall the region for the whole jump (faults.md T1).
+        return max(0.0, delay - max(0.0, now - self.requested_at)) if now >= self.requested_at else 0.0
+
+
+class BoxedScan:
+    """A scan within a time box: what takes longer goes on in its thread, and later ticks look for its end."""
+
+    def __init__(self) -> None:
+        self._running: Future[Any] | None = None
+
+    def run(self, workplace: Workplace, region: RegionPlan) -> bool:
+        """Scan, or wait for the scan that is under way; False when the time box is over before the scan is.
+
+        Raises:
+            DrainmarkError: what `scan_region` raises.
+        """
+        if not any(isinstance(start, Source) for start in region.starts):
+            return True
+        if self._running is None:
+            pool = ThreadPoolExecutor(1, thread_name_prefix=f"scan {region.name}")
+            self._running = pool.submit(scan_region, workplace, region, tick=Tick.DUE)
+            pool.shutdown(wait=False)
+        try:
+            self._running.result(timeout=workplace.settings.sensor_time_box_seconds)
+        except FutureTimeout:
+            if not self._running.done():
+                return False
+            raise
+        finally:
+            if self._running.done():
+                self._running = None
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionTicks:
+    """Decides what the ticks of one region do.
+
+    Attributes:
+        node: name of the graph in the job, under which run config stands.
+        origin: path of the application's file.
+    """
+
+    workplace: Workplace
+    region: RegionPlan
+    node: str
+    origin: str = ""
+    _scans: BoxedScan = field(default_factory=BoxedScan)
+
+    def tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Reap, scan, and request what is wanted."""
+        cursor = Cursor.from_text(context.cursor)
+        try:
+            return self._requests(context, cursor)
+        except DrainmarkError as error:
+            if isinstance(error, InputChanged | InputMissing):
+                self._halt(error)
+            return _skipped(str(error), cursor)
+
+    def _halt(self, error: DrainmarkError) -> None:
+        """Halt the region, as a run does that scans: the history has it then, and whoever is to know is told (K1)."""
+        name = self.region.name
+        if self.workplace.history(name).halt is None:
+            with suppress(Owned), owning(region_owner(self.workplace, name)) as owner:  # who owns it scans, too
+                halt_for_input(owner, self.region, error)
+
+    def _requests(self, context: dg.SensorEvaluationContext, cursor: Cursor) -> dg.SensorResult:
+        runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=self.region)
+        for reason in runs.reap():
+            context.log.warning(f"reported as failed: {reason}")
+        runs.count_dead(self.code)
+        history = self.workplace.history(self.region.name)
+        if not self._scans.run(self.workplace, self.region):
+            box = self.workplace.settings.sensor_time_box_seconds
+            return _skipped(f"the scan goes on: it took longer than {box:g} s, the next tick looks again", cursor)
+        if (why_not := self.why_not(history)) is not None:
+            return _skipped(why_not, cursor)
+        active = runs.active()
+        if self.region.parameters.runs == Runs.PER_TRIGGER.value:
+            wanted = self._one_run_a_trigger(history, active, cursor, runs)
+        else:
+            wanted = self._one_run(history, active, cursor, runs)
+        if isinstance(wanted, str):
+            return _skipped(wanted, cursor)
+        now = time.time()
+        if (seconds := cursor.wait_seconds(history.epoch, now)) > 0 and not active:
+            return _skipped(self._fruitless(seconds), cursor)
+        self._start_spark()
+        return dg.SensorResult(run_requests=wanted, cursor=cursor.with_request(history.epoch, now).to_text())
+
+    def why_not(self, history: RegionHistory) -> str | None:
+        """Return why the region must not run now, whatever is pending; None if it may."""
+        name = self.region.name
+        if history.halt is not None and not self._is_lifted(history):
+            make_up(self.workplace, name, history)
+            detail = history.halt.detail
+            commands = ", or: ".join(halt_remedies(name, history))
+            return f"HALTED: {detail.get('reason')}; mend the cause, then: {commands}"
+        if history.states and self.workplace.registry.is_empty(name):
+            return f"the registry knows nothing of {name}: drainmark doctor --repair"
+        return None
+
+    def _is_lifted(self, history: RegionHistory) -> bool:
+        """Is the region halted by code that is other code now?"""
+        return "code" in (history.halt.detail if history.halt is not None else ()) and is_lifted(history, self.code())
+
+    def code(self) -> str:
+        return code_digest(self.origin, self.workplace.settings.project_root)
+
+    def _one_run(
+        self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
+    ) -> list[dg.RunRequest] | str:
+        if active:
+            return _busy(active)
+        pending = self.workplace.registry.pending_count(self.region.name)
+        is_due = pending or self._hosts_starts() or needs_recovery(history) or self._is_lifted(history)
+        if not (is_due or self._watch(runs)):
+            return self._idle(history)
+        if (owner := self._owner()) is not None:
+            return owner
+        key = f"{self.region.name}:{history.epoch}:{cursor.ticks}"
+        return [self.request(key, {"scan": False})]
+
+    def _one_run_a_trigger(
+        self, history: RegionHistory, active: list[dg.DagsterRun], cursor: Cursor, runs: RegionRuns
+    ) -> list[dg.RunRequest] | str:
+        if active or not needs_recovery(history):
+            self._watch(runs)
+            active = runs.active()
+        taken = len(active)  # theirs are the first that are pending
+        waiting = self.workplace.registry.pending(self.region.name, taken + REQUESTS_A_TICK)[taken:]
+        if not waiting and not active and needs_recovery(history):
+            return self._one_run(history, active, cursor, runs)
+        if not waiting:
+            return _busy(active) if active else self._idle(history)
+        if not active and (owner := self._owner()) is not None:
+            return owner
+        return [
+            self.request(
+                f"{self.region.name}:{trigger.order_index}:{history.epoch}:{cursor.ticks}",
+                {"scan": False, "max_triggers": 1},
+                {TRIGGER_TAG: trigger.uri[:500]},
+            )
+            for trigger in waiting
+        ]
+
+    def _hosts_starts(self) -> bool:
+        """Is a run wanted though nothing is pending, for the threads of the region's starts to live in?"""
+        return has_threads(self.region) and linger_seconds(self.region, self.workplace.settings) > 0
+
+    def _watch(self, runs: RegionRuns) -> bool:
+        """Look at the folder again and again until the tick has to end, or more is pending than runs are at work on.
+
+        Dagster starts ticks at most every five seconds, so a tick that only looks once finds a file late. The code
+        server answers a few calls at a time: only so many ticks may stay, the others look once.
+        """
+        is_often = self.workplace.settings.sensor_interval_seconds <= _DUE_SECONDS
+        if not (self.workplace.is_service and is_often and self._is_local() and _WATCHERS.acquire(blocking=False)):
+            return False
+        try:
+            watch = FolderWatch(workplace=self.workplace, region=self.region)
+            until, active_at, seen = time.monotonic() + WATCH_SECONDS, float("-inf"), 0
+            while (now := time.monotonic()) < until:
+                # What `look` counts may be a changed file that `on_change` ignores: nothing for a run.
+                pending = self.workplace.registry.pending_count(self.region.name)
+                if pending and (pending != seen or now - active_at > _ACTIVE_SECONDS):
+                    if pending > len(runs.active()):
+                        return True
+                    active_at = now
+                seen = pending
+                time.sleep(LOOK_SECONDS)
+                watch.look()
+            return False
+        finally:
+            _WATCHERS.release()
+
+    def _is_local(self) -> bool:
+        return has_folder(self.region) and not is_object(source_folder(self.workplace, source_of(self.region)))
+
+    def request(
+        self, key: str | None, config: Mapping[str, Any], tags: Mapping[str, str] | None = None
+    ) -> dg.RunRequest:
+        run_config = {"ops": {self.node: {"config": dict(config)}}}
+        return dg.RunRequest(run_key=key, run_config=run_config, tags={**run_tags(self.region), **(tags or {})})
+
+    def _start_spark(self) -> None:
+        """Have the resident Spark started while Dagster starts the run; what fails here the run tells better."""
+        if self.workplace.is_service:
+            with suppress(OSError, DrainmarkError):
+                self.workplace.engine.prepare()
+
+    def _owner(self) -> str | None:
+        """Return who works on the region outside Dagster, as a skip reason."""
+        owner = describe(self.workplace.registry, self.region.name, lease_seconds=self.workplace.settings.lease_seconds)
+        if owner is None or not owner.is_alive:
+            return None
+        since = owner.acquired_at.isoformat(timespec="seconds")
+        return f"owned by pid {owner.pid} on {owner.host} since {since}: drainmark status {self.region.name}"
+
+    def _idle(self, history: RegionHistory) -> str:
+        where = f"nothing is pending: {self.region.name} is at sequence id {history.committed_id}"
+        if has_threads(self.region):  # and no run to live in: a declaration that gives none is refused
+            return f"{where}; the thread of its start has no run: linger_seconds is 0"
+        return where
+
+    def _fruitless(self, seconds: float) -> str:
+        return (
+            f"the last run ended before it claimed {self.region.name}; the next one starts in {seconds:.0f} s. "
+            f"See why: drainmark run {self.region.name} --attempts 1"
+        )
+
+
+def needs_recovery(history: RegionHistory) -> bool:
+    """Say whether a run is wanted though nothing is pending: something is unpublished, in flight, or an owner died."""
+    return bool(history.unpublished or history.flow.channels) or history.last_outcome is Outcome.CRASHED
+
+
+def build_sensor(ticks: RegionTicks, job: Any, name: str) -> dg.SensorDefinition:
+    """Return the sensor of a region; it runs unless somebody stops it."""
+    period = ticks.region.parameters.period
+    interval = ticks.workplace.settings.sensor_interval_seconds
+    seconds = int(period.total_seconds()) if period and period.total_seconds() >= LONG_SECONDS else interval
+
+    what = f"Scans the input of region {ticks.region.name}, and starts a run when a file is pending."
+    return _sensor(name, job, seconds, what, ticks.tick)
+
+
+def one_run_sensor(
+    workplace: Workplace, job: dg.JobDefinition, description: str, *, wanted: Callable[[], dg.RunRequest | str]
+) -> dg.SensorDefinition:
+    """Return a sensor that asks for a run where none of the job is at work; it runs unless somebody stops it.
+
+    Args:
+        wanted: returns the run, or why none is wanted; so does a `DrainmarkError` that it raises.
+    """
+
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        active = active_runs(context.instance, job.name)
+        try:
+            answer = _busy(active) if active else wanted()
+        except DrainmarkError as error:
+            answer = str(error)
+        if isinstance(answer, str):
+            return dg.SensorResult(skip_reason=answer, cursor=context.cursor)
+        return dg.SensorResult(run_requests=[answer], cursor=context.cursor)
+
+    return _sensor(job.name, job, workplace.settings.sensor_interval_seconds, description, tick)
+
+
+def _sensor(
+    name: str, job: Any, seconds: int, description: str,
+    tick: Callable[[dg.SensorEvaluationContext], dg.SensorResult],
+) -> dg.SensorDefinition:  # fmt: skip
+    @dg.sensor(
+        name=f"{name}__sensor",
+        job=job,
+        minimum_interval_seconds=max(1, seconds),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=description,
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return tick(context)
+
+    return sensor
+
+
+def build_schedule(ticks: RegionTicks, job: Any, name: str, cron: str) -> dg.ScheduleDefinition:
+    """Return a schedule that scans and runs; it runs unless somebody stops it."""
+
+    @dg.schedule(
+        name=f"{name}__schedule",
+        job=job,
+        cron_schedule=cron,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Scans the input of region {ticks.region.name}, and processes what is pending.",
+    )
+    def region_schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        runs = RegionRuns(instance=context.instance, workplace=ticks.workplace, region=ticks.region)
+        try:
+            runs.reap()
+            runs.count_dead(ticks.code)
+            reason = ticks.why_not(ticks.workplace.history(ticks.region.name))
+        except DrainmarkError as error:
+            return dg.SkipReason(str(error))
+        active = runs.active()
+        if reason is None and active:
+            reason = _busy(active)
+        if reason is not None:
+            return dg.SkipReason(reason)
+        return ticks.request(f"{ticks.region.name}:{context.scheduled_execution_time.isoformat()}", {"scan": True})
+
+    return region_schedule
+
+
+def _busy(active: list[dg.DagsterRun]) -> str:
+    run = active[0]
+    if run.is_complete_and_waiting_to_retry:
+        return f"run {run.run_id} failed and waits for its retry"
+    return f"run {run.run_id} is {run.status.value}: see its page, or end it there"
+
+
+def _skipped(reason: str, cursor: Cursor) -> dg.SensorResult:
+    return dg.SensorResult(skip_reason=dg.SkipReason(reason), cursor=cursor.to_text())

@@ -1,0 +1,103 @@
+"""A process that waits for a run, with everything imported that the run will need but the author's code."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+IDLE_SECONDS = 900.0
+"""A spare that nobody wanted for so long ends; it holds some 200 MB."""
+
+_ANSWER_SECONDS = 10.0
+_READY, _STALE, _TAKEN = "ready", "stale", "taken"
+
+_IMPORTS = (
+    "drainmark.orchestration.dagster_jobs.factory",
+    "drainmark.orchestration.runs.idle_wait",
+    "drainmark.resources.spark.resident.access",
+    "pyspark.sql.connect.session",
+    "pyspark.sql.connect.functions",
+    "pandas",
+    "pyarrow.parquet",
+    "deltalake",
+    "sqlmodel",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """The process, and the way to it."""
+
+    process: BaseProcess
+    connection: Connection
+
+    @classmethod
+    def start(cls) -> Spare:
+        spawning = multiprocessing.get_context("spawn")
+        ours, theirs = spawning.Pipe()
+        process = spawning.Process(target=wait, args=(theirs,), name="spare run", daemon=False)
+        process.start()
+        theirs.close()
+        return cls(process, ours)
+
+    def is_ready(self) -> bool:
+        """Has it made its imports, and does it wait? If not, the default way is faster than waiting for it."""
+        try:
+            return self.connection.poll() and self.connection.recv() == _READY and self.process.is_alive()
+        except (EOFError, OSError):
+            return False
+
+    def give(self, order: str) -> bool:
+        """Have it execute the run; False if it cannot any more, and will not."""
+        try:
+            self.connection.send(order)
+            if self.connection.poll(_ANSWER_SECONDS) and self.connection.recv() == _TAKEN:
+                return True
+        except (EOFError, OSError):
+            pass
+        self.process.kill()  # it may take the order yet: the run must not begin twice
+        self.process.join()
+        return False
+
+
+def wait(connection: Connection) -> None:
+    """Import, wait for an order, execute the run that it names."""
+    order = None
+    with suppress(KeyboardInterrupt, EOFError, OSError):  # the daemon has ended
+        from drainmark.orchestration.dagster_jobs.run_orders import execute
+
+        order = _order(connection)
+    if order is not None:
+        execute(order)
+
+
+def _order(connection: Connection) -> str | None:
+    for name in _IMPORTS:
+        with suppress(ImportError):  # an extra
+            importlib.import_module(name)
+    before = _stamps()
+    connection.send(_READY)
+    if not connection.poll(IDLE_SECONDS):
+        return None
+    order = str(connection.recv())
+    is_stale = _stamps() != before
+    connection.send(_STALE if is_stale else _TAKEN)
+    connection.close()
+    return None if is_stale else order
+
+
+def _stamps() -> dict[str, int]:
+    """Return when the modules that are not installed were changed: who works on them expects the new ones to run."""
+    found = {}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if path and "site-packages" not in path and not path.startswith(sys.base_prefix):
+            with suppress(OSError):
+                found[path] = os.stat(path).st_mtime_ns
+    return found

@@ -1,0 +1,321 @@
+"""The protocol as ops: claim -> process_groups -> hand_over, one run of a region through the same code as the CLI's."""
+
+# No `from __future__ import annotations`: Dagster compares the annotation of `context` itself.
+import multiprocessing
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from drainmark.jobs.failpoints import arm_from_environment
+from drainmark.jobs.graph.annotations import Runs
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.protocol.decisions import attempts_after, is_lifted
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.runtime.messages import halted_error
+from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
+from drainmark.orchestration.dagster_assets.assets import (
+    HAND_OVER,
+    PROCESS,
+    checkpoint_key,
+    materializations,
+    observations,
+    table_assets,
+)
+from drainmark.orchestration.dagster_assets.event_pacing import EventPace
+from drainmark.orchestration.dagster_assets.metadata import IDS_TAG, flow_metadata, group_metadata, groups_table
+from drainmark.orchestration.dagster_jobs.checks import evaluations
+from drainmark.orchestration.dagster_jobs.run_endings import end_with
+from drainmark.orchestration.dagster_jobs.run_retries import SENSOR_TAG, RegionRuns, counted_tag, run_tags, tag_process
+from drainmark.orchestration.dagster_jobs.run_slot import SLOT, RunSlot, slot_of
+from drainmark.orchestration.discovery.region_scan import scan_region
+from drainmark.orchestration.discovery.source_watch import watch_of
+from drainmark.orchestration.runs.application_loading import open_in_time, origin_of
+from drainmark.orchestration.runs.early_attempts import count_failure
+from drainmark.orchestration.runs.idle_wait import CodeFiles, Lingering, linger_seconds
+from drainmark.orchestration.runs.interruption import ending_gracefully, watch_parent
+from drainmark.orchestration.runs.predecessor import end_predecessor
+from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
+from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.workplace.hand_off import Requests
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+
+CLAIMED = "claimed"
+PROCESSED = "processed"
+GROUPS = "groups"
+
+
+AssetEvent = dg.AssetMaterialization | dg.AssetObservation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionSteps:
+    """Builds and runs the ops of one region.
+
+    Attributes:
+        reference: how its application is found, as for the command line.
+        node: name of the graph, unique in the code location; the ops' definitions are named after it.
+    """
+
+    workplace: Workplace
+    reference: str
+    region: RegionPlan
+    node: str
+
+    # --- ops -----------------------------------------------------------------------------------------------------
+
+    def claim_op(self, config: Mapping[str, Any], inputs: Iterable[str]) -> dg.OpDefinition:
+        """Return the op that scans, claims, and rolls forward; it has no output if somebody else owns the region."""
+
+        @dg.op(
+            name=f"{self.node}__claim",
+            description="scan, take the lease and the fence, roll forward what is committed and not published",
+            ins={name: dg.In(dg.Nothing) for name in inputs},
+            out={CLAIMED: dg.Out(dg.Nothing, is_required=False)},
+            required_resource_keys={SLOT},
+            config_schema=config,
+        )
+        def claim(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
+            if self.claim(context, slot_of(context)):
+                yield dg.Output(None, CLAIMED)
+
+        return claim
+
+    def process_op(self) -> dg.OpDefinition:
+        """Return the op that drains what is pending, with an event a table and group."""
+        tables = self._outputs(PROCESS)
+
+        @dg.op(
+            name=f"{self.node}__process_groups",
+            description="assign, process, drain, checkpoint, publish: group by group until nothing is pending",
+            ins={CLAIMED: dg.In(dg.Nothing)},
+            out={**tables, PROCESSED: dg.Out(dg.Nothing, is_required=False)},
+            required_resource_keys={SLOT},
+        )
+        def process_groups(context: dg.OpExecutionContext) -> Iterator[Any]:
+            slot = slot_of(context)
+            yield from self.process(context, slot)
+            if slot.run is not None:
+                yield dg.Output(None, PROCESSED)
+
+        return process_groups
+
+    def hand_over_op(self) -> dg.OpDefinition:
+        """Return the op that notes how the run ended, frees the lease, and sums up."""
+
+        @dg.op(
+            name=f"{self.node}__hand_over",
+            description="note what is published, free the lease, judge the asset checks",
+            ins={PROCESSED: dg.In(dg.Nothing)},
+            out=self._outputs(HAND_OVER),
+            required_resource_keys={SLOT},
+        )
+        def hand_over(context: dg.OpExecutionContext) -> Iterator[dg.AssetObservation]:
+            slot = slot_of(context)
+            with ending_gracefully(slot.interrupt):
+                slot.finish()
+            for evaluation in evaluations(self.workplace, self.region):
+                context.log_event(evaluation)  # type: ignore[arg-type]  # accepted, though not annotated
+            numbers: dict[str, Any] = {}
+            if slot.reports:
+                numbers = group_metadata(slot.reports[-1])  # an event without them would be a gap in every plot
+                ids = f"{slot.reports[0].first_id}..{slot.reports[-1].last_id}"
+                context.instance.add_run_tags(context.run_id, {IDS_TAG: ids})
+            table = dg.MetadataValue.md(groups_table(slot.reports))
+            yield dg.AssetObservation(checkpoint_key(self.region), metadata={GROUPS: table, **numbers})
+
+        return hand_over
+
+    def _outputs(self, step: str) -> dict[str, dg.Out]:
+        assets = [asset for asset in table_assets(self.region) if asset.step == step]
+        return {asset.output: dg.Out(dg.Nothing, is_required=False) for asset in assets}
+
+    # --- what they do ----------------------------------------------------------------------------------------------
+
+    def claim(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
+        """Claim the region; False where somebody else owns it."""
+        _enter_process(slot)
+        context.instance.add_run_tags(context.run_id, {**run_tags(self.region), **tag_process(context.run_id)})
+        try:
+            self.workplace.engine.connect_soon()
+            opened, region = self._opened(context.op_config)
+            remember(self.workplace, opened, region)
+            history = self.workplace.history(region.name)
+            if history.halt is not None and not is_lifted(history, self._code(opened)):
+                raise halted_error(region.name, history)
+            if context.op_config["scan"] and _has_source(region):
+                scanned = scan_region(self.workplace, region)
+                context.log.info(f"scan: {scanned.new_count} new files of {scanned.seen}")
+            self._back_off(context, history, self._code(opened))
+            context.log.info(f"{self.workplace.registry.pending_count(region.name)} files are pending; Spark starts")
+            run = slot.open(self._run(context, slot, opened, region))
+            slot.lingering = self._lingering(context, slot, opened, region)
+            run.hosted.takes_starts = slot.lingering is not None
+            with ending_gracefully(slot.interrupt):
+                run.claim()
+            context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
+            end_predecessor(self.workplace, run)
+            if slot.lingering is not None:
+                slot.lingering.requests.announce(context.run_id)
+        except BaseException as error:
+            has_claimed = slot.run is not None and slot.run.owner.epoch > 0
+            end_with(context, slot, error if has_claimed else self._counted(context, slot, error))
+            return False
+        return True
+
+    def _counted(self, context: dg.OpExecutionContext, slot: RunSlot, error: BaseException) -> BaseException:
+        """Count what failed before the claim as an attempt; return what the run is to end with."""
+        if not isinstance(error, Exception):
+            return error
+        slot.finish(error)
+        allowed = self.region.parameters.max_consecutive_reset_attempts
+        code = code_digest(origin_of(self.reference), self.workplace.settings.project_root)
+        counted = count_failure(
+            self.workplace, self.region.name, error, allowed=allowed, code=code, run_id=context.run_id
+        )
+        context.instance.add_run_tags(context.run_id, counted_tag(context.run_id))
+        if counted is not error:
+            counted.__cause__ = counted.__cause__ or error
+        return counted
+
+    def process(self, context: dg.OpExecutionContext, slot: RunSlot) -> Iterator[AssetEvent]:
+        """Process groups, with their events, until nothing is pending or to be expected; hands over if it fails."""
+        run = slot.run
+        if run is None:
+            raise dg.Failure("the run was not claimed in this process: regions need the in-process executor")
+        done, pace = -1, EventPace()
+        slot.observe = lambda numbers: self._observe(context, numbers)
+        try:
+            while done < 0 or ((done < len(slot.reports) or run.hosted.starts) and self._stays(context, slot)):
+                done = len(slot.reports)
+                groups = run.groups()
+                while (report := _next(groups, slot)) is not None:
+                    slot.reports.append(report)
+                    yield from self._events(context, pace.take(report), run)
+                    if slot.lingering is not None and slot.lingering.is_asked():
+                        run.max_triggers = 0  # this was its last group
+                yield from self._events(context, pace.rest(), run)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            yield from self._events(context, pace.rest(), run)
+            end_with(context, slot, error)
+
+    def _stays(self, context: dg.OpExecutionContext, slot: RunSlot) -> bool:
+        """Wait for further files, where the run may; False when it is over."""
+        if slot.lingering is None:
+            return False
+        if not slot.lingering.hosts_threads():  # or a line for each of its cuts
+            context.log.info(f"nothing is pending: stays for {slot.lingering.seconds:g} s in case more comes")
+        with ending_gracefully(slot.interrupt):
+            if slot.lingering.has_more():
+                return True
+        context.log.info(f"ends: {slot.lingering.why}")
+        return False
+
+    def _lingering(
+        self, context: dg.OpExecutionContext, slot: RunSlot, opened: Opened, region: RegionPlan
+    ) -> Lingering | None:
+        """Return how a run stays that a sensor started to drain a backlog; no other does."""
+        settings = self.workplace.settings
+        seconds = linger_seconds(region, settings)
+        is_for_all = region.parameters.runs == Runs.BACKLOG and context.op_config["max_triggers"] is None
+        if not (seconds and is_for_all and SENSOR_TAG in context.run.tags and _has_source(region)):
+            return None
+        runs = RegionRuns(instance=context.instance, workplace=self.workplace, region=region)
+        return Lingering(
+            region=region.name,
+            registry=self.workplace.registry,
+            watch=watch_of(self.workplace, region),
+            seconds=seconds,
+            until=time.monotonic() + settings.linger_limit_seconds,
+            interrupted=slot.interrupted,
+            requests=Requests(self.workplace.registry, region.name),
+            code=CodeFiles(opened, settings.project_root),
+            is_in_the_way=runs.is_wanted_place,
+            has_failed=lambda: slot.run is not None and slot.run.hosted.has_failed,
+            hosts_threads=lambda: slot.run is not None and slot.run.hosted.has_threads,
+        )
+
+    def _opened(self, config: Mapping[str, Any]) -> tuple[Opened, RegionPlan]:
+        inputs = [f"{name}={path}" if name else path for name, path in config["inputs"].items()]
+        settings = self.workplace.settings
+        opened = open_in_time(settings, self.reference, params=config["parameters"], inputs=inputs)
+        return opened, opened.region(self.region.name)
+
+    def _code(self, opened: Opened) -> str:
+        return code_digest(opened.application.origin, self.workplace.settings.project_root)
+
+    def _run(self, context: dg.OpExecutionContext, slot: RunSlot, opened: Opened, region: RegionPlan) -> RegionRun:
+        with ending_gracefully(slot.interrupt):
+            run = analysed_run(
+                self.workplace,
+                opened,
+                region,
+                interrupted=slot.interrupted,
+                run_id=context.run_id,
+                report=slot.report,
+                max_group=context.op_config["max_group"],
+                max_triggers=context.op_config["max_triggers"],
+            )
+            tried_first_use(self.workplace, run)
+        return run
+
+    def _back_off(self, context: dg.OpExecutionContext, history: RegionHistory, code: str) -> None:
+        """Wait before another attempt; Dagster's retries know no delay (P47)."""
+        settings = self.workplace.settings
+        attempt = attempts_after(history, history.last_outcome, code)
+        if attempt and not self._is_owned():
+            seconds = min(settings.retry_backoff_max_seconds, settings.retry_backoff_seconds * 2 ** (attempt - 1))
+            if seconds > 0:
+                context.log.info(f"back-off: {seconds:g} s before attempt {attempt}")
+                time.sleep(seconds)
+
+    def _is_owned(self) -> bool:
+        from drainmark.resources.registry.lease import describe
+
+        settings = self.workplace.settings
+        owner = describe(self.workplace.registry, self.region.name, lease_seconds=settings.lease_seconds)
+        return owner is not None and owner.is_alive
+
+    def _observe(self, context: dg.OpExecutionContext, numbers: Mapping[str, Any]) -> None:
+        """Show on the checkpoint table's page how far the stages are, and what is in flight (F1, K6)."""
+        observation = dg.AssetObservation(checkpoint_key(self.region), metadata=flow_metadata(numbers))
+        context.log_event(observation)
+
+    def _events(self, context: dg.OpExecutionContext, report: GroupReport | None, run: RegionRun) -> list[AssetEvent]:
+        """Return the events of groups that are published; what they show is not worth a failure."""
+        if report is None:
+            return []
+        tables, is_first = run.blueprint.tables, report is slot_of(context).reports[0]
+        try:
+            store = run.outside.store
+            counts = {table.name: count for table in tables if (count := store.open(table).row_count()) is not None}
+            schemas = {table.name: table.schema_json for table in tables} if is_first else None
+            place = self.workplace.tables
+            made = materializations(report, self.region, tables=place, row_counts=counts, schemas=schemas)
+            return [*observations(report, self.region), *made]
+        except Exception as error:
+            context.log.warning(f"No events for {report.first_id}..{report.last_id}: {error}")
+            return []
+
+
+def _next(groups: Iterator[GroupReport], slot: RunSlot) -> GroupReport | None:
+    """Return the next group; signals end the run gracefully meanwhile, and raise again while Dagster works."""
+    with ending_gracefully(slot.interrupt):
+        return next(groups, None)
+
+
+def _has_source(region: RegionPlan) -> bool:
+    return any(isinstance(start, Source) for start in region.starts)
+
+
+def _enter_process(slot: RunSlot) -> None:
+    """Make the run die with its parent, and arm fail points, where a launcher made this process for this run."""
+    if multiprocessing.parent_process() is not None:
+        watch_parent(slot.interrupt)
+        arm_from_environment()

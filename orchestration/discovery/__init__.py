@@ -1,0 +1,1 @@
+"""Which input is new: scans become pending triggers."""

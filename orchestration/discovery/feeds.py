@@ -1,0 +1,101 @@
+"""Cursors of autonomous sources: which files nobody has taken yet, one cursor a source and reader (V46).
+
+A cursor is rows of the registry: files are recorded as a region's inputs are, under a name of three parts, and taking
+them is one transaction. There are no epochs: a reader that was replaced takes what nobody else gets, and loses it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.protocol.history import manifest_of
+from drainmark.jobs.protocol.records.triggers import Trigger
+from drainmark.orchestration.discovery.pending_triggers import record_scan
+
+if TYPE_CHECKING:
+    from drainmark.orchestration.workplace.workplace import Workplace
+
+NO_EPOCH = 0
+"""The registry's epoch of what nobody ever claims."""
+
+
+def cursor_name(reader: str, source: str) -> str:
+    """Return the name under which the registry keeps a cursor: `APP/READER/SOURCE`."""
+    return f"{reader}/{source}"
+
+
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    """Takes files from the folders of autonomous sources."""
+
+    workplace: Workplace
+
+    def take(self, reader: str, source: DirectorySource, sequence_id: int = 0, *, limit: int = 0) -> Sequence[Trigger]:
+        """Scan a source's folder, and move the reader's cursor over the oldest files; return these, for nobody else.
+
+        A file that changed after it was taken is another file only where `on_change` is `"reprocess"`: taken anew, its
+        old rows would come twice.
+
+        Args:
+            reader: name of the region, or of the autonomous part, that reads the source.
+            sequence_id: noted as what they were taken for.
+            limit: how many files at most, 0 for the settings' limit.
+
+        Raises:
+            UsageError: the folder does not exist.
+            StoreUnavailable, StoreRefused: the folder or the registry does not answer; nothing was taken.
+        """
+        registry, settings = self.workplace.registry, self.workplace.settings
+        name = self._scanned(reader, source)
+        if not registry.pending(name, 1):
+            return []  # looking takes no lock
+        count = limit or settings.max_group_triggers
+        found: list[Trigger] = registry.take_pending(
+            name, NO_EPOCH, count, settings.max_group_bytes, sequence_id=sequence_id
+        )
+        return found
+
+    def pending(self, reader: str, source: DirectorySource) -> int:
+        """Scan a source's folder, and return how many files nobody has taken for the reader.
+
+        Raises:
+            UsageError, StoreUnavailable, StoreRefused: as `take`.
+        """
+        return int(self.workplace.registry.pending_count(self._scanned(reader, source)))
+
+    def numbers(self, reader: str, source: DirectorySource, count: int) -> int:
+        """Return the first of so many numbers that were never given to the reader."""
+        return int(self.workplace.registry.take_ids(cursor_name(reader, source.name), NO_EPOCH, count))
+
+    def _scanned(self, reader: str, source: DirectorySource) -> str:
+        """Record what is new in a source's folder; return the name of the reader's cursor."""
+        from drainmark.orchestration.workplace.region_sources import source_folder
+
+        registry = self.workplace.registry
+        name = cursor_name(reader, source.name)
+        first_look = not registry.knows(name)
+        scan = source.scan if source.scan.on_change == "reprocess" else replace(source.scan, on_change="ignore")
+        location = source_folder(self.workplace, source)
+        record_scan(registry, name, self.workplace.inputs, location, scan, now=time.time())
+        if first_look and self._was_read(reader, source):
+            self._pass_over(name)
+        return name
+
+    def _was_read(self, reader: str, source: DirectorySource) -> bool:
+        """Does the reader's checkpoint table say that it had files of the source, though the registry knows of none?
+
+        Then the registry was lost, and what lies in the folder may have been read.
+        """
+        checkpoint = self.workplace.store(reader).checkpoint
+        rows = checkpoint.rows() if checkpoint.exists() else ()  # also of stages that finish late, and withdrawn ones
+        manifests = (manifest_of(row) for row in rows)
+        return any(manifest is not None and source.name in manifest.feeds for manifest in manifests)
+
+    def _pass_over(self, name: str) -> None:
+        registry = self.workplace.registry
+        while registry.take_pending(name, NO_EPOCH, 5000, sequence_id=0):
+            pass

@@ -1,0 +1,76 @@
+"""From a scan to pending triggers: what is new is recorded, what changed goes by the source's policy (I1–I4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import InputChanged
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
+from drainmark.jobs.runtime.scan.folder import ScanResult
+
+if TYPE_CHECKING:
+    from drainmark.resources.inputs.inputs import Inputs
+    from drainmark.resources.registry.registry import Registry
+
+
+def record_scan(
+    registry: Registry,
+    region: str,
+    inputs: Inputs,
+    location: str,
+    scan: DirectoryScan,
+    *,
+    now: float,
+    was_refused: Callable[[int | None], bool] = lambda sequence_id: False,
+) -> ScanResult:
+    """Scan a folder, or a prefix of a bucket, and add its new files to the registry, in order.
+
+    A file that changed before it was committed is a new trigger, at the end of the order, and so is one of which
+    nothing was taken and that was mended. One that changed after it was committed is ignored, taken anew, or an error,
+    as `on_change` says.
+
+    Args:
+        was_refused: was the file of a sequence id quarantined whole? Asked only of files that changed.
+
+    Raises:
+        InputChanged: a committed file changed and `on_change` is "halt".
+        StoreUnavailable, StoreRefused: the listing failed; of a small prefix nothing was added (D15), of the first
+            look at a large one what was listed until then.
+    """
+    from drainmark.resources.registry.scan_queries import RegistryScans
+
+    result, stopped = ScanResult(), None
+    with closing(inputs.watched(RegistryScans(registry, region), location, scan, now=now)) as batches:
+        for batch in batches:
+            registry.add_triggers(region, batch.new)
+            changed, refusal = _taken_anew(registry, region, scan, batch, was_refused)
+            registry.add_triggers(region, changed)
+            result, stopped = result.with_batch(batch), stopped or refusal
+    if stopped is not None:
+        raise stopped
+    return result
+
+
+def _taken_anew(
+    registry: Registry, region: str, scan: DirectoryScan, found: ScanResult, was_refused: Callable[[int | None], bool]
+) -> tuple[list[NewTrigger], InputChanged | None]:
+    """Return the changed files that become triggers, and the first that must not."""
+    changed: list[NewTrigger] = []
+    refusal: InputChanged | None = None
+    for uri, _, trigger in found.changed:
+        committed = [known for known in registry.by_uri(region, uri) if known.status is TriggerStatus.COMMITTED]
+        is_mended = bool(committed) and was_refused(committed[-1].sequence_id)
+        if not committed or is_mended or scan.on_change == "reprocess":
+            changed.append(trigger)
+        elif scan.on_change == "halt" and refusal is None:
+            msg = f"{uri} was committed and is another file now"
+            refusal = InputChanged(
+                msg,
+                remedy=f"restore it; or take the new one: drainmark reset {region} --to-file '{uri}' --accept-loss, "
+                'or on_change="reprocess" or "ignore" at the source',
+                trigger=uri,
+            )
+    return changed, refusal

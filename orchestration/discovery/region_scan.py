@@ -1,0 +1,202 @@
+"""What there is for a region: its sources are looked at, and what is new becomes pending triggers.
+
+Folders of operator-driven regions are scanned (`pending_triggers`); other starts are cut into slices, one behind the
+other; in a periodic region a tick cuts all starts at once, into one trigger (V40).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import RegistryLost, UsageError
+from drainmark.jobs.failpoints import FailPoint, reach
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.protocol.records.checkpoint_row import RowKind
+from drainmark.jobs.protocol.records.triggers import PERIOD, NewTrigger, kind_of, slices_of
+from drainmark.jobs.runtime.input.slices import LIMIT, NUMBER, cut_all, cut_period, dropped_ticks, next_limit, positions
+from drainmark.jobs.runtime.scan.folder import ScanResult
+from drainmark.orchestration.workplace.application_identity import require_own_file
+from drainmark.orchestration.workplace.region_sources import has_folder, is_periodic, source_folder, source_of
+from drainmark.orchestration.workplace.workplace import Workplace
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.protocol.records.triggers import Trigger as KnownTrigger
+    from drainmark.jobs.regions.plan import RegionPlan
+
+_SLICES_A_SCAN = 5000
+
+
+class Tick(Enum):
+    """What a scan of a periodic region may do; of any other it is one."""
+
+    NOW = "now"  # cut a slice, whatever the clock says: somebody asked for it
+    BACKLOG = "backlog"  # cut a further slice, unless only endless starts would have a part in it
+    DUE = "due"  # cut a slice if a period has passed since the last state or reset ended (E2)
+    QUEUE = "queue"  # as BACKLOG, also while slices wait: for tests of what groups make of several
+
+
+def scan_region(
+    workplace: Workplace, region: RegionPlan, *, now: Callable[[], float] = time.time, tick: Tick = Tick.NOW
+) -> ScanResult:
+    """Look at a region's sources once and put what is new into the registry; a changed file goes by `on_change`.
+
+    Of a folder, or prefix, of more than `scan_whole_files` files it looks at what can have changed, and at a slice of
+    all else: an idle tick over a million files is a matter of milliseconds.
+
+    Raises:
+        UsageError: the folder does not exist; the region's triggers were of another kind until now; or it is of another
+            application's file.
+        InputChanged: what was committed changed and the policy is to halt.
+        RegistryLost: the registry does not know what is committed, so everything would seem new (H27).
+    """
+    if workplace.registry.is_empty(region.name) and workplace.history(region.name).states:
+        msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
+        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+    require_own_file(workplace, region)
+    newest = workplace.registry.newest(region.name)
+    if newest is not None:
+        _require_same_kind(region, newest)
+    if has_folder(region):
+        return _scan_folder(workplace, region, source_of(region), region.name, now=now)
+    if is_periodic(region):
+        return _tick(workplace, region, newest, now=now, tick=tick)
+    return _cut(workplace, region, newest)
+
+
+def _require_same_kind(region: RegionPlan, newest: KnownTrigger) -> None:
+    """Refuse a region that was triggered otherwise: what is new could not be told from what is committed."""
+    was_file, was_period = not slices_of(newest.identity), kind_of(newest.identity) == PERIOD
+    if was_file != has_folder(region) or was_period != is_periodic(region):
+        was = "files" if was_file else "periods" if was_period else "slices of one start"
+        msg = f"the triggers of {region.name!r} were {was} until now, and are to be others"
+        raise UsageError(msg, remedy="give its start another name: a new region begins anew, the old one stays")
+
+
+def _scan_folder(
+    workplace: Workplace, region: RegionPlan, source: DirectorySource, queue: str, *, now: Callable[[], float]
+) -> ScanResult:
+    from drainmark.orchestration.discovery.pending_triggers import record_scan
+
+    def was_refused(sequence_id: int | None) -> bool:
+        if queue != region.name:
+            return False
+        state = workplace.history(region.name).states.get(sequence_id or 0)
+        return state is not None and state.kind is RowKind.STATE and "reason" in state.detail
+
+    return record_scan(
+        workplace.registry, queue, workplace.inputs, source_folder(workplace, source), source.scan,
+        now=now(), was_refused=was_refused,
+    )  # fmt: skip
+
+
+# --- slices of one start ------------------------------------------------------------------------------------------
+
+
+def upcoming(workplace: Workplace, region: RegionPlan) -> Iterator[NewTrigger]:
+    """Return the slices of an operator-driven start that nobody has recorded yet: what a scan now would record."""
+    return _slices_behind(workplace, region, workplace.registry.newest(region.name))
+
+
+def _slices_behind(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) -> Iterator[NewTrigger]:
+    start = next(start for start in region.starts if isinstance(start, Source))
+    return cut_all(start, newest.identity if newest else None, workplace.reach(region.name), _SLICES_A_SCAN)
+
+
+def _cut(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) -> ScanResult:
+    found: list[NewTrigger] = []
+    stopped: Exception | None = None
+    slices = _slices_behind(workplace, region, newest)
+    try:
+        found.extend(slices)
+    except Exception as error:
+        stopped = error  # what comes before is whole, and is taken first
+    reach(FailPoint.SLICE_BEFORE)
+    workplace.registry.add_triggers(region.name, found, after=newest.order_index if newest else 0)
+    reach(FailPoint.SLICE_NOTED)
+    if stopped is not None and not found:
+        raise stopped
+    return ScanResult(new=tuple(found), seen=len(found))
+
+
+# --- periods ------------------------------------------------------------------------------------------------------
+
+
+def _tick(
+    workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None, *, now: Callable[[], float], tick: Tick
+) -> ScanResult:
+    """Scan the folders of a periodic region, and cut a slice if it is time and none waits."""
+    registry, found = workplace.registry, ScanResult()
+    starts = [start for start in region.starts if isinstance(start, Source)]
+    if tick is not Tick.QUEUE and registry.pending_count(region.name):
+        return found
+    history = workplace.history(region.name)
+    if tick is Tick.DUE and seconds_to_tick(region, history, now()) > 0:
+        return found
+    taken = newest.identity if newest is not None else None
+    for start in starts:
+        if isinstance(start, DirectorySource):
+            _note_taken(workplace, region, start, taken)
+            seen = _scan_folder(workplace, region, start, _queue(region, start), now=now)
+            found = found.with_batch(replace(seen, new=(), beyond=0))
+    reach(FailPoint.SLICE_BEFORE)
+    limit, dropped = pace(workplace, region, history, taken)
+    trigger = cut_period(
+        starts, taken, workplace.reach(region.name), limit=limit, dropped=dropped,
+        with_endless=tick in (Tick.NOW, Tick.DUE),
+    )  # fmt: skip
+    if trigger is None:
+        return found
+    reach(FailPoint.SLICE_LISTED)
+    registry.add_triggers(region.name, [trigger], after=newest.order_index if newest else 0)
+    reach(FailPoint.SLICE_NOTED)
+    for start in starts:
+        if isinstance(start, DirectorySource):
+            _note_taken(workplace, region, start, trigger.identity)
+    return replace(found, new=(trigger,))
+
+
+def _queue(region: RegionPlan, start: Source) -> str:
+    from drainmark.jobs.operators.sources.folder_slices import queue_of
+
+    return queue_of(region.name, start.name)
+
+
+def _note_taken(workplace: Workplace, region: RegionPlan, start: Source, identity: Any) -> None:
+    """Note which files of a start belong to slices: of those a change is one of a committed file."""
+    after = positions(identity).get(start.name)
+    if after is not None:
+        workplace.registry.take_queued(_queue(region, start), int(after["order"]), int(identity[NUMBER]))
+
+
+def pace(workplace: Workplace, region: RegionPlan, history: RegionHistory, newest: Any) -> tuple[int | None, int]:
+    """Return how many bytes the next slice may have, and how many ticks passed during the last state."""
+    period = region.parameters.period.total_seconds() if region.parameters.period is not None else 0.0
+    if not period:
+        return None, 0  # no checkpoint but the one at the end (K8)
+    limit = int((newest or {}).get(LIMIT) or workplace.settings.slice_bytes)
+    last = history.states.get(history.committed_id)
+    if last is None:
+        return limit, 0
+    parts = (last.detail.get("process_seconds"), last.drain_seconds, last.checkpoint_seconds)
+    seconds = sum(each or 0.0 for each in parts)
+    return next_limit(limit, taken=last.bytes_in or 0, seconds=seconds, period=period), dropped_ticks(seconds, period)
+
+
+def seconds_to_tick(region: RegionPlan, history: RegionHistory, now: float) -> float:
+    """Return how long it is to the next tick: a period after the end of the last state or reset (E2); 0 for now.
+
+    At once where there was neither yet. A clock that was set
+    back starts the period anew.
+    """
+    period = region.parameters.period.total_seconds() if region.parameters.period is not None else 0.0
+    ends = [moment for moment in (history.totals.last_commit, history.totals.last_reset) if moment is not None]
+    if not ends:
+        return 0.0
+    passed = now - max(ends)
+    return max(0.0, period - passed) if passed >= 0 else period

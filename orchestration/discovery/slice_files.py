@@ -1,0 +1,116 @@
+"""Which files a committed state was made of: one in an operator-driven region, those of its lists in a periodic one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import InputChanged, InputMissing
+from drainmark.jobs.operators.sources.contract import FileSlices
+from drainmark.jobs.operators.sources.folder_slices import LIST, files_of, queue_of
+from drainmark.jobs.operators.sources.slices import Slice
+from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.protocol.records.triggers import DIGESTS, FILE, RebuiltTrigger, TriggerStatus, kind_of, slices_of
+from drainmark.jobs.runtime.input.slice_inputs import digest_of, joined_digest
+from drainmark.jobs.runtime.input.slices import NUMBER, slice_of
+from drainmark.orchestration.workplace.declaration import load_region
+
+COMPARED_BYTES = 64 * 1024 * 1024
+"""Of slices, that the plan of a rewind reads to compare them."""
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+    from drainmark.jobs.protocol.records.triggers import Trigger
+    from drainmark.orchestration.workplace.workplace import Workplace
+
+
+def files_behind(workplace: Workplace, row: CheckpointRow) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return uri and identity at the scan of the files that a state was made of; none where a source gave no files.
+
+    Raises:
+        InputMissing: the list of a slice's files is gone.
+    """
+    identity = row.trigger_identity or {}
+    if kind_of(identity) == FILE:
+        return [(row.trigger_uri, identity)] if row.trigger_uri is not None else []
+    return [(file.uri, file.identity) for _, file in _listed(workplace, row)]
+
+
+def lost_slices(workplace: Workplace, rows: Sequence[CheckpointRow]) -> tuple[list[str], list[str]]:
+    """Return the uris of states whose slices are gone, and of those that are others now, as far as their sources tell.
+
+    Asked are the sources of the region's code; where that cannot be found, nobody is. Of `COMPARED_BYTES` the bytes are
+    compared with those that were read; of what is larger that is found out when it is read again.
+    """
+    sliced = [row for row in rows if kind_of(row.trigger_identity or {}) != FILE]
+    found = load_region(workplace, sliced[0].region) if sliced else None
+    starts = found[1].starts if found is not None else ()
+    gone: list[str] = []
+    changed: list[str] = []
+    left = COMPARED_BYTES
+    for row in sliced:
+        for start in starts:
+            piece = slice_of(row.trigger_identity or {}, start.name)
+            if piece is None or not isinstance(start, SlicedSource):
+                continue
+            try:
+                start.reads.check(piece, workplace.reach(row.region), start.name)
+                if piece.size_bytes <= left:
+                    left -= piece.size_bytes
+                    _require_same_bytes(workplace, row, start, piece)
+            except InputMissing:
+                gone.append(row.trigger_uri or "")
+            except InputChanged:
+                changed.append(row.trigger_uri or "")
+    return gone, changed
+
+
+def _require_same_bytes(workplace: Workplace, row: CheckpointRow, start: SlicedSource, piece: Slice) -> None:
+    """Compare what a slice gives with what its state was made of, where its row says that.
+
+    Raises:
+        InputMissing, InputChanged: it gives something else, or nothing.
+    """
+    known = ((row.trigger_identity or {}).get(DIGESTS) or {}).get(start.name)
+    if known is None or not isinstance(start.reads, FileSlices):
+        return
+    with tempfile.TemporaryDirectory(prefix="drainmark-") as folder:
+        found = []
+        for number, part in enumerate(start.reads.parts(piece, workplace.reach(row.region), start.name)):
+            path = Path(folder) / str(number)
+            part.place(path)
+            found.append(digest_of(path))
+            path.unlink()
+    if joined_digest(found) != known:
+        raise InputChanged(f"{row.trigger_uri} gives other bytes than before", remedy="put back what was there")
+
+
+def rebuild_queues(workplace: Workplace, region: str, history: RegionHistory) -> int:
+    """Make the queues of a periodic region's folders again, from the lists that its states name; return the files.
+
+    What was queued and in no slice yet is found by the next scan.
+    """
+    queues: dict[str, dict[int, RebuiltTrigger]] = {}
+    rows = [row for row in (*history.states.values(), *history.withdrawn) if row.trigger_order is not None]
+    for row in rows:
+        number = int((row.trigger_identity or {}).get(NUMBER, 0))
+        for source, file in _listed(workplace, row):
+            queues.setdefault(source, {})[file.order_index] = RebuiltTrigger(
+                uri=file.uri, identity=file.identity, identity_key=file.identity_key, size_bytes=file.size_bytes,
+                output=file.output, order_index=file.order_index, status=TriggerStatus.COMMITTED, sequence_id=number,
+            )  # fmt: skip
+    for source, files in queues.items():
+        in_order = [files[place] for place in sorted(files)]
+        workplace.registry.rebuild(queue_of(region, source), epoch=0, next_id=1, triggers=in_order)
+    return sum(map(len, queues.values()))
+
+
+def _listed(workplace: Workplace, row: CheckpointRow) -> Iterator[tuple[str, Trigger]]:
+    identity = row.trigger_identity or {}
+    for source in slices_of(identity):
+        piece = slice_of(identity, source)
+        if piece is not None and LIST in piece.facts:
+            yield from ((source, file) for file in files_of(piece, workplace.reach(row.region)))

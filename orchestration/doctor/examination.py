@@ -1,0 +1,106 @@
+"""All checks of `doctor`, one after another; none keeps the others from their turn."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.orchestration.doctor import machine
+from drainmark.orchestration.doctor.daemons import daemons
+from drainmark.orchestration.doctor.findings import Finding, Verdict, broken, fail, ok
+from drainmark.orchestration.doctor.regions import examine_region
+from drainmark.orchestration.runs.application_loading import unopened
+from drainmark.orchestration.workplace.declaration import configured_applications
+from drainmark.orchestration.workplace.workplace import Workplace, drainmark_version, existing_registry
+
+if TYPE_CHECKING:
+    from drainmark.resources.registry.registry import Registry
+
+_PACKAGES = {"spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake", "dagster": "dagster"}
+
+
+def examine(workplace: Workplace) -> dict[str, Any]:
+    """Return facts about this installation and this home, all `checks`, and those that failed as `problems`.
+
+    Each check: `check`, `verdict` (ok, warn, fail), `message`, `remedy`. A problem: `message`, `remedy`.
+    """
+    settings = workplace.settings
+    java, java_found = machine.java()
+    space, space_found = machine.free_bytes(workplace.home)
+    are_jars_cached = _has_jars()
+    findings = [java_found, machine.versions(), machine.jars(are_jars_cached), space_found]
+    findings += [machine.registry_disk(settings.registry_url), machine.spark_settings(settings.spark_conf)]
+    registry, registry_found = _registry(workplace)
+    names = _guarded("checkpoint", lambda: list(workplace.known_regions()), findings)
+    regions = []
+    for name in names:
+        entry, found = examine_region(workplace, name, registry)
+        regions.append(entry)
+        findings += found
+    findings += applications(workplace)
+    findings.append(registry_found or _lost(bool(names), registry))
+    if workplace.home.is_dir():
+        findings += _guarded("resident_spark", lambda: machine.resident_spark(workplace.home), findings)
+        findings += _guarded("tables_disk", lambda: machine.tables_disk(workplace.tables), findings)
+        findings += _guarded("store", lambda: machine.store(workplace.tables), findings)
+        findings += _guarded("one_daemon", lambda: daemons(settings.dagster_home), findings)
+    failed = [finding for finding in findings if finding.verdict is Verdict.FAIL]
+    return {
+        "home": str(workplace.home),
+        "project_root": str(settings.project_root),
+        "versions": {
+            "drainmark": drainmark_version(),
+            "python": platform.python_version(),
+            "java": java,
+            **{name: machine.installed(package) for name, package in _PACKAGES.items()},
+        },
+        "registry_revision": _revision() if registry is not None else None,
+        "regions": regions,
+        "free_bytes": space,
+        "jars_cached": are_jars_cached,
+        "checks": [finding.to_json() for finding in findings],
+        "problems": [{"message": finding.message, "remedy": finding.remedy} for finding in failed],
+    }
+
+
+def applications(workplace: Workplace) -> list[Finding]:
+    """Load each application of the settings, as a run of it does first; a hanging import is left behind."""
+    references = configured_applications(workplace)
+    failed = [broken("applications", error) for error in unopened(workplace, references).values()]
+    return failed or [ok("applications", f"{len(references)} applications of the settings can be loaded")]
+
+
+def _registry(workplace: Workplace) -> tuple[Registry | None, Finding | None]:
+    """Return the registry if it can be opened, and what is wrong with it if that is known already."""
+    try:
+        return existing_registry(workplace), None
+    except DrainmarkError as error:
+        return None, broken("registry", error, remedy="look at registry_url")
+
+
+def _lost(has_regions: bool, registry: Registry | None) -> Finding:
+    if registry is None and has_regions:
+        return fail("registry", "the registry is lost or damaged", "drainmark doctor --repair")
+    return ok("registry", "the registry answers" if registry is not None else "no registry yet: nothing has run")
+
+
+def _guarded(check: str, look: Callable[[], Iterable[Any]], findings: list[Finding]) -> list[Any]:
+    try:
+        return list(look())
+    except Exception as error:
+        findings.append(broken(check, error))
+        return []
+
+
+def _revision() -> str:
+    from drainmark.resources.registry.registry import REVISIONS
+
+    return REVISIONS[-1]  # opening a registry brings it there or refuses
+
+
+def _has_jars() -> bool:
+    from drainmark.resources.spark.session_settings import delta_settings
+
+    return "spark.jars" in delta_settings()

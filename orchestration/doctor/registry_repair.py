@@ -1,0 +1,162 @@
+"""`doctor --repair`: a new registry from the checkpoint tables (design.md §3.3, H27)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import Owned
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus, file_key
+from drainmark.jobs.runtime.messages import scanned_identity
+from drainmark.orchestration.discovery.slice_files import rebuild_queues
+from drainmark.orchestration.workplace.declaration import load_region, remember
+from drainmark.orchestration.workplace.region_sources import has_folder, source_folder, source_of
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry, open_application
+from drainmark.resources.settings import SQLITE
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.orchestration.workplace.workplace import Opened
+
+"""What a checkpoint row keeps beside the identity of a file."""
+
+
+def repair(
+    workplace: Workplace, *, applications: Sequence[str] = (), inputs: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Rebuild the registry of every region from its checkpoint table; return the counts a region.
+
+    What was committed, skipped or refused is as before; what a rewind withdrew is pending in its old place; files of
+    the application's folder that nobody has seen follow. Backfilled files that were never committed, and a folder
+    given by `--input` alone, are known to nobody any more: name the folder again with `inputs`.
+
+    Args:
+        applications: where the code is, for applications that neither `jobs/apps` nor the settings name.
+        inputs: `[NAME=]PATH` as `run --input` takes them.
+
+    Raises:
+        Owned: a run works on a region.
+    """
+    _set_aside_damaged(workplace)
+    regions = workplace.known_regions()
+    for region in regions:
+        _refuse_owned(workplace, region)
+    return [_rebuild(workplace, region, _code(workplace, region, applications, inputs)) for region in regions]
+
+
+def _set_aside_damaged(workplace: Workplace) -> None:
+    """Rename an SQLite file that cannot be read, so that a new one can take its place."""
+    url = workplace.settings.registry_url
+    if existing_registry(workplace) is not None or not url.startswith(SQLITE):
+        return
+    file = Path(url.removeprefix(SQLITE))
+    suffix = f".damaged-{int(time.time())}"
+    for part in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+        if part.exists():
+            part.rename(part.with_name(part.name + suffix))
+
+
+def _refuse_owned(workplace: Workplace, region: str) -> None:
+    from drainmark.resources.registry.lease import describe
+
+    owner = describe(workplace.registry, region, lease_seconds=workplace.settings.lease_seconds)
+    if owner is not None and owner.is_alive:
+        msg = f"region {region!r} is owned by pid {owner.pid} on {owner.host}"
+        raise Owned(msg, remedy="wait for it, or end it")
+
+
+def _code(
+    workplace: Workplace, region: str, applications: Sequence[str], inputs: Sequence[str]
+) -> tuple[Opened, RegionPlan] | None:
+    name = region.partition("/")[0]
+    named = next((item for item in applications if Path(item).stem == name or item.rpartition(".")[2] == name), None)
+    found = load_region(workplace, region, reference=named)
+    if found is None or not inputs:
+        return found
+    opened = open_application(found[0].reference, inputs=inputs)
+    return opened, opened.region(region)
+
+
+def _rebuild(workplace: Workplace, region: str, code: tuple[Opened, RegionPlan] | None) -> dict[str, Any]:
+    history = workplace.history(region)
+    triggers = [*_settled(history), *_withdrawn(history)]
+    triggers += _refused(history, triggers)
+    fresh, folder = _unseen(workplace, code, triggers)
+    triggers += fresh
+    rebuild_queues(workplace, region, history)
+    workplace.registry.rebuild(region, epoch=history.epoch, next_id=history.next_id, triggers=triggers)
+    if code is not None:
+        remember(workplace, *code)
+    counts = {status.value: sum(trigger.status is status for trigger in triggers) for status in TriggerStatus}
+    return {"region": region, "epoch": history.epoch, "folder": folder, "triggers": counts}
+
+
+def _settled(history: RegionHistory) -> list[RebuiltTrigger]:
+    found = []
+    for number, row in history.states.items():
+        status = TriggerStatus.COMMITTED if row.kind is RowKind.STATE else TriggerStatus.SKIPPED
+        if row.trigger_order is not None:
+            found.append(_rebuilt(row, row.trigger_order, status, number))
+    return found
+
+
+def _withdrawn(history: RegionHistory) -> list[RebuiltTrigger]:
+    rows = [row for row in history.withdrawn if row.trigger_order is not None]
+    return [_rebuilt(row, row.trigger_order or 0, TriggerStatus.PENDING, None) for row in rows]
+
+
+def _refused(history: RegionHistory, known: Sequence[NewTrigger]) -> list[RebuiltTrigger]:
+    """Place refused inputs after the others: their own place is not in the checkpoint table, and nobody asks for it."""
+    taken = {(trigger.uri, trigger.identity_key) for trigger in known}
+    after = max((trigger.order_index for trigger in known if isinstance(trigger, RebuiltTrigger)), default=0)
+    found = [_rebuilt(row, 0, TriggerStatus.REFUSED, None) for row in history.refused]
+    unique = {(trigger.uri, trigger.identity_key): trigger for trigger in found}
+    left = [trigger for key, trigger in unique.items() if key not in taken]
+    return [_placed(trigger, after + n, TriggerStatus.REFUSED, trigger.reason) for n, trigger in enumerate(left, 1)]
+
+
+def _rebuilt(row: CheckpointRow, order: int, status: TriggerStatus, number: int | None) -> RebuiltTrigger:
+    from drainmark.jobs.runtime.scan.folder import identity_key
+
+    kept: Mapping[str, Any] = row.trigger_identity or {}
+    identity = scanned_identity(kept)
+    return RebuiltTrigger(
+        uri=row.trigger_uri or "",
+        identity=identity,
+        identity_key=identity_key(identity),
+        size_bytes=row.bytes_in if row.bytes_in is not None else int(identity.get("size", 0)),
+        output=str(kept.get("output", "")),
+        origin=str(kept.get("origin", "scan")),
+        order_index=order,
+        status=status,
+        sequence_id=number,
+        reason=row.detail.get("reason"),
+    )
+
+
+def _placed(trigger: NewTrigger, order: int, status: TriggerStatus, reason: str | None = None) -> RebuiltTrigger:
+    return RebuiltTrigger(
+        uri=trigger.uri, identity=trigger.identity, identity_key=trigger.identity_key, size_bytes=trigger.size_bytes,
+        output=trigger.output, origin=trigger.origin, order_index=order, status=status, reason=reason,
+    )  # fmt: skip
+
+
+def _unseen(
+    workplace: Workplace, code: tuple[Opened, RegionPlan] | None, known: Sequence[RebuiltTrigger]
+) -> tuple[list[RebuiltTrigger], str | None]:
+    """Return the files of the folder that no row names, pending, and the folder; nothing where there is no folder."""
+    if code is None or not has_folder(code[1]):
+        return [], None  # slices are cut behind the newest that a row names, by the next scan
+    source = source_of(code[1])
+    folder = source_folder(workplace, source)
+    if not workplace.inputs.is_there(folder):
+        return [], None
+    in_order = sorted(known, key=lambda trigger: trigger.order_index)
+    seen = {trigger.uri: file_key(trigger.identity_key) for trigger in in_order}
+    found = workplace.inputs.scan(folder, source.scan, seen, now=time.time())
+    after = in_order[-1].order_index if in_order else 0
+    return [_placed(t, after + place, TriggerStatus.PENDING) for place, t in enumerate(found.new, 1)], folder

@@ -1,0 +1,109 @@
+"""Failures before the claim, counted as attempts of the region like those after it (E14).
+
+A run that fails in its import, its analysis, Spark's start or its first trial has claimed nothing. It does so then, as
+a verb does, without code: its claim counts what failed before it, and its release says how it ended itself. So the
+checkpoint table holds the count, and whoever rebuilds a registry has nothing more to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import DrainmarkError, Fenced, Halted, StoreUnavailable
+from drainmark.jobs.errors.loading import RunDied
+from drainmark.jobs.protocol.decisions import EndRun, Halt, before_claim, is_lifted
+from drainmark.jobs.protocol.history import Outcome
+from drainmark.jobs.runtime.messages import classified, described, halted_error
+from drainmark.orchestration.runs.halt_hook import make_up
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.resources.registry.lease import process_started
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+    from drainmark.orchestration.workplace.workplace import Workplace
+
+logger = logging.getLogger(__name__)
+
+BEGUN = "@begun"
+"""Cursor that holds the run id, host, pid and start of the process of a `drainmark run` that has not claimed yet."""
+
+
+@contextmanager
+def on_its_way(workplace: Workplace, region: str, run_id: str) -> Iterator[None]:
+    """Leave word, while the block lasts, that a run of this process is on its way to its claim."""
+    pid = os.getpid()
+    text = f"{run_id} {socket.gethostname()} {pid} {process_started(pid)}"
+    workplace.registry.save_cursor(region, BEGUN, text)
+    try:
+        yield
+    finally:
+        with suppress(StoreUnavailable):
+            workplace.registry.save_cursor(region, BEGUN, "")
+
+
+def count_killed(workplace: Workplace, region: str, *, allowed: int, code: str) -> None:
+    """Count a run of this host that was killed on its way to its claim, for want of memory, say."""
+    parts = (workplace.registry.load_cursor(region, BEGUN) or "").split(" ")
+    if len(parts) != 4 or parts[1] != socket.gethostname() or process_started(int(parts[2])) == parts[3]:
+        return
+    died = RunDied(f"run {parts[0]} (pid {parts[2]}) was killed before its claim", remedy="see the system's log")
+    count_failure(workplace, region, died, allowed=allowed, code=code, run_id=parts[0])
+    workplace.registry.save_cursor(region, BEGUN, "")
+
+
+def count_failure(
+    workplace: Workplace, region: str, failure: Exception, *, allowed: int, code: str, run_id: str | None = None
+) -> DrainmarkError:
+    """Count a failure of a run that did not come to its claim; halt the region where it is one too many.
+
+    What is passing, and what somebody else does, counts nothing. Where the region cannot be claimed, since somebody
+    works on it or its tables do not answer, nothing is counted either.
+
+    Args:
+        allowed: `max_consecutive_reset_attempts`.
+        code: digest of the code that failed (`code_digest`).
+
+    Returns:
+        the error with which the run is to end: the failure, or `Halted`.
+    """
+    error = classified(failure)
+    if isinstance(error, Halted) or not isinstance(before_claim(error.retry, attempts=0, max_attempts=0), Halt):
+        return error
+    owner = region_owner(workplace, region, run_id=run_id, code=code)
+    try:
+        history = workplace.history(region)
+        if history.halt is not None and not is_lifted(history, code):
+            make_up(workplace, region, history)
+            return halted_error(region, history)
+        owner.claim()
+        return _counted(owner, error, allowed)
+    except Fenced:
+        owner.leave()
+    except Exception as refusal:
+        owner.outside.lease.release(clean=False)
+        logger.warning("a failure of %s was not counted: %s", region, refusal)
+    return error
+
+
+def _counted(owner: RegionOwner, error: DrainmarkError, allowed: int) -> DrainmarkError:
+    owner.lift()
+    if owner.history.halt is not None:  # by somebody else, a moment ago
+        owner.release(Outcome.CLEAN)
+        return halted_error(owner.region, owner.history)
+    decision = before_claim(error.retry, attempts=owner.history.attempts, max_attempts=allowed)
+    blamed = described(error)
+    if isinstance(decision, Halt):
+        halted = owner.halt(
+            decision.reason, trigger=None, operator=error.operator, error=blamed, code=owner.identity.code or None
+        )
+        owner.release(Outcome.CLEAN)
+        return halted
+    assert isinstance(decision, EndRun)  # noqa: S101 - the caller has looked
+    owner.outside.registry.record_error(owner.region, owner.epoch, blamed)
+    owner.release(Outcome.FAILED, blamed)
+    return error

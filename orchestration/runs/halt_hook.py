@@ -1,0 +1,128 @@
+"""`on_halt`: tell somebody that a region waits for an operator, by a command of the user's (design.md §3.5).
+
+The command gets one JSON object on its standard input (`halt_event`). It is run by whoever halts the region, once the
+halt is committed; a registry note says that it was. Dies the process in between, a later tick of Dagster's sensor or
+the next `run` makes up for it: once a halt as far as possible, at least once in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import DrainmarkError, Halted
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.runtime.messages import halt_remedies
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+    from drainmark.orchestration.workplace.workplace import Workplace
+
+LIMIT_SECONDS = 30.0
+"""After so long the command and what it started are killed: a pager that hangs must not keep the region's lease."""
+
+TOLD = "@on_halt"
+"""Name of the registry's cursor that holds the attempt of the halt row told last; no operator can be called so."""
+
+_LATE_SECONDS = 2 * LIMIT_SECONDS
+_KEPT_CHARACTERS = 2000
+
+_told_here: set[str] = set()
+"""Attempts of halts that this process has told, in case the registry cannot hold it: a full disk pages once."""
+
+logger = logging.getLogger(__name__)
+
+
+def halt_for_input(owner: RegionOwner, region: RegionPlan, error: DrainmarkError) -> Halted:
+    """Halt a region because of input that is lost, or another one now: its sources asked for that (I4, K1)."""
+    described = {**error.to_json(), "trigger": error.facts.get("trigger")}
+    return owner.halt(error.message, trigger=None, operator=region.starts[0].name, error=described)
+
+
+def halt_event(workplace: Workplace, region: str, history: RegionHistory) -> dict[str, Any]:
+    """Return what the command is told, every key always present; times ISO-8601 UTC.
+
+    `remedies` are the commands that end the halt, `run_id` that of the run (Dagster's, if it was one of Dagster's).
+    """
+    from drainmark.orchestration.views.status import iso
+
+    row = history.halt
+    detail = row.detail if row else {}
+    return {
+        "event": "halted",
+        "region": region,
+        "reason": detail.get("reason"),
+        "trigger": detail.get("trigger"),
+        "operator": detail.get("operator"),
+        "error": detail.get("error"),
+        "committed_sequence_id": history.committed_id,
+        "epoch": history.epoch,
+        "consecutive_reset_attempts": history.attempts,
+        "halted_at": iso(row.recorded_at) if row else None,
+        "run_id": row.run_id if row else None,
+        "home": str(workplace.home),
+        "remedies": halt_remedies(region, history),
+    }
+
+
+def tell(workplace: Workplace, region: str, history: RegionHistory) -> None:
+    """Run the command of the setting `on_halt`, if there is one; whatever comes of it is logged, never raised."""
+    row = history.halt
+    if row is None or not workplace.settings.on_halt:
+        return
+    try:
+        event = halt_event(workplace, region, history)
+        _run(workplace.settings.on_halt, event, str(workplace.settings.project_root))
+    except Exception as error:
+        logger.warning("on_halt of %s failed: %s: %s", region, type(error).__name__, error)
+    _told_here.add(row.attempt)
+    try:
+        workplace.registry.save_cursor(region, TOLD, row.attempt)
+    except Exception as error:
+        logger.warning("on_halt of %s may run again: %s", region, error)
+
+
+def teller(workplace: Workplace, region: str) -> Callable[[RegionHistory], None]:
+    """Return what `Outside.on_halt` of a region is."""
+    return lambda history: tell(workplace, region, history)
+
+
+def make_up(workplace: Workplace, region: str, history: RegionHistory) -> bool:
+    """Tell of a halt that nobody was told of, since whoever halted the region died; says whether it did.
+
+    One that is younger than twice the time that the command may take is left to its own process.
+    """
+    row = history.halt
+    if row is None or not workplace.settings.on_halt or time.time() - row.recorded_at.timestamp() < _LATE_SECONDS:
+        return False
+    if row.attempt in _told_here or workplace.registry.load_cursor(region, TOLD) == row.attempt:
+        return False
+    tell(workplace, region, history)
+    return True
+
+
+def _run(command: tuple[str, ...], event: dict[str, Any], folder: str) -> None:
+    """Run the command without a shell, in a session of its own, so that it can be killed with its children."""
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        said, _ = process.communicate(json.dumps(event, ensure_ascii=False).encode(), timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()  # its pipes are not read to the end: who left the session may hold them open
+        logger.warning("on_halt (%s) took longer than %g s and was killed", command[0], LIMIT_SECONDS)
+        return
+    text = said.decode(errors="replace").strip()[-_KEPT_CHARACTERS:]
+    if process.returncode:
+        logger.warning("on_halt (%s) ended with %d: %s", command[0], process.returncode, text)
+    else:
+        logger.info("on_halt (%s): %s", command[0], text or "done")

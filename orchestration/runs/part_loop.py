@@ -1,0 +1,171 @@
+"""Runs of autonomous parts that have a source of their own: plain micro-batches beside the regions (V1, V8).
+
+The command line and Dagster both start here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import Interrupted, UsageError
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.regions.autonomous_parts import as_plan, running_parts
+from drainmark.jobs.regions.plan import AutonomousPlan
+from drainmark.orchestration.discovery.feeds import Feeds
+from drainmark.orchestration.runs.region_runs import region_outside
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.micro_batches import BatchReport, MicroBatches
+
+_SCAN_SECONDS = 0.5
+
+Pause = Callable[[float], None]
+"""Waits so many seconds; raises `Interrupted` as soon as somebody wants the run to end."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PartLoop:
+    """The loop over one autonomous part, used once.
+
+    Attributes:
+        pause: called between batches, too.
+        on_batch: told of every batch.
+    """
+
+    workplace: Workplace
+    opened: Opened
+    part: AutonomousPlan
+    run_id: str
+    pause: Pause
+    on_batch: Callable[[BatchReport], None] = lambda report: None
+    reports: list[BatchReport] = field(default_factory=list)
+    _started: float = field(default_factory=time.monotonic)
+
+    def run(self, seconds: float = 0.0) -> None:
+        """Process what has come, and what comes within so many seconds.
+
+        Raises:
+            Interrupted, Owned, DrainmarkError: the run is over; what a failed batch had in hand is not read again.
+        """
+        if not seconds and not self.is_work_there():
+            return
+        until = time.monotonic() + seconds
+        batches = micro_batches(self.workplace, self.opened, self.part, run_id=self.run_id)
+        try:
+            batches.begin()
+            while True:
+                for report in batches.batches():
+                    self.reports.append(report)
+                    self.on_batch(report)
+                    self.pause(0)
+                if time.monotonic() >= until:
+                    return
+                self.pause(min(_SCAN_SECONDS, max(0.0, until - time.monotonic())))
+        finally:
+            batches.end()
+
+    def is_work_there(self) -> bool:
+        """Scan, and say whether anything waits."""
+        return Feeds(self.workplace).pending(self.part.name, source_of_part(self.part)) > 0
+
+    def summary(self) -> dict[str, Any]:
+        """Return what became of the part, every key always present."""
+        rows_out = {table: sum(report.rows_out.get(f"lake/{table}", 0) for report in self.reports)
+                    for table in self.part.tables}  # fmt: skip
+        return {
+            "part": self.part.name,
+            "outcome": "processed" if self.reports else "nothing to do",
+            "batches": len(self.reports),
+            "files": sum(report.files for report in self.reports),
+            "lost_files": sum(report.lost for report in self.reports),
+            "rows_in": sum(report.rows_in for report in self.reports),
+            "rows_quarantined": sum(report.rows_quarantined for report in self.reports),
+            "bytes_in": sum(report.bytes_in for report in self.reports),
+            "rows_out": rows_out,
+            "guarantee": self.part.guarantee.value,
+            "seconds": round(time.monotonic() - self._started, 3),
+            "run_id": self.run_id,
+        }
+
+
+def run_parts(
+    workplace: Workplace,
+    opened: Opened,
+    *,
+    run_id: str,
+    pause: Pause,
+    seconds: float = 0.0,
+    on_batch: Callable[[BatchReport], None] = lambda report: None,
+) -> list[PartLoop]:
+    """Run the parts of an application that run by themselves, one after the other.
+
+    Args:
+        seconds: for each.
+
+    Raises:
+        DrainmarkError: the first failure, after all had their turn; `Interrupted` at once.
+    """
+    loops, failed = [], []
+    for part in running_parts(opened.plan):
+        loop = PartLoop(workplace=workplace, opened=opened, part=part, run_id=run_id, pause=pause, on_batch=on_batch)
+        loops.append(loop)
+        try:
+            loop.run(seconds)
+        except Interrupted:
+            raise
+        except Exception as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return loops
+
+
+def micro_batches(workplace: Workplace, opened: Opened, part: AutonomousPlan, *, run_id: str) -> MicroBatches:
+    """Return a run of a part, analysed and not begun; starts the Spark session.
+
+    Raises:
+        DeclarationError, OperatorFailed: the part does not fit; nothing was taken.
+    """
+    from drainmark.jobs.runtime.analysis.physical_plan import analyse
+    from drainmark.jobs.runtime.analysis.supported_features import require_part_runnable
+    from drainmark.jobs.runtime.micro_batches import MicroBatches
+
+    require_part_runnable(opened.plan, part)
+    feeds = Feeds(workplace)
+    outside = region_outside(workplace, part.name, opened.application)
+    return MicroBatches(
+        blueprint=analyse(as_plan(opened.plan.name, part), opened.plan.name, opened.params, outside),
+        outside=outside,
+        take=lambda source, limit: feeds.take(part.name, source, limit=limit),
+        numbers=lambda source, count: feeds.numbers(part.name, source, count),
+        run_id=run_id,
+        small_bytes=workplace.settings.small_group_bytes,
+    )
+
+
+def source_of_part(part: AutonomousPlan) -> DirectorySource:
+    """Return the source that brings the part its rows.
+
+    Raises:
+        UsageError: it has none that reads the files of a folder; `require_part_runnable` says more.
+    """
+    for operator in part.operators:
+        if isinstance(operator, DirectorySource):
+            return operator
+    msg = f"no files of a folder bring {part.name!r} its rows"
+    raise UsageError(msg, remedy="start it at a dm.source of a DirectoryScan, or put @dm.consistent on its source")
+
+
+def waiting_parts(workplace: Workplace, parts: Sequence[AutonomousPlan]) -> list[str]:
+    """Scan, and return the names of the parts for which files wait; a folder that is not there brings none."""
+    found = []
+    for part in parts:
+        with suppress(UsageError):
+            if Feeds(workplace).pending(part.name, source_of_part(part)):
+                found.append(part.name)
+    return found

@@ -1,0 +1,111 @@
+"""What a run does before its claim, within a time: Spark's start and the analysis, then the first trial.
+
+Each is done in a thread of its own, that is left behind when it takes too long: nothing is claimed yet, and what it
+staged for a trial is garbage. A signal leaves it ten seconds, as a group.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors.loading import AnalysisTimeout
+from drainmark.orchestration.runs.region_runs import probe_first_use, region_run
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.region_run import RegionRun
+
+
+def analysed_run(
+    workplace: Workplace, opened: Opened, region: RegionPlan, *, interrupted: threading.Event, **options: Any
+) -> RegionRun:
+    """Return what `region_run` does, in time; a signal sets `interrupted`, here and in the run.
+
+    Raises:
+        AnalysisTimeout: Spark does not start, or a function does not return from its dry walk.
+        Interrupted: the grace after a signal is over.
+        OperatorFailed, DeclarationError, SchemaMismatch: see `region_run`.
+    """
+    run: RegionRun = _in_time(
+        "Spark's start and the analysis",
+        lambda: region_run(workplace, opened, region, **options),
+        region=region,
+        seconds=workplace.settings.analysis_timeout_seconds,
+        interrupted=interrupted,
+    )
+    run.interrupted = interrupted
+    return run
+
+
+def tried_first_use(workplace: Workplace, run: RegionRun) -> None:
+    """Do what `probe_first_use` does, in time.
+
+    Raises:
+        AnalysisTimeout: the trial did not end; its Spark jobs are cancelled.
+        Interrupted: the grace after a signal is over.
+        NotRowWise: see `probe_first_use`.
+    """
+    engine, tag = run.outside.engine, f"drainmark-trial-{uuid.uuid4().hex}"
+
+    def work() -> None:
+        with engine.tagged(tag):
+            probe_first_use(workplace, run)
+
+    _in_time(
+        "the first trial",
+        work,
+        region=run.blueprint.region,
+        seconds=workplace.settings.analysis_timeout_seconds,
+        interrupted=run.interrupted,
+        cancel=lambda: engine.cancel(tag),
+    )
+
+
+def _in_time(
+    what: str,
+    action: Callable[[], Any],
+    *,
+    region: RegionPlan,
+    seconds: float,
+    interrupted: threading.Event,
+    cancel: Callable[[], None] = lambda: None,
+) -> Any:
+    from drainmark.jobs.runtime.timeout import Bounded, Grace
+
+    frames: list[FrameType] = []
+
+    def stop() -> None:
+        frames.extend(bounded.frames())  # before it is cancelled: where does it hang?
+        cancel()
+
+    def late(_: float) -> AnalysisTimeout:
+        return _late(f"{what} of {region.name!r} took longer than {seconds:g} s", region, frames)
+
+    grace = Grace(interrupted.is_set)
+    bounded = Bounded(action, seconds, grace, late=late, cancel=stop, name="analysis")
+    return bounded.result()
+
+
+def _late(message: str, region: RegionPlan, frames: list[FrameType]) -> AnalysisTimeout:
+    """Return an error that names the author's line at which it hangs, and the operator whose function that is."""
+    from drainmark.jobs.graph.authored import authors_line
+
+    running = {id(frame.f_code) for frame in frames}
+    functions = ((operator, getattr(operator, "function", None)) for operator in region.operators)
+    hanging = next(
+        (each for each, own in functions if own and id(getattr(own.function, "__code__", None)) in running), None
+    )
+    blamed = hanging if hanging is not None else region.starts[0]
+    line = authors_line((frame.f_code.co_filename, frame.f_lineno) for frame in frames)
+    return AnalysisTimeout(
+        f"{message}{f', in {line}' if line is not None else ''}",
+        operator=blamed.name,
+        location=line or blamed.location,
+        remedy="look for what waits there; or raise analysis_timeout_seconds",
+    )

@@ -1,0 +1,174 @@
+"""Joins the pieces: a workplace and a compiled application become a run, or an owner, of a region.
+
+The command line and Dagster both start runs here, so the same code serves both.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.protocol.records.state_generations import labels_in_force
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, drainmark_version
+
+if TYPE_CHECKING:
+    from drainmark.jobs.graph.application import Application
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.adapters import Outside, Report
+    from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+    from drainmark.jobs.runtime.region_run import RegionRun
+    from drainmark.resources.registry.registry import Registry
+    from drainmark.resources.settings import Settings
+
+
+def region_run(
+    workplace: Workplace,
+    opened: Opened,
+    region: RegionPlan,
+    *,
+    run_id: str | None = None,
+    report: Report | None = None,
+    max_group: int | None = None,
+    max_triggers: int | None = None,
+    blueprint: Blueprint | None = None,
+    drop_states: Collection[str] = (),
+) -> RegionRun:
+    """Return a run of a region, analysed and not claimed yet; starts the Spark session.
+
+    Args:
+        blueprint: of an earlier run of the same code with the same parameters, so as not to analyse it again.
+        drop_states: operators whose state begins anew with the claim; see `upgrading.drop_states`.
+
+    Raises:
+        OperatorFailed, DeclarationError, SchemaMismatch: the application does not fit; nothing was claimed.
+        ClusterRefused: Spark's executors do not reach this machine's files; nothing was claimed.
+    """
+    from drainmark.jobs.runtime.analysis.physical_plan import analyse
+    from drainmark.jobs.runtime.analysis.supported_features import require_runnable
+    from drainmark.jobs.runtime.commit.row_author import Identity
+    from drainmark.jobs.runtime.one_stage_run import OneStageRun
+    from drainmark.jobs.runtime.region_run import Limits, RegionRun
+    from drainmark.jobs.runtime.stages.run import MultiStageRun
+    from drainmark.orchestration.views.metrics import metered
+    from drainmark.orchestration.workplace.code_digest import code_digest
+
+    require_runnable(opened.plan, region)
+    settings = workplace.settings
+    outside = region_outside(workplace, region.name, opened.application)
+    states = labels_in_force(workplace.history(region.name).generations)
+    states |= {name: uuid.uuid4().hex[:8] for name in drop_states}  # never one that a table has had already
+    workplace.engine.require_inputs(_folders_of(region, settings.project_root))
+    if blueprint is None or blueprint.code.states != states:
+        facts = (region, opened.application.name, opened.params, outside)
+        blueprint = analyse(*facts, states=states, dropped=drop_states)
+    return RegionRun(
+        runs_groups=MultiStageRun if region.channels else OneStageRun,
+        blueprint=blueprint,
+        outside=outside,
+        identity=Identity(
+            region=region.name,
+            run_id=run_id or uuid.uuid4().hex,
+            drainmark_version=drainmark_version(),
+            graph_fingerprint=region.fingerprint,
+            params_hash=opened.params.digest(),
+            code=code_digest(opened.application.origin, settings.project_root),
+        ),
+        limits=Limits(
+            triggers=max_group or settings.max_group_triggers,
+            size_bytes=min(settings.max_group_bytes, settings.s3_spool_bytes),
+            small_bytes=settings.small_group_bytes,
+        ),
+        report=metered(workplace, outside, report),
+        max_triggers=max_triggers,
+    )
+
+
+def _folders_of(region: RegionPlan, root: Path) -> list[Path]:
+    """Return the folders of this machine that a region and its autonomous sources read."""
+    from drainmark.jobs.operators.sources.directory_source import DirectorySource
+    from drainmark.jobs.protocol.records.addresses import is_object
+
+    sources = (operator for operator in region.run_order if isinstance(operator, DirectorySource))
+    return [root / source.scan.path for source in sources if not is_object(source.scan.path)]
+
+
+def probe_first_use(workplace: Workplace, run: RegionRun) -> None:
+    """Try functions that changed, or are new, on two pending triggers; costs nothing where none did.
+
+    Raises:
+        NotRowWise: a function mixes the rows of different triggers; nothing was claimed.
+    """
+    from drainmark.jobs.runtime.probe.row_wise_probe import probe_if_changed
+
+    probe_if_changed(run, run.outside, workplace.registry, run.region)
+
+
+def region_owner(
+    workplace: Workplace, region: str, *, report: Report | None = None, run_id: str | None = None, code: str = ""
+) -> RegionOwner:
+    """Return an owner that needs no application: resets, skips, halts and resumes, and counts failures.
+
+    It starts Spark only where something is to be published to, or withdrawn from, an adopted table.
+    """
+    from drainmark.jobs.graph.application import Application
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+    from drainmark.jobs.runtime.commit.row_author import Identity
+    from drainmark.orchestration.views.metrics import metered
+
+    run_id, installed = run_id or uuid.uuid4().hex, drainmark_version()
+    identity = Identity(region=region, run_id=run_id, drainmark_version=installed, code=code)
+    outside = region_outside(workplace, region, Application(name=region.partition("/")[0], operators=()))
+    return RegionOwner(identity=identity, outside=outside, report=metered(workplace, outside, report))
+
+
+def region_outside(workplace: Workplace, region: str, application: Application) -> Outside:
+    from drainmark.jobs.runtime.adapters import Outside
+    from drainmark.orchestration.discovery.feeds import Feeds
+    from drainmark.orchestration.runs.halt_hook import teller
+    from drainmark.orchestration.workplace.statements import statement_text
+    from drainmark.resources.delta.lookup_tables import LookupTables
+
+    return Outside(
+        engine=workplace.engine,
+        store=workplace.store(region),
+        inputs=workplace.inputs,
+        reach=workplace.reach(region),
+        registry=workplace.registry,
+        lease=LeaseHolder(workplace.registry, workplace.settings),
+        clock=time.time,
+        statement=lambda name: statement_text(application, name, workplace.settings.project_root),
+        lookups=LookupTables(workplace.settings, workplace.tables),
+        state_store=workplace.state_store(),
+        on_halt=teller(workplace, region),
+        take_feed=Feeds(workplace).take,
+    )
+
+
+@dataclass(slots=True)
+class LeaseHolder:
+    """A lease that is acquired by name and released once."""
+
+    registry: Registry
+    settings: Settings
+    _lease: Any = None
+
+    def acquire(self, region: str, run_id: str) -> None:
+        from drainmark.resources.registry.lease import Lease
+
+        self._lease = Lease.acquire(
+            self.registry,
+            region,
+            run_id,
+            lease_seconds=self.settings.lease_seconds,
+            heartbeat_seconds=self.settings.heartbeat_seconds,
+        )
+
+    def release(self, *, clean: bool) -> None:
+        if self._lease is not None:
+            self._lease.release(clean=clean)
+            self._lease = None

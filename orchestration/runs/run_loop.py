@@ -1,0 +1,383 @@
+"""The loop of `run`: scan, claim, process, hand over, back off and try again, as Dagster would (design.md §3.5, §6)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
+
+from drainmark.jobs.errors import Halted, InputChanged, InputMissing, Interrupted, Retry, SparkLost, UsageError
+from drainmark.jobs.protocol.decisions import is_lifted
+from drainmark.jobs.protocol.history import UNCLEAN
+from drainmark.orchestration.discovery.region_scan import Tick, scan_region
+from drainmark.orchestration.runs.early_attempts import count_failure, count_killed, on_its_way
+from drainmark.orchestration.runs.halt_hook import halt_for_input, make_up
+from drainmark.orchestration.runs.predecessor import end_predecessor
+from drainmark.orchestration.runs.preparation import analysed_run, tried_first_use
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.code_digest import code_digest
+from drainmark.orchestration.workplace.declaration import remember
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.region_sources import has_threads, settle_of
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.region_run import GroupReport, RegionRun
+    from drainmark.jobs.runtime.scan.folder import ScanResult
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SCAN_SECONDS = 1.0
+_SETTLE_PATIENCE_SECONDS = 60.0
+"""A file that is written to all the time is left to a later run after so long."""
+
+
+class Interruption:
+    """SIGINT and SIGTERM as an event that a run looks at; a group that can commit soon does (design.md §3.5)."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        self.arm()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def arm(self) -> None:
+        """Take the signals; to be repeated after a Spark session has started, which takes SIGINT for itself."""
+        for number in _SIGNALS:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.event.set()
+
+    def pause_armed(self, seconds: float) -> None:
+        """Take the signals again, then pause."""
+        self.arm()
+        self.pause(seconds)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, or raise `Interrupted` as soon as a signal has come."""
+        if self.event.wait(max(0.0, seconds)):
+            raise Interrupted("interrupted", remedy="start it again: no attempt was counted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What `run` was asked for.
+
+    Attributes:
+        seconds: keep scanning for so long; 0 ends when nothing is pending.
+        max_group: triggers a group at most, None for the setting.
+        attempts: end with the error after so many failures in a row; None goes on until the region halts.
+    """
+
+    seconds: float = 0.0
+    max_group: int | None = None
+    attempts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Who is told how a run comes along.
+
+    Attributes:
+        on_group: a group is published; the second argument is the number of triggers that wait.
+        on_note: something happened that a person wants to read.
+        on_step: a step of the protocol, with its numbers.
+    """
+
+    on_group: Callable[[GroupReport, int], None] = lambda report, pending: None
+    on_note: Callable[[str], None] = lambda text: None
+    on_step: Callable[[str, Any], None] = lambda step, numbers: None
+
+
+@dataclass(slots=True, kw_only=True)
+class RegionLoop:
+    """The loop over one region, used once.
+
+    Attributes:
+        reports: the groups that it published.
+        failures: in a row, without a group in between.
+        refused: (uri, reason) of what the last scan found and cannot read.
+        unsettled: files that the last scan left alone, since they may still be written to.
+        has_claimed, has_scanned: once at least.
+        code: digest of the code that it runs.
+    """
+
+    workplace: Workplace
+    opened: Opened
+    region: RegionPlan
+    options: RunOptions
+    interruption: Interruption
+    watch: Watch
+    run_id: str
+    reports: list[GroupReport] = field(default_factory=list)
+    failures: int = 0
+    refused: Sequence[tuple[str, str]] = ()
+    unsettled: int = 0
+    has_claimed: bool = False
+    has_scanned: bool = False
+    code: str = field(init=False)
+    _started: float = 0.0
+    _scanned_at: float = 0.0
+    _active: RegionRun | None = None
+    _has_owned: bool = False
+
+    def __post_init__(self) -> None:
+        self.code = code_digest(self.opened.application.origin, self.workplace.settings.project_root)
+
+    def run(self) -> dict[str, Any]:
+        """Process until idle; return the summary that `run --json` prints.
+
+        Raises:
+            Halted, Owned, Fenced, Interrupted, DrainmarkError: the run is over; the region was handed over.
+        """
+        self._started = time.monotonic()
+        while True:
+            self._has_owned = False
+            try:
+                if self._is_work_there():
+                    self._process()
+                return self.summary()
+            except Exception as error:
+                self._back_off(error)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what became of the region, every key always present."""
+        history = self.workplace.history(self.region.name)
+        return {
+            "region": self.region.name,
+            "outcome": "processed" if self.reports else "recovered" if self.has_claimed else "nothing to do",
+            "groups": len(self.reports),
+            "triggers": sum(report.triggers for report in self.reports),
+            "rows_in": sum(report.rows_in for report in self.reports),
+            "bytes_in": sum(report.bytes_in for report in self.reports),
+            "first_sequence_id": self.reports[0].first_id if self.reports else None,
+            "last_sequence_id": self.reports[-1].last_id if self.reports else None,
+            "committed_sequence_id": history.committed_id,
+            "epoch": history.epoch,
+            "unsettled": self.unsettled,
+            "refused": [{"file": uri, "reason": reason} for uri, reason in self.refused],
+            "seconds": round(time.monotonic() - self._started, 3),
+            "run_id": self.run_id,
+        }
+
+    def _step(self, step: str, numbers: Any) -> None:
+        from drainmark.jobs.runtime.group_report import trouble_of
+
+        self.watch.on_step(step, numbers)
+        if (trouble := trouble_of(step, numbers)) is not None:
+            self.watch.on_note(f"{self.region.name}: {trouble}")
+
+    # --- one pass ----------------------------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        with on_its_way(self.workplace, self.region.name, self.run_id):
+            run = analysed_run(
+                self.workplace,
+                self.opened,
+                self.region,
+                interrupted=self.interruption.event,
+                run_id=self.run_id,
+                report=self._step,
+                max_group=self.options.max_group,
+            )
+            run.hosted.takes_starts = self._hosts_starts
+            run.while_waiting = self._look_again
+            self.interruption.arm()
+            tried_first_use(self.workplace, run)
+        self.interruption.pause(0)
+        self._active = run
+        self.has_claimed = True
+        try:
+            run.claim()
+            end_predecessor(self.workplace, run)
+            self._drain(run)
+        except BaseException as error:
+            self._has_owned = run.owner.epoch > 0
+            run.hand_over(error)
+            raise
+        finally:
+            self._active = None
+        run.hand_over()
+
+    def _drain(self, run: RegionRun) -> None:
+        while True:
+            self._groups(run)
+            if not self._waits_for_more():
+                return
+
+    def _groups(self, run: RegionRun) -> None:
+        """Process what is pending; also where nothing is, since a request to halt is obeyed in there."""
+        for report in run.groups():
+            self.reports.append(report)
+            self.failures = 0
+            self.watch.on_group(report, self._pending())
+
+    def _is_work_there(self) -> bool:
+        """Scan until something is there to do, or the time is over: only then is a claim worth an epoch."""
+        from drainmark.jobs.runtime.messages import halted_error
+
+        allowed = self.region.parameters.max_consecutive_reset_attempts
+        count_killed(self.workplace, self.region.name, allowed=allowed, code=self.code)
+        history = self.workplace.history(self.region.name)
+        has_changed = is_lifted(history, self.code)
+        if history.halt is not None and not history.unpublished and not has_changed:
+            make_up(self.workplace, self.region.name, history)
+            raise halted_error(self.region.name, history)
+        self._scan()
+        if has_changed or history.unpublished or history.flow.channels or history.last_outcome in UNCLEAN:
+            return True
+        return self._pending() > 0 or self._hosts_starts or self._waits_for_more(scanned=True)
+
+    @property
+    def _hosts_starts(self) -> bool:
+        """Do starts with threads of their own run in this run? Only where it has time."""
+        return bool(self.options.seconds) and has_threads(self.region)
+
+    def _waits_for_more(self, *, scanned: bool = False) -> bool:
+        """Scan again while time is left or files settle; say whether something is pending."""
+        settle_until = time.monotonic() + _SETTLE_PATIENCE_SECONDS
+        settle = settle_of(self.region)
+        while True:
+            if not scanned:
+                self._scan()
+            scanned = False
+            now = time.monotonic()
+            left = self._started + self.options.seconds - now
+            if self._pending():
+                return True
+            if self.unsettled and now < settle_until:
+                self.interruption.pause(max(0.05, min(settle, _SCAN_SECONDS)))
+            elif left > 0:
+                self.interruption.pause(min(_SCAN_SECONDS, self._period() or _SCAN_SECONDS, left))
+                if self._active is not None:
+                    self._groups(self._active)
+            else:
+                return False
+
+    def _look_again(self) -> None:
+        """Scan while stages are at work, too: what comes need not wait until the slowest of them is done."""
+        now = time.monotonic()
+        is_due = now - self._scanned_at >= min(_SCAN_SECONDS, self._period() or _SCAN_SECONDS)
+        if is_due and now - self._started < self.options.seconds:
+            self._scan()
+
+    def _scan(self) -> None:
+        self._scanned_at = time.monotonic()
+        try:
+            found: ScanResult = scan_region(self.workplace, self.region, tick=self._tick())
+        except (InputChanged, InputMissing) as error:
+            raise self._halt(error) from error
+        remember(self.workplace, self.opened, self.region)
+        self.refused, self.unsettled = found.refused, found.unsettled
+
+    def _tick(self) -> Tick:
+        """Return what a scan may do: the first cuts what is there, those that follow only keep to the period where the
+        run has time; without, they take the backlog in slices."""
+        if not self.has_scanned:
+            self.has_scanned = True
+            return Tick.NOW
+        return Tick.DUE if self.options.seconds else Tick.BACKLOG
+
+    def _period(self) -> float:
+        period = self.region.parameters.period
+        return period.total_seconds() if period is not None else 0.0
+
+    def _halt(self, error: InputChanged | InputMissing) -> Halted:
+        if self._active is not None:
+            return halt_for_input(self._active.owner, self.region, error)
+        with owning(region_owner(self.workplace, self.region.name, run_id=self.run_id)) as owner:
+            return halt_for_input(owner, self.region, error)
+
+    def _pending(self) -> int:
+        return self.workplace.registry.pending_count(self.region.name)
+
+    # --- after a failure ---------------------------------------------------------------------------------------------
+
+    def _back_off(self, error: Exception) -> None:
+        """Wait before the next attempt, or raise where another one is not allowed or cannot help."""
+        from drainmark.jobs.runtime.region_run import classified
+
+        error = classified(error)
+        if isinstance(error, SparkLost):
+            self.workplace.engine.discard()
+        if isinstance(error, Interrupted):
+            raise error
+        allowed = self.region.parameters.max_consecutive_reset_attempts
+        if not self._has_owned and not isinstance(error, UsageError):  # a wrong request is nobody's failure
+            before = error
+            error = count_failure(
+                self.workplace, self.region.name, error, allowed=allowed, code=self.code, run_id=self.run_id
+            )
+            if error is not before:
+                raise error from before
+        # A store that stops answering under a run is waited for, also where not even a scan can be noted (R2).
+        is_outage = self.has_claimed and error.retry is Retry.WAIT
+        if not (is_outage or error.retry in (Retry.ATTEMPT, Retry.RENEW)):
+            raise error
+        self.failures += 1
+        # The region halts by itself after its budget; what could not be counted ends here.
+        budget = allowed + 2
+        if self.failures >= min(self.options.attempts or budget, budget):
+            raise error
+        settings = self.workplace.settings
+        seconds = min(settings.retry_backoff_seconds * 2 ** (self.failures - 1), settings.retry_backoff_max_seconds)
+        self.watch.on_note(f"{self.region.name}: failure {self.failures}: {error}; again in {seconds:g} s")
+        self.interruption.pause(seconds)
+
+
+def run_application(
+    workplace: Workplace,
+    opened: Opened,
+    regions: Sequence[RegionPlan],
+    *,
+    options: RunOptions,
+    watch: Watch,
+    run_id: str,
+    interruption: Interruption,
+) -> list[RegionLoop]:
+    """Run regions one after the other; a failure of one does not keep the others from their turn (V28).
+
+    With time given and several regions they take turns until it is over.
+
+    Raises:
+        DrainmarkError: the first failure, after all had their turn; `Interrupted` at once.
+    """
+    deadline = time.monotonic() + options.seconds
+    turns = options if len(regions) == 1 else replace(options, seconds=0.0)
+    done: list[RegionLoop] = []
+    failed: dict[str, Exception] = {}
+    while True:
+        for region in regions:
+            if region.name in failed:
+                continue
+            loop = RegionLoop(
+                workplace=workplace, opened=opened, region=region, options=turns,
+                interruption=interruption, watch=watch, run_id=run_id,
+            )  # fmt: skip
+            done.append(loop)
+            try:
+                loop.run()
+            except Interrupted:
+                raise
+            except Exception as error:
+                failed[region.name] = error
+                if len(regions) > 1:
+                    watch.on_note(f"{region.name}: {error}")
+        if turns is options or len(failed) == len(regions) or time.monotonic() >= deadline:
+            break
+        interruption.pause(min(_SCAN_SECONDS, deadline - time.monotonic()))
+    if failed:
+        raise next(iter(failed.values()))
+    return done

@@ -1,0 +1,203 @@
+"""The process that is killed: scans, runs or rewinds a region, on a Connect server mostly, with fail points armed.
+
+Started as a nursery, with `python -m`, it reads a request a line from standard input, forks a child for each, and tells
+pids and ends on standard output: a child then costs no imports. The nursery itself never opens a thread, a socket or a
+table, so that what it forks is as good as a new process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from drainmark.orchestration.runs.region_runs import region_owner
+
+_POLL_SECONDS = 0.02
+
+
+def nursery() -> None:
+    """Fork a child a request until standard input ends."""
+    _import_all()
+    _tell({"ready": True})
+    alive: set[int] = set()
+    while True:
+        readable, _, _ = select.select([sys.stdin.fileno()], [], [], _POLL_SECONDS)
+        if readable:
+            line = _read_line()
+            if not line:
+                break
+            pid = os.fork()
+            if pid == 0:
+                _child(json.loads(line))
+            alive.add(pid)
+            _tell({"started": pid})
+        while alive:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                break
+            alive.discard(pid)
+            _tell({"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+    for pid in alive:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _import_all() -> None:
+    """Import what a run imports, so that children share it."""
+    names = [
+        "deltalake", "pyarrow.parquet", "drainmark.jobs.runtime.region_run",
+        "drainmark.orchestration.workplace.workplace", "drainmark.resources.checkpoints.region_store",
+        "drainmark.resources.registry.lease", "drainmark.resources.registry.registry",
+    ]  # fmt: skip
+    if importlib.util.find_spec("grpc") is not None:
+        names.append("pyspark.sql.connect.session")
+    for name in names:
+        importlib.import_module(name)
+
+
+def _read_line() -> bytes:
+    # Unbuffered: a line that waits in a buffer would be invisible to select.
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            return b""
+        line += byte
+    return line
+
+
+def _tell(value: dict[str, Any]) -> None:
+    os.write(1, json.dumps(value).encode() + b"\n")
+
+
+# --- one child ----------------------------------------------------------------------------------------------------
+
+
+def _child(request: dict[str, Any]) -> None:
+    """Carry a request out and end the process, by the exit codes of the command line (design.md §6)."""
+    code = 1
+    try:
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        code = Child(request).work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+class Child:
+    """One request: `steps` in order, each a list of verb and arguments, until one fails."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        from drainmark.orchestration.testing.processing import settings_of
+        from drainmark.orchestration.workplace.workplace import Workplace
+
+        self.request = request
+        more = {"spark_master": request["master"], **request.get("settings", {})}
+        self.workplace = Workplace(settings_of(Path(request["home"]), Path(request["root"]), **more))
+        self._outcome = Path(request["outcome"])
+        self._opened: Any = None
+
+    def work(self) -> int:
+        from drainmark.jobs.errors import DrainmarkError
+        from drainmark.jobs.failpoints import arm
+
+        arm(self.request.get("failpoints") or "")
+        self._say("started", {})
+        try:
+            for verb, *arguments in self.request["steps"]:
+                getattr(self, f"_{verb}")(*arguments)
+        except DrainmarkError as error:
+            traceback.print_exc()
+            facts = {name: str(value) for name, value in error.facts.items()}
+            self._say("error", {**error.to_json(), "facts": facts})
+            return error.exit_code
+        except Exception as error:
+            traceback.print_exc()
+            self._say("error", {"id": type(error).__name__, "message": str(error)})
+            return 1
+        self._say("done", {})
+        return 0
+
+    @property
+    def region(self) -> str:
+        return str(self.request["region"])
+
+    @property
+    def opened(self) -> Any:
+        from drainmark.orchestration.workplace.workplace import open_application
+
+        if self._opened is None:
+            self._opened = open_application(
+                self.request["app"], params=self.request.get("params", {}), inputs=self.request["inputs"]
+            )
+        return self._opened
+
+    def _scan(self) -> None:
+        from drainmark.orchestration.testing.processing import scan
+
+        found = scan(self.workplace, self.opened, self.opened.region(self.region))
+        self._say("scan", {"new": len(found.new), "refused": [list(entry) for entry in found.refused]})
+
+    def _run(self, max_group: int | None = None) -> None:
+        from drainmark.orchestration.runs.region_runs import region_run
+        from drainmark.orchestration.testing.processing import drive
+
+        region = self.opened.region(self.region)
+        run = region_run(self.workplace, self.opened, region, report=self._say, max_group=max_group)
+        signal.signal(signal.SIGTERM, lambda *_: run.interrupted.set())
+        drive(run)
+
+    def _rewind(self, to: int, horizon: int = 10_000) -> None:
+        from drainmark.orchestration.testing.processing import rewind
+
+        rewind(self.workplace, self.region, to, horizon, report=self._say)
+
+    def _own(self) -> None:
+        """Claim and hand over, nothing else: what any verb of an operator begins with."""
+        from drainmark.orchestration.workplace.hand_off import owning
+
+        with owning(region_owner(self.workplace, self.region, report=self._say)):
+            pass
+
+    def _compact(self) -> None:
+        """Compact every table as maintenance does, only earlier."""
+        from drainmark.orchestration.testing.processing import compact
+
+        compact(self.workplace, self.region, report=self._say)
+
+    def _repair(self) -> None:
+        """Put right what others did to the tables, as `doctor --repair --yes` does."""
+        from drainmark.orchestration.verbs.table_repair import mend
+
+        self._say("repaired", mend(self.workplace, self.region).to_json())
+
+    def _skip(self, file: str) -> None:
+        from drainmark.orchestration.verbs.interventions import skip
+
+        skip(self.workplace, self.region, file, "not wanted")
+
+    def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _say(self, step: str, numbers: Any) -> None:
+        with self._outcome.open("a") as file:
+            file.write(json.dumps({"step": step, **numbers}, default=str) + "\n")
+
+
+if __name__ == "__main__":
+    nursery()

@@ -1,0 +1,72 @@
+"""Failures that are a SIGKILL: what is to fail runs in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from drainmark.jobs.errors import UsageError
+from drainmark.orchestration.testing.applications import App, reference_of
+from drainmark.orchestration.testing.crash.children import Nursery
+from drainmark.orchestration.testing.crash.connect_server import ConnectServer
+from drainmark.orchestration.testing.session import MASTER
+
+if TYPE_CHECKING:
+    from drainmark.orchestration.testing.running import Result
+
+
+class Killer:
+    """Runs steps in children until a fail point kills them; one Connect server for all, where Connect is installed.
+
+    Raises:
+        UsageError: another process cannot find the application.
+    """
+
+    def __init__(self, app: App, params: Mapping[str, Any], folder: Path) -> None:
+        self._reference = reference_of(app)
+        self._params = dict(params)
+        self._server = ConnectServer(folder / "connect") if importlib.util.find_spec("grpc") is not None else None
+        self._nursery: Nursery | None = None
+
+    def __enter__(self) -> Self:
+        if self._server is not None:
+            self._server.start()
+        self._nursery = Nursery()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._nursery is not None:
+            self._nursery.close()
+        if self._server is not None:
+            self._server.stop()
+
+    def strike(self, scene: Result, region: str, home: Path, steps: Sequence[Sequence[Any]], fail_points: str) -> bool:
+        """Have a child do the steps on a home; return whether it was killed.
+
+        Raises:
+            UsageError: it ended by itself and badly; its log is part of the message.
+        """
+        if self._nursery is None:
+            raise UsageError("no process to kill was started", remedy="use it in a `with` block")
+        settings = scene.workplace.settings.model_dump(
+            mode="json", exclude={"home", "project_root", "registry_url", "spark_master"}
+        )
+        request = {
+            "home": str(home),
+            "root": str(scene.workplace.settings.project_root),
+            "master": self._server.master if self._server is not None else MASTER,
+            "app": self._reference,
+            "inputs": [f"{name}={folder}" for name, folder in scene.inbox.folders.items()],
+            "region": region,
+            "params": self._params,
+            "settings": settings,
+            "steps": [list(step) for step in steps],
+            "failpoints": fail_points,
+        }
+        ended = self._nursery.start(request, home.parent).wait()
+        if ended.code not in (0, -signal.SIGKILL):
+            raise UsageError(f"what was to be killed failed by itself: {ended}")
+        return ended.code != 0

@@ -1,0 +1,283 @@
+"""The trial of one region: homes prepared once, a copy of one for each failure, and the judgement afterwards."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.failpoints import FailPoint
+from drainmark.orchestration.testing.applications import App
+from drainmark.orchestration.testing.crash import matrix
+from drainmark.orchestration.testing.crash.matrix import Cell, Grouping
+from drainmark.orchestration.testing.running import Result
+
+if TYPE_CHECKING:
+    pass
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.jobs.failpoints import InjectedFailure, arm, unreached
+from drainmark.orchestration.runs.region_runs import probe_first_use, region_run
+from drainmark.orchestration.testing.comparing import Tables
+from drainmark.orchestration.testing.crash.invariants import misplaced_files, reused_ids, unfinished, visible_too_early
+from drainmark.orchestration.testing.processing import compact, drive, rewind, scan, settings_of
+from drainmark.orchestration.workplace.workplace import Workplace
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.jobs.runtime.analysis.physical_plan import Blueprint
+    from drainmark.orchestration.testing.crash.killing import Killer
+    from drainmark.orchestration.testing.running import Result
+
+_OWN_SETTINGS = ("home", "project_root", "registry_url")
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """The trial of one region.
+
+    Attributes:
+        scene: the application, on an inbox that holds all files; its own home has what it looks up and nothing else.
+        folder: for all homes of the trial.
+        uris: of the files, in the order of their triggers.
+        golden: every table after the failure-free run in groups of one.
+        fresh: the home before the first scan.
+        begun, whole: by grouping, a home in which the last group is pending, and one in which nothing is.
+    """
+
+    app: App
+    scene: Result
+    region: RegionPlan
+    folder: Path
+    killer: Killer | None
+    uris: list[str] = field(default_factory=list)
+    golden: Tables | None = None
+    fresh: Path | None = None
+    begun: dict[Grouping, Path] = field(default_factory=dict)
+    whole: dict[Grouping, Path] = field(default_factory=dict)
+    _blueprint: Blueprint | None = None
+
+    def run(self, cells: Sequence[Cell], groupings: Sequence[Grouping], *, must_reach: bool) -> Proof:
+        """Try all failures.
+
+        Raises:
+            AssertionError: see `assert_exactly_once`.
+        """
+        started = time.monotonic()
+        for grouping in dict.fromkeys((1, *groupings)):
+            self._prepare(grouping)
+        reached = [cell for cell in cells if self._survives(cell)]
+        passed = {cell.point for cell in reached}
+        missed = tuple(dict.fromkeys(cell.point for cell in cells if cell.point not in passed))
+        if must_reach and missed:
+            names = ", ".join(point.value for point in missed)
+            raise AssertionError(f"{self.region.name} never passes {names}: nothing was shown")
+        return Proof(
+            region=self.region.name, failures=reached, unreached=missed, groupings=groupings, states=len(self.uris),
+            seconds=round(time.monotonic() - started, 1),
+        )  # fmt: skip
+
+    # --- homes -------------------------------------------------------------------------------------------------------
+
+    def _prepare(self, grouping: Grouping) -> None:
+        """Make the homes of a grouping; groups of one come first, and give the tables that all others must equal."""
+        begun = self.folder / f"groups-of-{grouping}" / "begun"
+        begun.parent.mkdir(parents=True)
+        if self.scene.home.exists():
+            shutil.copytree(self.scene.home, begun)
+        if self.fresh is None:
+            self.fresh = self.folder / "fresh"
+            shutil.copytree(begun, self.fresh) if begun.exists() else self.fresh.mkdir(parents=True)
+        with self._opened(begun) as place:
+            scan(place, self.scene.opened, self.region)
+            files = place.registry.pending_count(self.region.name)
+            self.uris = [trigger.uri for trigger in place.registry.pending(self.region.name, files)]
+            if files < 2:
+                msg = f"{files} triggers: nothing can go wrong between two"
+                raise UsageError(msg, remedy="give files, or what other sources read, for two at least")
+            if self._blueprint is None:
+                run = region_run(place, self.scene.opened, self.region)
+                probe_first_use(place, run)
+                self._blueprint = run.blueprint
+            size = self._size(grouping)
+            if size < files:
+                self._drive(place, size, files - size)
+        whole = begun.with_name("whole")
+        if begun.exists():
+            shutil.copytree(begun, whole, symlinks=True)
+        with self._opened(whole) as place:
+            self._drive(place, size)
+            if self.golden is None:
+                self.golden = Tables.of(place, self.region.name)
+            when = f"in {matrix.size_of(grouping)}, without any failure"
+            self._judge(place, when, f"fail_points=[], groupings=[{grouping!r}]")
+        self.begun[grouping], self.whole[grouping] = begun, whole
+
+    def _size(self, grouping: Grouping) -> int:
+        return len(self.uris) if grouping == "all" else grouping
+
+    @contextmanager
+    def _opened(self, home: Path) -> Iterator[Workplace]:
+        settings = self.scene.workplace.settings
+        kept = settings.model_dump(exclude=set(_OWN_SETTINGS))
+        place = Workplace(settings_of(home, settings.project_root, **kept))
+        place.use_engine(self.scene.workplace.engine)
+        try:
+            yield place
+        finally:
+            place.registry.close()
+
+    def _drive(self, place: Workplace, size: int, count: int | None = None) -> None:
+        drive(
+            region_run(
+                place, self.scene.opened, self.region, max_group=size, max_triggers=count, blueprint=self._blueprint
+            )
+        )
+
+    # --- one failure -------------------------------------------------------------------------------------------------
+
+    def _survives(self, cell: Cell) -> bool:
+        """Fail, recover, compare; return whether the failure was reached, so that anything was shown.
+
+        Raises:
+            AssertionError: it did not recover, or differs.
+        """
+        is_late = matrix.is_of_rewind(cell.point) or matrix.is_of_compaction(cell.point)
+        prepared = (self.whole if is_late else self.begun)[cell.grouping]
+        if matrix.is_of_slices(cell.point) and self.fresh is not None:
+            prepared = self.fresh
+        for passing in matrix.passings(cell.point):
+            home = self.folder / "failed" / "home"
+            shutil.copytree(prepared, home, symlinks=True)
+            reached = self._fail(cell, home, f"{cell.point.value}:{cell.action}:{passing}")
+            if reached:
+                self._recover(cell, home)
+            shutil.rmtree(home)
+            if reached:
+                return True
+        return False
+
+    def _recover(self, cell: Cell, home: Path) -> None:
+        again = f"fail_points=[{cell.point.value!r}], groupings=[{cell.grouping!r}], actions=[{cell.action!r}]"
+        with self._opened(home) as place:
+            self._expect(visible_too_early(place, self.region.name), place, f"right after {cell}", again)
+            try:
+                if matrix.is_of_slices(cell.point):
+                    scan(place, self.scene.opened, self.region)
+                self._drive(place, self._size(cell.grouping))
+            except DrainmarkError as error:
+                self._expect([f"the next run failed: {error}"], place, f"after {cell}", again)
+            self._judge(place, f"after {cell}", again)
+
+    def _steps(self, cell: Cell) -> list[list[Any]]:
+        """Return what passes the point, in the words of `child`."""
+        if matrix.is_of_rewind(cell.point):
+            return [["rewind", self._middle()]]
+        if matrix.is_of_compaction(cell.point):
+            return [["compact"]]
+        before = [["scan"]] if matrix.is_of_slices(cell.point) else []
+        return [*before, ["run", self._size(cell.grouping)]]
+
+    def _middle(self) -> int:
+        """Return the id of a state in the middle: the homes that are whole never failed, so ids count files."""
+        return len(self.uris) // 2
+
+    def _fail(self, cell: Cell, home: Path, armed: str) -> bool:
+        """Do what passes the point, which is armed; return whether it was reached.
+
+        Raises:
+            DrainmarkError: something else failed.
+        """
+        steps = self._steps(cell)
+        if cell.action == "kill" and self.killer is not None:
+            return self.killer.strike(self.scene, self.region.name, home, steps, armed)
+        verbs: dict[str, Callable[..., object]] = {
+            "scan": lambda place: scan(place, self.scene.opened, self.region),
+            "run": self._drive,
+            "rewind": lambda place, to: rewind(place, self.region.name, to, self.region.parameters.rewind_horizon),
+            "compact": lambda place: compact(place, self.region.name),
+        }
+        with self._opened(home) as place:
+            arm(armed)
+            try:
+                for verb, *arguments in steps:
+                    verbs[verb](place, *arguments)
+            except (InjectedFailure, DrainmarkError) as error:
+                if not _is_injected(error):
+                    raise
+            finally:
+                missed = unreached()
+                arm("")
+        return not missed
+
+    # --- judgement ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, place: Workplace, when: str, again: str) -> None:
+        region, golden = self.region.name, self.golden or Tables({})
+        rows = place.store(region).checkpoint.rows()
+        problems = [
+            *reused_ids(rows),
+            *misplaced_files(place.history(region), self.uris),
+            *unfinished(place, region),
+            *Tables.of(place, region).unequal_to(golden, self.uris),
+        ]
+        self._expect(problems, place, when, again)
+
+    def _expect(self, problems: Iterable[str], place: Workplace, when: str, again: str) -> None:
+        """Raise what is wrong, with all that it takes to look at it and to try it again."""
+        found = list(problems)
+        if not found:
+            return
+        name = repr(str(self.app)) if isinstance(self.app, str | Path) else self.scene.opened.plan.name
+        raise AssertionError(
+            "\n".join(
+                [
+                    f"{self.region.name} is not exactly once {when}:",
+                    *found,
+                    f"its home is kept: {place.home}",
+                    f"to try it alone: dm.testing.assert_exactly_once({name}, files, {again})",
+                ]
+            )
+        )
+
+
+def _is_injected(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, InjectedFailure):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was tried on a region, all of it survived.
+
+    Attributes:
+        failures: in the order tried; each was reached.
+        unreached: fail points that no run of this application passes.
+        groupings: files a group; all left the tables of groups of one.
+        states: number of consistent states, every sink of each of them compared after each failure.
+        seconds: all of it.
+    """
+
+    region: str
+    failures: Sequence[Cell]
+    unreached: Sequence[FailPoint]
+    groupings: Sequence[Grouping]
+    states: int
+    seconds: float
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, self.groupings))
+        return (
+            f"{self.region}: exactly once after {len(self.failures)} failures, {self.states} states, "
+            f"groups of {sizes}; {self.seconds:.1f} s"
+        )

@@ -1,0 +1,1 @@
+"""What an operator does to a region, one verb a module."""

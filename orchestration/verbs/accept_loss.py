@@ -1,0 +1,118 @@
+"""`resume --accept-loss`: a region goes on behind input that is lost, and its history says what that was (K1).
+
+A trigger without rows, whose slice says what is lost, takes the place of what cannot be read; the next run commits it
+as a state. Slices that were cut behind the loss and are not committed are cut anew from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.failpoints import SourcePoint, reach
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.folder_slices import queue_of
+from drainmark.jobs.operators.sources.source import Source
+from drainmark.jobs.protocol.records.triggers import TriggerStatus, slices_of
+from drainmark.jobs.runtime.input.slices import cut_loss
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.declaration import load_region
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.region_sources import has_folder
+from drainmark.orchestration.workplace.workplace import Workplace
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.records.triggers import NewTrigger, Trigger
+    from drainmark.jobs.regions.plan import RegionPlan
+
+_MOST = 100_000
+"""Slices that may wait: a scan cuts 5000."""
+
+
+def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
+    """Go on behind what a region's starts have lost, and take a halt back; may be repeated where it was cut off.
+
+    Returns:
+        `region`, `was_halted`, `reason`, `epoch`, `trigger` and `lost`, what its slices say, by start.
+
+    Raises:
+        UsageError: the code of the region cannot be found, nothing is lost, or no source knows a way on.
+        Owned: a run has the region.
+    """
+    found = load_region(workplace, region)
+    if found is None or has_folder(found[1]):
+        msg = f"region {region!r} has no source that knows how to go on behind what is lost"
+        remedy = "drainmark skip passes a file or a slice; where its code was moved, run it once from there"
+        raise UsageError(msg, remedy=remedy)
+    with owning(region_owner(workplace, region)) as owner:
+        registry = workplace.registry
+        was_halted = owner.history.halt is not None
+        waiting = registry.pending(region, _MOST)
+        newest, anew = registry.newest(region), _to_be_cut_anew(waiting)
+        trigger = cut_loss(
+            [start for start in found[1].starts if isinstance(start, Source)],
+            newest.identity if newest else None, workplace.reach(region), waiting=anew,
+        )  # fmt: skip
+        if trigger is None:
+            msg = f"nothing that region {region!r} is to read next is lost"
+            raise UsageError(msg, remedy=f"drainmark resume {region}; a single slice is passed by drainmark skip")
+        noted = next((each.order_index for each in waiting if each.identity_key == trigger.identity_key), None)
+        if noted is None:  # else an attempt before this one was cut off, and what was cut behind it since is good
+            _give_back(workplace, found[1], anew)
+            _note(workplace, region, trigger, newest.order_index if newest else 0)
+        replaced = [each.id for each in waiting if noted is None or each.order_index < noted]
+        registry.mark(region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}")
+        reach(SourcePoint.LOSS_PASSED)
+        owner.resume(f"{reason} (accepted as lost: {trigger.uri})")
+        registry.clear_halt_request(region, owner.epoch)
+        registry.clear_error(region, owner.epoch)
+    lost = {name: piece["lost"] for name, piece in slices_of(trigger.identity).items() if "lost" in piece}
+    return {
+        "region": region,
+        "was_halted": was_halted,
+        "reason": reason,
+        "epoch": owner.epoch,
+        "trigger": trigger.uri,
+        "lost": lost,
+    }
+
+
+def _give_back(workplace: Workplace, plan: RegionPlan, anew: Sequence[Mapping[str, Any]]) -> None:
+    """Have the files of slices that are to be cut anew wait in their queues again: a slice takes what waits there.
+
+    Before the loss is noted: else a crash in between would lose them. While the slices wait, nothing is cut; where they
+    stay after all, the next scan takes the files out again.
+    """
+    for start in plan.starts:
+        if anew and isinstance(start, DirectorySource):
+            taken = slices_of(anew[0]).get(start.name, {}).get("from")
+            workplace.registry.give_back_queued(queue_of(plan.name, start.name), int(taken["order"]) if taken else 0)
+
+
+def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) -> None:
+    """Add the trigger that stands for what is lost, behind all that waits: only then may that be given up.
+
+    Raises:
+        UsageError: a scan found something in between.
+    """
+    reach(SourcePoint.LOSS_BEFORE)
+    workplace.registry.add_triggers(region, [trigger], after=after)
+    last = workplace.registry.newest(region)
+    if last is None or last.identity_key != trigger.identity_key:
+        msg = f"a scan of {region!r} came in between, and nothing was changed"
+        raise UsageError(msg, remedy="repeat the command")
+    reach(SourcePoint.LOSS_NOTED)
+
+
+def _to_be_cut_anew(waiting: Sequence[Trigger]) -> list[Mapping[str, Any]]:
+    """Return the identities of the triggers that wait, up to a loss that an attempt before this one noted behind them.
+
+    What is cut of other starts is cut anew with them: it begins at the same positions, and was not committed.
+    """
+    losses = (at for at, each in enumerate(waiting) if at and _is_loss(each))
+    return [each.identity for each in waiting[: next(losses, len(waiting))]]
+
+
+def _is_loss(trigger: Trigger) -> bool:
+    return any("lost" in piece for piece in slices_of(trigger.identity).values())

@@ -1,0 +1,227 @@
+"""`backfill`: files that the scan would not take become triggers, each identity once (design.md §6)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import glob
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from drainmark.jobs.errors import RegistryLost, UsageError
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.addresses import address_of, is_object, object_uri, prefix_of
+from drainmark.jobs.protocol.records.triggers import AGAIN, NewTrigger, TriggerStatus, file_key
+from drainmark.jobs.runtime.commit.replacement import require_replaceable
+from drainmark.orchestration.workplace.declaration import load_region
+from drainmark.orchestration.workplace.region_sources import source_folder, source_of
+from drainmark.orchestration.workplace.workplace import Workplace
+
+ORIGIN = "backfill"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which files.
+
+    Attributes:
+        pattern: a glob (`**` goes below), or a folder, which means all files below it; also `s3://BUCKET/…`.
+        since, until: bounds of the modification time, the first included.
+        output: output of the source that they belong to; needed where it has several and the name does not tell.
+        again: also files that are committed; their new states replace the present ones.
+    """
+
+    pattern: str
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+    output: str | None = None
+    again: bool = False
+
+
+def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = False) -> dict[str, Any]:
+    """Queue files as pending triggers, by name; return the counts.
+
+    `committed`, `pending` and `passed` (skipped, refused, missing) are identities that are known and stay as they are;
+    `replaced` are files whose newest state in force is to be withdrawn by the new one, listed with their ids.
+
+    Raises:
+        ReplaceRefused: files are to be replaced in a region that keeps state; nothing was queued.
+        UsageError: nothing matches, or it is not clear to which output a file belongs.
+        RegistryLost: the registry does not know what is committed.
+    """
+    history = workplace.history(region)
+    if history.states and workplace.registry.is_empty(region):
+        msg = f"the registry knows nothing of {region!r}, its checkpoint table does"
+        raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
+    found = load_region(workplace, region)
+    source = source_of(found[1]) if found is not None else None
+    folder = source_folder(workplace, source) if source is not None else None
+    scan = source.scan if source is not None else None
+    matched = _objects(workplace, wanted, scan, folder) if is_object(wanted.pattern) else _files(wanted, scan, folder)
+    if not matched:
+        remedy = "quote the glob, so that the shell leaves it alone"
+        raise UsageError(f"no file matches {wanted.pattern!r}", remedy=remedy)
+    counts: Counter[str] = Counter()
+    refused: list[dict[str, str]] = []
+    new: list[NewTrigger] = []
+    newest = history.newest_by_uri() if wanted.again else {}
+    for uri, trigger in matched:
+        if isinstance(trigger, str):
+            refused.append({"file": uri, "reason": trigger})
+            continue
+        status, wanted_trigger = _judged(workplace, region, trigger, is_replacing=uri in newest)
+        counts[status] += 1
+        if status in ("queued", "replaced"):
+            new.append(wanted_trigger)
+    replaces = [
+        {"file": trigger.uri, "sequence_id": newest[trigger.uri]} for trigger in new if AGAIN in trigger.identity
+    ]
+    require_replaceable(region, history, [newest[trigger.uri] for trigger in new if AGAIN in trigger.identity])
+    if not dry_run:
+        workplace.registry.add_triggers(region, new)
+    return {
+        "region": region,
+        "matched": len(matched),
+        "queued": len(new),
+        "replaced": len(replaces),
+        "replaces": replaces,
+        "committed": counts["committed"],
+        "pending": counts["pending"],
+        "passed": counts["passed"],
+        "refused": refused,
+        "files": [trigger.uri for trigger in new],
+        "dry_run": dry_run,
+        "pending_triggers": workplace.registry.pending_count(region),
+    }
+
+
+def _files(wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> list[tuple[str, NewTrigger | str]]:
+    """Return (uri, trigger or why it cannot be one) of the files of this machine that are wanted, by name."""
+    from drainmark.jobs.runtime.scan.folder import uri_of
+
+    paths = _matching(wanted)
+    _wait_until_settled(paths, scan.settle if scan is not None else 0.0)
+    return [(uri_of(path), _trigger(path, wanted, scan, folder)) for path in paths]
+
+
+def _objects(
+    workplace: Workplace, wanted: Wanted, scan: DirectoryScan | None, folder: str | None
+) -> list[tuple[str, NewTrigger | str]]:
+    """Return (uri, trigger) of the objects that are wanted, by key."""
+    from drainmark.jobs.runtime.scan.bucket_objects import trigger_of_object
+
+    bucket, _ = address_of(wanted.pattern)
+    below = prefix_of(folder) if folder is not None and is_object(folder) else (bucket, "")
+    found: list[NewTrigger] = []
+    for facts in workplace.inputs.matching(wanted.pattern):
+        if _is_within(facts.modified, wanted):
+            relative = facts.key.removeprefix(below[1]) if below[0] == bucket else facts.key
+            output = _output_of(object_uri(bucket, facts.key), relative, wanted, scan)
+            found.append(trigger_of_object(bucket, facts, output=output, origin=ORIGIN))
+    return [(trigger.uri, trigger) for trigger in workplace.inputs.with_versions(bucket, found)]
+
+
+def _matching(wanted: Wanted) -> list[str]:
+    pattern = f"{wanted.pattern}/**" if Path(wanted.pattern).is_dir() else wanted.pattern
+    names = (os.path.abspath(name) for name in glob.iglob(pattern, recursive=True, include_hidden=True))
+    return sorted(name for name in names if not Path(name).is_dir() and _is_between(name, wanted))
+
+
+def _linked_folder(path: str, wanted: Wanted) -> str | None:
+    """Return the link to a folder through which a glob found a file; what was named without a star may be links."""
+    parts = Path(os.path.abspath(wanted.pattern)).parts
+    named = len(parts) if Path(wanted.pattern).is_dir() else next(
+        (place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1
+    )  # fmt: skip
+    below = [folder for folder in reversed(Path(path).parents) if len(folder.parts) > named]
+    return next((str(folder) for folder in below if folder.is_symlink()), None)
+
+
+def _is_between(path: str, wanted: Wanted) -> bool:
+    try:
+        modified = os.stat(path).st_mtime
+    except OSError:
+        return True  # refused later, with the reason
+    return _is_within(modified, wanted)
+
+
+def _is_within(modified: float, wanted: Wanted) -> bool:
+    since, until = wanted.since, wanted.until
+    return (since is None or modified >= since.timestamp()) and (until is None or modified < until.timestamp())
+
+
+def _wait_until_settled(paths: list[str], settle: float) -> None:
+    """Give files that were just written the time that the source wants to see them unchanged."""
+    newest = max(_modified(paths), default=0.0)
+    age = time.time() - newest
+    if 0 <= age < settle:
+        time.sleep(settle - age)
+
+
+def _modified(paths: list[str]) -> Iterator[float]:
+    for path in paths:
+        try:
+            yield os.stat(path).st_mtime
+        except OSError:
+            continue
+
+
+def _trigger(path: str, wanted: Wanted, scan: DirectoryScan | None, folder: str | None) -> NewTrigger | str:
+    """Return a file's trigger, or why it cannot be one."""
+    from drainmark.jobs.runtime.scan.folder import facts_of, identity_key, identity_of, uri_of
+
+    facts = facts_of(path, follow_links=scan is not None and scan.follow_links)
+    if isinstance(facts, str):
+        return facts
+    if (linked := _linked_folder(path, wanted)) is not None:
+        return f"lies behind a link to a folder, {linked}"
+    identity = identity_of(facts)
+    relative = os.path.relpath(path, folder) if folder is not None and not is_object(folder) else path
+    return NewTrigger(
+        uri=uri_of(path), output=_output_of(path, relative, wanted, scan), identity=identity,
+        identity_key=identity_key(identity), size_bytes=facts.st_size, origin=ORIGIN,
+    )  # fmt: skip
+
+
+def _output_of(path: str, relative: str, wanted: Wanted, scan: DirectoryScan | None) -> str:
+    outputs = tuple(scan.outputs or ()) if scan is not None else ()
+    if wanted.output is not None:
+        if scan is not None and wanted.output not in (outputs or ("",)):
+            known = ", ".join(outputs) or "none"
+            raise UsageError(f"the source has no output {wanted.output!r}", remedy=f"known: {known}")
+        return wanted.output
+    if scan is None or not outputs:
+        return ""
+    found = scan.output_of(relative)
+    if found is None:
+        raise UsageError(f"it is not clear to which output {path} belongs", remedy=f"--output {' | '.join(outputs)}")
+    return found
+
+
+def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
+    for known in workplace.registry.by_uri(region, trigger.uri):
+        if known.identity_key == trigger.identity_key:
+            if known.status is TriggerStatus.COMMITTED:
+                return "committed"
+            return "pending" if known.status is TriggerStatus.PENDING else "passed"
+    return "queued"
+
+
+def _judged(workplace: Workplace, region: str, trigger: NewTrigger, *, is_replacing: bool) -> tuple[str, NewTrigger]:
+    """Return under what a file counts, and its trigger: one that replaces where asked, unless such a one waits."""
+    from drainmark.jobs.runtime.scan.folder import identity_key
+
+    status = _known_as(workplace, region, trigger)
+    if not is_replacing or status not in ("queued", "committed"):
+        return status, trigger
+    known = workplace.registry.by_uri(region, trigger.uri)
+    waiting = (other for other in known if other.status is TriggerStatus.PENDING and AGAIN in other.identity)
+    if any(file_key(other.identity_key) == trigger.identity_key for other in waiting):
+        return "pending", trigger
+    times = max((int(other.identity.get(AGAIN, 0)) for other in known), default=0)
+    identity = {**trigger.identity, AGAIN: times + 1}
+    return "replaced", replace(trigger, identity=identity, identity_key=identity_key(identity))

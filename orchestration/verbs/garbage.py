@@ -1,0 +1,119 @@
+"""`gc`: delete what crashes, compactions and rewinds left of a region, or say what would be deleted (H8, T1)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.runtime.hosting.checkpoint_cleanup import forget, forgotten
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.declaration import declared, declared_operators
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.runtime.maintenance.garbage_collection import Collected
+
+
+OUTSIDE = "outside of regions"
+"""What `gc` calls the tables of autonomous operators, in the place of a region's name."""
+
+
+def collect_region(
+    workplace: Workplace, region: str, *, dry_run: bool = False, left_out: bool = False
+) -> dict[str, Any]:
+    """Collect a region's garbage under a claim, or only look; a claim is made only where something is there to delete.
+
+    Args:
+        left_out: also what `state_store` keeps of operators that the application does not have any more; the tables
+            of the states stay.
+
+    Returns:
+        what `gc --json` prints of the region: `refused` says why nothing was deleted, sizes are bytes.
+
+    Raises:
+        Owned: a run works on the region; it collects by itself once an hour.
+        UnknownName: with `left_out`, the code of the application cannot be found: that tells nothing.
+    """
+    history = workplace.history(region)
+    fault = _clock_fault(workplace, region)
+    found = _find(workplace, region, history, history.epoch + (not _is_owned(workplace, region)))
+    store, left = workplace.state_store(), declared_operators(workplace, region) if left_out else None
+    horizon = declared(workplace, region).rewind_horizon
+    entries = forgotten(history, store, horizon=horizon, left=left) if store is not None else []
+    if dry_run or fault is not None or not (found.files or found.spools or entries):
+        return _told(region, found, entries, dry_run=dry_run, refused=fault)
+    from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+    from drainmark.jobs.runtime.maintenance.garbage_collection import clear
+
+    with owning(region_owner(workplace, region)) as owner:
+        tables = own_tables(workplace.store(region), owner.history)
+        found = clear(workplace.store(region), tables, epoch=owner.epoch, horizon=horizon, now=time.time())
+        entries = forget(owner.history, store, horizon=horizon, left=left) if store is not None else []
+    return _told(region, found, entries, dry_run=False, refused=None)
+
+
+def collect_outside_regions(workplace: Workplace, *, dry_run: bool = False) -> dict[str, Any]:
+    """Collect what autonomous operators left behind, of all applications; there is no claim, age decides.
+
+    Returns:
+        as `collect_region`; `region` is `OUTSIDE`.
+    """
+    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.runtime.maintenance.garbage_collection import Collected, clock_fault
+    from drainmark.resources.delta.garbage import outside_regions
+    from drainmark.resources.storage.urls import tables_folder
+
+    now, registry = time.time(), existing_registry(workplace)
+    fault = clock_fault(RegionHistory(), here=now, registry=registry.clock() if registry is not None else now)
+    tables = tables_folder(workplace.settings)
+    found = Collected(tables=tuple(garbage for garbage in outside_regions(tables, now=now) if garbage.files))
+    for garbage in found.tables if not dry_run and fault is None else ():
+        (tables / garbage.table).remove(garbage.files)
+    return _told(OUTSIDE, found, (), dry_run=dry_run, refused=fault)
+
+
+def _find(workplace: Workplace, region: str, history: RegionHistory, below_epoch: int) -> Collected:
+    from drainmark.jobs.runtime.commit.rewind_reach import own_tables
+    from drainmark.jobs.runtime.maintenance.garbage_collection import find_garbage
+
+    tables = own_tables(workplace.store(region), history)
+    horizon = declared(workplace, region).rewind_horizon
+    return find_garbage(workplace.store(region), tables, below_epoch=below_epoch, horizon=horizon, now=time.time())
+
+
+def _is_owned(workplace: Workplace, region: str) -> bool:
+    from drainmark.resources.registry.lease import describe
+
+    registry = existing_registry(workplace)
+    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds) if registry else None
+    return owner is not None and owner.is_alive
+
+
+def _clock_fault(workplace: Workplace, region: str) -> str | None:
+    from drainmark.jobs.runtime.maintenance.garbage_collection import clock_fault
+
+    now = time.time()
+    registry = existing_registry(workplace)
+    history = workplace.history(region)
+    return clock_fault(history, here=now, registry=registry.clock() if registry is not None else now)
+
+
+def _told(
+    region: str, found: Collected, entries: Sequence[str], *, dry_run: bool, refused: str | None
+) -> dict[str, Any]:
+    return {
+        "region": region,
+        "dry_run": dry_run,
+        "refused": refused,
+        "files": found.files,
+        "bytes": found.size,
+        "spools": len(found.spools),
+        "entries": list(entries),
+        "tables": [
+            {"table": garbage.table, "files": len(garbage.files), "bytes": garbage.size, "paths": list(garbage.files)}
+            for garbage in found.tables
+        ],
+    }

@@ -1,0 +1,395 @@
+"""An operator's verbs: reset, rewind, skip, halt, resume. They need no code of the application, nor Spark, unless an
+adopted table is behind or is rewound.
+
+Every one claims the region (so what is in flight is fenced off), commits a row that says what was done and why, and
+hands the region over again. Nothing here prints.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from drainmark.jobs.errors import Owned, RewindRefused, UnknownName, UsageError
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
+from drainmark.jobs.protocol.repairs import TableRepair
+from drainmark.jobs.protocol.rewind_steps import Rewind, TableStep, TriggersReturn
+from drainmark.jobs.protocol.transitions import Event
+from drainmark.orchestration.discovery.slice_files import files_behind, lost_slices
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.verbs.table_repair import claim_to_rewind, repairs_on_the_way
+from drainmark.orchestration.views.status import commit_times
+from drainmark.orchestration.workplace.declaration import declared
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+
+_HALT_PATIENCE_SECONDS = 30.0
+_POLL_SECONDS = 0.2
+
+
+# --- reset and rewind ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a rewind goes, as the command line says it; exactly one is given, none means a bare reset."""
+
+    to: int | None = None
+    to_file: str | None = None
+    to_time: dt.datetime | None = None
+    by: int | None = None
+    to_initial: bool = False
+
+    def given(self) -> int:
+        """Return how many ways of saying it were used."""
+        return sum(v is not None for v in (self.to, self.to_file, self.to_time, self.by)) + self.to_initial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetPlan:
+    """What a reset would do; made without a claim, so it changes nothing.
+
+    Attributes:
+        to: the id to go back to; None for a bare reset, which takes nothing back that is committed.
+        rewind: what the row of the rewind would say; None for a bare reset.
+        steps: its steps, with what was counted of each; of tables that are put right first nothing is.
+        withdrawn: ids that go, ascending.
+        gone, changed: uris of inputs above `to` that cannot be read again as they were.
+        unpublished: ids of groups that are committed and will be published first.
+        horizon: number of ids.
+        repairs: tables that others changed, and how they are put right on the way.
+    """
+
+    region: str
+    to: int | None
+    committed_sequence_id: int
+    epoch: int
+    horizon: int
+    rewind: Rewind | None = None
+    steps: tuple[TableStep | TriggersReturn, ...] = ()
+    withdrawn: tuple[int, ...] = ()
+    gone: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    unpublished: tuple[int, ...] = ()
+    repairs: tuple[TableRepair, ...] = ()
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """Return, by name of a table, how many rows leave it or get an earlier value back."""
+        tables = self.rewind.tables if self.rewind is not None else ()
+        counted = {step.table.name: step.rows for step in self.steps if isinstance(step, TableStep)}
+        return {table.name: rows for table in tables if (rows := counted[table.name]) is not None}
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Return the uris that become pending, in their order."""
+        return tuple(uri for step in self.steps if isinstance(step, TriggersReturn) for uri in step.uris)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `reset --json` prints of it."""
+        return {
+            "region": self.region,
+            "to": self.to,
+            "committed_sequence_id": self.committed_sequence_id,
+            "epoch": self.epoch,
+            "horizon": self.horizon,
+            "withdrawn": self.withdrawn,
+            "rows": dict(self.rows),
+            "pending": self.pending,
+            "gone": self.gone,
+            "changed": self.changed,
+            "unpublished": self.unpublished,
+            "repairs": [repair.to_json() for repair in self.repairs],
+        }
+
+
+def plan_reset(workplace: Workplace, region: str, target: Target) -> ResetPlan:
+    """Return what a reset would do.
+
+    Raises:
+        UsageError: several targets are given, or the region has never run.
+        RewindRefused: the target is no effective committed id within the horizon, an image is gone that stands for
+            dropped changes, or a sink that earlier code wrote is out of reach.
+    """
+    if target.given() > 1:
+        raise UsageError("several targets are given", remedy="one of --to, --to-file, --to-time, --by, --to-initial")
+    checkpoint = workplace.store(region).checkpoint
+    history = checkpoint.history() if checkpoint.exists() else RegionHistory()
+    if history.last_claim is None:
+        raise UsageError(f"region {region!r} has never run: there is nothing to reset")
+    plan = ResetPlan(
+        region=region, to=None, committed_sequence_id=history.committed_id, epoch=history.epoch,
+        horizon=declared(workplace, region).rewind_horizon,
+        unpublished=tuple(row.sequence_id for row in history.unpublished),
+    )  # fmt: skip
+    return _rewinding(workplace, history, plan, resolve_target(history, target)) if target.given() else plan
+
+
+def _rewinding(workplace: Workplace, history: RegionHistory, plan: ResetPlan, to: int) -> ResetPlan:
+    """Return the plan of a reset with that of its rewind."""
+    from drainmark.jobs.runtime.commit.rewind import counted
+    from drainmark.jobs.runtime.commit.rewind_reach import reach_of
+
+    store = workplace.store(plan.region)
+    rewind = reach_of(store, history, to, plan.horizon)
+    above = history.triggers_above(to)
+    lost = _lost_inputs(workplace, above)
+    repairs = repairs_on_the_way(store, plan.region, history, to)
+    harmed = {repair.table for repair in repairs}
+    tables = (
+        step if harmed & {step.table.name, step.table.history} else counted(store, history, step)
+        for step in rewind.table_steps
+    )
+    return replace(
+        plan,
+        to=to,
+        rewind=rewind,
+        steps=(*tables, TriggersReturn(to=to, uris=tuple(row.trigger_uri or "" for row in above))),
+        withdrawn=tuple(history.states.ids.above(to)),
+        gone=lost.gone,
+        changed=lost.changed,
+        repairs=repairs,
+    )
+
+
+def resolve_target(history: RegionHistory, target: Target) -> int:
+    """Return the sequence id that a target means; whether one may go there is another question.
+
+    Raises:
+        RewindRefused: no committed state answers to the file, or there are not so many states.
+    """
+    if target.to is not None:
+        return target.to
+    if target.to_file is not None:
+        return _id_of_file(history, target.to_file)
+    if target.to_time is not None:
+        times = commit_times(history.states.values())
+        moment = target.to_time
+        before = [n for n, row in history.states.items() if times.get(row.attempt, row.recorded_at) <= moment]
+        return max(before, default=INITIAL_ID)
+    if target.by is not None:
+        count = len(history.states)
+        if not 0 <= target.by <= count:
+            msg = f"cannot go back by {target.by}: {count} states are in force"
+            raise RewindRefused(msg, remedy="reset --to-initial goes back to the beginning")
+        return (history.states.ids.from_end(target.by + 1) or INITIAL_ID) if target.by < count else INITIAL_ID
+    return INITIAL_ID
+
+
+def _id_of_file(history: RegionHistory, name: str) -> int:
+    states = history.states.items()
+    found = {row.trigger_uri or "": number for number, row in states if names_file(row.trigger_uri, name)}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise RewindRefused(f"{name!r} names {len(found)} files", remedy=f"give the whole path, e.g. {min(found)}")
+    raise RewindRefused(f"no state in force was made from {name!r}", remedy=f"drainmark history {_region_of(history)}")
+
+
+def names_file(uri: str | None, name: str) -> bool:
+    """Say whether a name means a uri: as it is, as a path from here, or as the end of its path."""
+    from drainmark.jobs.runtime.scan.folder import uri_of
+
+    here = uri_of(os.path.abspath(name))
+    return uri is not None and (uri in (name, here) or uri.endswith(f"/{name.lstrip('/')}"))
+
+
+def _region_of(history: RegionHistory) -> str:
+    return history.last_claim.region if history.last_claim else "REGION"
+
+
+class _Lost(NamedTuple):
+    """Uris of inputs that cannot be read again as they were, as far as their sources tell.
+
+    Attributes:
+        changed: others now; a file is found again by a scan, as another trigger.
+        passed: those that no scan finds again: what is gone, and slices of what is another source now.
+    """
+
+    gone: tuple[str, ...]
+    changed: tuple[str, ...]
+    passed: frozenset[str]
+
+
+def _lost_inputs(workplace: Workplace, rows: Sequence[CheckpointRow]) -> _Lost:
+    files = [(row.trigger_uri or "", file) for row in rows for file in files_behind(workplace, row)]
+    lost, slices = workplace.inputs.lost([file for _, file in files]), lost_slices(workplace, rows)
+    trigger_of = {uri: trigger for trigger, (uri, _) in files}
+    gone, changed = (
+        tuple(dict.fromkeys([*(trigger_of[uri] for uri in lost[place]), *slices[place]])) for place in (0, 1)
+    )
+    return _Lost(gone, changed, frozenset([*gone, *slices[1]]))
+
+
+def reset(workplace: Workplace, plan: ResetPlan, *, accept_loss: bool = False) -> dict[str, Any]:
+    """Carry out a plan: drop what is in flight, roll forward, and rewind where the plan has a target.
+
+    Inputs that are gone are noted as refused, and so are slices of a source that is another now: else the next run
+    would halt on them. Changed files are scanned anew.
+
+    Raises:
+        RewindRefused: inputs above the target are lost and that was not accepted, or the target is none any more.
+        Owned: a run has the region.
+    """
+    lost = (*plan.gone, *plan.changed)
+    if lost and not accept_loss:
+        msg = f"{len(lost)} inputs above {plan.to} are gone or changed, the first is {lost[0]}"
+        remedy = "restore them, or repeat with --accept-loss"
+        raise RewindRefused(msg, remedy=remedy, gone=plan.gone, changed=plan.changed)
+    pending = 0
+    owner = region_owner(workplace, plan.region)
+    with owning(owner, claim_to_rewind(owner, plan.to)):
+        if plan.to is not None:
+            above = owner.history.triggers_above(plan.to)
+            pending = owner.rewind(plan.to, plan.horizon) - _pass_lost(workplace, owner, above)
+        history = owner.history
+    return {
+        "region": plan.region,
+        "to": plan.to,
+        "committed_sequence_id": history.committed_id,
+        "epoch": history.epoch,
+        "withdrawn": list(plan.withdrawn),
+        "requeued": pending,
+        "pending_triggers": workplace.registry.pending_count(plan.region),
+    }
+
+
+def _pass_lost(workplace: Workplace, owner: RegionOwner, rows: Sequence[CheckpointRow]) -> int:
+    """Note withdrawn inputs that can never be read again as refused; return how many."""
+    passed = _lost_inputs(workplace, rows).passed
+    reason = "lost when its state was withdrawn"
+    lost = [row for row in rows if row.trigger_uri in passed and row.trigger_order is not None]
+    for row in lost:
+        owner.refuse(row.trigger_uri or "", row.trigger_identity or {}, reason)
+    triggers = workplace.registry.by_order(owner.region, [row.trigger_order or 0 for row in lost])
+    ids = [trigger.id for trigger in triggers]
+    workplace.registry.mark(owner.region, owner.epoch, ids, TriggerStatus.MISSING, reason)
+    return len(lost)
+
+
+# --- halt and resume ----------------------------------------------------------------------------------------------
+
+
+def halt(
+    workplace: Workplace, region: str, reason: str, *, patience_seconds: float = _HALT_PATIENCE_SECONDS
+) -> dict[str, Any]:
+    """Halt a region: a living owner is asked to, between two groups; else it is done here.
+
+    Raises:
+        Owned: the owner is still busy with a group; the request stands and will be obeyed after it.
+    """
+    from drainmark.resources.registry.lease import describe
+
+    deadline = time.monotonic() + patience_seconds
+    is_asked = False
+    while True:
+        if workplace.history(region).halt is not None:
+            return {"region": region, "state": "HALTED", "reason": reason, "by": "owner" if is_asked else "before"}
+        owner = describe(workplace.registry, region, lease_seconds=workplace.settings.lease_seconds)
+        if owner is None or not owner.is_alive:
+            try:
+                return _halt_here(workplace, region, reason)
+            except Owned:
+                continue  # another run was faster: ask that one
+        if not is_asked:
+            workplace.registry.request_halt(region, reason)
+            is_asked = True
+        if time.monotonic() > deadline:
+            msg = f"region {region!r} is owned by pid {owner.pid} on {owner.host}, which is busy with a group"
+            raise Owned(msg, remedy="the halt is asked for and follows after that group; see drainmark status")
+        time.sleep(_POLL_SECONDS)
+
+
+def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
+    with owning(region_owner(workplace, region)) as owner:
+        if owner.history.halt is None:
+            owner.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
+        workplace.registry.clear_halt_request(region, owner.epoch)
+    return {"region": region, "state": "HALTED", "reason": reason, "by": "command"}
+
+
+def resume(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
+    """Grant a region a fresh budget of attempts and take a halt back (E18)."""
+    with owning(region_owner(workplace, region)) as owner:
+        was_halted = owner.history.halt is not None
+        owner.resume(reason)
+        workplace.registry.clear_halt_request(region, owner.epoch)
+        workplace.registry.clear_error(region, owner.epoch)
+    return {"region": region, "was_halted": was_halted, "reason": reason, "epoch": owner.epoch}
+
+
+# --- skip ---------------------------------------------------------------------------------------------------------
+
+
+def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str, Any]:
+    """Commit an empty state in the place of a pending file; takes back a halt that this file was to blame for.
+
+    Raises:
+        UnknownName: no pending trigger of that name.
+        UsageError: it is committed, or the name means several.
+    """
+    trigger = pending_trigger(workplace, region, file)
+    with owning(region_owner(workplace, region)) as owner:
+        trigger = pending_trigger(workplace, region, trigger.uri)
+        blamed = _blamed(owner.history)
+        number = owner.skip(trigger, reason)
+        workplace.registry.mark_skipped(region, owner.epoch, trigger.id, number, reason)
+        is_resumed = blamed == trigger.uri
+        if is_resumed:
+            owner.resume(f"skipped {trigger.uri}: {reason}")
+            workplace.registry.clear_error(region, owner.epoch)
+    return {
+        "region": region,
+        "sequence_id": number,
+        "trigger": trigger.uri,
+        "reason": reason,
+        "is_resumed": is_resumed,
+        "state": owner.state.value,
+    }
+
+
+def _blamed(history: RegionHistory) -> str | None:
+    """Return the trigger because of which the region is halted, or failed last."""
+    blamed: str | None = None
+    if history.halt is not None:
+        blamed = history.halt.detail.get("trigger")
+    elif history.last_error:
+        blamed = history.last_error.get("trigger")
+    return blamed
+
+
+def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
+    """Return the pending trigger that a path, or the end of one, means.
+
+    Raises:
+        UnknownName, UsageError: see `skip`.
+    """
+    registry = existing_registry(workplace)
+    uris = [uri for uri in registry.known(region) if names_file(uri, file)] if registry is not None else []
+    seen = [trigger for uri in uris for trigger in workplace.registry.by_uri(region, uri)]
+    waiting = [trigger for trigger in seen if trigger.status is TriggerStatus.PENDING]
+    if len({trigger.uri for trigger in waiting}) > 1:
+        msg = f"{file!r} names {len(waiting)} pending files"
+        raise UsageError(msg, remedy=f"give the whole path, e.g. {waiting[0].uri}")
+    if waiting:
+        return waiting[-1]
+    if seen:
+        last = seen[-1]
+        number = f" as sequence id {last.sequence_id}" if last.sequence_id is not None else ""
+        remedy = None
+        if last.status is TriggerStatus.COMMITTED and last.sequence_id is not None:
+            before = workplace.history(region).states.ids.at_most(last.sequence_id - 1) or 0
+            remedy = f"drainmark reset {region} --to {before} makes it pending again"
+        raise UsageError(f"{last.uri} is not pending: it is {last.status.value}{number}", remedy=remedy)
+    msg = f"no trigger of region {region!r} is called {file!r}"
+    raise UnknownName(msg, remedy=f"drainmark scan {region.partition('/')[0]} looks for new files")

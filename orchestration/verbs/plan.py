@@ -1,0 +1,158 @@
+"""`plan`: declared code against what ran last, and dropping the state of an operator whose code cannot go on from it.
+
+A state that is dropped begins anew from the next id, in a table of its own; what it was stays, and a rewind to before
+the drop returns to it, when the code of then is needed again, or another drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.manifest import TableRole
+from drainmark.jobs.regions.plan import RegionPlan
+from drainmark.jobs.regions.plan_diff import RegionDifference, difference
+from drainmark.orchestration.runs.region_runs import region_run
+from drainmark.orchestration.workplace.application_identity import require_own_file
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Opened, Workplace
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.region_run import RegionRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradePlan:
+    """What the next run of an application would find.
+
+    Attributes:
+        regions: the declared ones.
+        left: regions of the application that ran and are not declared any more: their tables stay as they are.
+        drops: runs whose claims let the states that are to be dropped begin anew, in the tables that are shown.
+    """
+
+    application: str
+    regions: tuple[RegionDifference, ...]
+    left: tuple[str, ...]
+    drops: tuple[RegionRun, ...] = ()
+
+    @property
+    def is_compatible(self) -> bool:
+        return all(region.is_compatible for region in self.regions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `plan --json` prints, every key always present."""
+        return {
+            "application": self.application,
+            "is_compatible": self.is_compatible,
+            "regions": [region.to_json() for region in self.regions],
+            "regions_left": list(self.left),
+        }
+
+
+def plan_upgrade(
+    workplace: Workplace, opened: Opened, regions: Sequence[RegionPlan], *, drop: Collection[str] = ()
+) -> UpgradePlan:
+    """Compare regions of an application with their checkpoint tables; starts the Spark session, commits nothing.
+
+    Args:
+        drop: operators whose state is to begin anew.
+
+    Raises:
+        OperatorFailed, DeclarationError: a run would fail at its start.
+        UsageError: a region is of another application's file.
+        UnknownName, UsageError: see `drop_states`.
+    """
+    _require_stateful(regions, drop)
+    found, drops = [], []
+    for region in regions:
+        require_own_file(workplace, region)
+        history = workplace.history(region.name)
+        mine = _of(region, drop, history)
+        run = _analysed(workplace, opened, region, mine, history)
+        found.append(difference(region, run.blueprint.tables, history, dropped=mine))
+        drops += [run] if mine else []
+    names = {region.name for region in opened.plan.regions}
+    left = (name for name in workplace.known_regions() if name.partition("/")[0] == opened.plan.name)
+    return UpgradePlan(
+        application=opened.plan.name,
+        regions=tuple(found),
+        left=tuple(name for name in left if name not in names),
+        drops=tuple(drops),
+    )
+
+
+def drop_states(workplace: Workplace, opened: Opened, regions: Sequence[RegionPlan], drop: Collection[str]) -> None:
+    """Let the state of some operators begin anew from the next id; the claim that says so is the commit.
+
+    Raises:
+        UnknownName: there is no such operator.
+        UsageError: it keeps no state, or a table shows its state and would keep rows of the old one.
+        Owned: a run has the region.
+    """
+    _require_stateful(regions, drop)
+    for region in regions:
+        history = workplace.history(region.name)
+        mine = _of(region, drop, history)
+        if mine:
+            carry_out([_analysed(workplace, opened, region, mine, history)])
+
+
+def carry_out(drops: Iterable[RegionRun]) -> None:
+    """Claim regions for runs that were analysed with states to begin anew.
+
+    Raises:
+        StatesMoved: a state was dropped, or its drop undone, since then.
+        Owned: a run has the region.
+    """
+    for run in drops:
+        with owning(run.owner, partial(run.owner.claim, run.blueprint.tables, run.blueprint.code)):
+            pass
+
+
+def _analysed(
+    workplace: Workplace, opened: Opened, region: RegionPlan, drop: Collection[str], history: RegionHistory
+) -> RegionRun:
+    """Return a run of a region, not claimed yet, in which some states begin anew."""
+    run = region_run(workplace, opened, region, drop_states=drop)
+    _require_droppable(run, history)
+    return run
+
+
+def _of(region: RegionPlan, drop: Collection[str], history: RegionHistory) -> list[str]:
+    """Return the operators of a region among those to be dropped; none where the region has never run."""
+    names = (operator.name for operator in region.stateful)
+    return [name for name in names if name in drop] if history.epoch else []
+
+
+def _require_stateful(regions: Sequence[RegionPlan], drop: Collection[str]) -> None:
+    operators = {operator.name: operator for region in regions for operator in region.operators}
+    stateful = [name for name, operator in operators.items() if operator.keeps_state]
+    for name in drop:
+        if name not in operators:
+            msg = f"no region has an operator {name!r}, whose state could be dropped"
+            raise UnknownName(msg, remedy=nearest(name, stateful))
+        if not operators[name].keeps_state:
+            msg = f"{name!r} is a {operators[name].kind} and keeps no state"
+            raise UsageError(msg, operator=name, remedy=f"states are kept by: {', '.join(stateful) or 'none'}")
+
+
+def _require_droppable(run: RegionRun, history: RegionHistory) -> None:
+    """Refuse to drop a state that a visible table is made of: what is in there already would have no history."""
+    blueprint = run.blueprint
+    before = {table.name: table for table in (*history.former, *history.tables)}
+    for name in blueprint.code.dropped:
+        states = {table.name for table in blueprint.tables if table.operator == name}
+        for table in blueprint.tables:
+            known = before.get(table.name)
+            if table.role is not TableRole.UPSERT or table.history not in states or known is None:
+                continue
+            if run.outside.store.open(known).row_count():
+                msg = f"{table.name} shows the state of {name!r}, and would keep its rows without their history"
+                remedy = "let the sink write to a table of another name; or empty both: drainmark reset --to-initial"
+                raise UsageError(msg, operator=name, remedy=remedy)

@@ -1,0 +1,62 @@
+"""`dm.push` and `drainmark push`: rows into the buffer of a `ReplayableStart` (V146, E27)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.operators.sources.push_buffer import PushBuffer
+from drainmark.jobs.operators.sources.replayable_start import ReplayableStart
+from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.orchestration.workplace.declaration import load_region, require_code
+from drainmark.orchestration.workplace.workplace import Workplace, find_region
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
+
+
+def push(workplace: Workplace, region: str, rows: Iterable[Mapping[str, Any]], *, start: str | None = None) -> int:
+    """Append rows to the buffer of a start; return the number of the segment that has them.
+
+    They are durable when this returns. All of them are in one segment, so they get one sequence id.
+
+    Args:
+        region: `APP/START`, or `APP` where it has one region.
+        start: which start, where the region has several that take rows.
+
+    Raises:
+        UnknownName: no such region, or its code cannot be found.
+        UsageError: the region has no start that takes rows, or several; or a row is no JSON object.
+    """
+    return push_to(workplace, _plan(workplace, region), rows, start=start)
+
+
+def _plan(workplace: Workplace, region: str) -> RegionPlan:
+    """Return a region that may not have run yet: a scan of it, or the settings, say where its code is."""
+    found = load_region(workplace, region)
+    return (found or require_code(workplace, find_region(region, workplace=workplace)))[1]
+
+
+def push_to(
+    workplace: Workplace, region: RegionPlan, rows: Iterable[Mapping[str, Any]], *, start: str | None = None
+) -> int:
+    """Append rows to the buffer of a start of a compiled region; see `push`."""
+    takers = {
+        source.name: source.reads
+        for source in region.starts
+        if isinstance(source, SlicedSource) and type(source.reads) is ReplayableStart  # others fill theirs themselves
+    }
+    if start is None and len(takers) == 1:
+        start = next(iter(takers))
+    if start not in takers:
+        known = ", ".join(takers) or "none"
+        msg = f"region {region.name!r} has no start {start!r} that takes rows" if start else f"{region.name}: which?"
+        raise UsageError(msg, remedy=f"starts that take rows: {known}; a start takes them by dm.ReplayableStart")
+    reads = takers[start]
+    buffer = PushBuffer(workplace.reach(region.name).buffer(start), rows=reads.rows, seconds=reads.seconds)
+    try:
+        return buffer.push(rows)
+    except (TypeError, ValueError) as error:
+        remedy = "rows are mappings by column, of JSON's values"
+        raise UsageError(f"a row cannot be pushed: {error}", remedy=remedy) from error

@@ -1,0 +1,132 @@
+"""`quarantine`: what could not be read, and taking a mended file in again (I11, design.md §6)."""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.orchestration.verbs.backfill import Wanted, queue
+from drainmark.orchestration.workplace.workplace import Workplace
+
+_REASONS = 3
+
+
+def quarantined_files(workplace: Workplace, region: str) -> list[dict[str, Any]]:
+    """Return the files of which something is quarantined in the states in force, in the order of their ids.
+
+    Each with `sequence_id`, `file`, `is_whole` (nothing of it was read), `rows_in`, `rows_quarantined`, `reasons` (the
+    most frequent first) and `redriven_as` (the id under which the file was taken in again, else null).
+    """
+    history = workplace.history(region)
+    reasons: Mapping[int, Counter[str]] = defaultdict(Counter)
+    for row in _rows(workplace, region, history):
+        reasons[row["_sequence_id"]][row["reason"]] += 1
+    newest = {row.trigger_uri: number for number, row in history.states.items()}
+    return [
+        {
+            "sequence_id": number,
+            "file": state.trigger_uri,
+            "is_whole": _is_whole(state),
+            "rows_in": state.rows_in,
+            "rows_quarantined": state.detail["rows_quarantined"],
+            "reasons": [reason for reason, _ in reasons[number].most_common(_REASONS)],
+            "redriven_as": newest[state.trigger_uri] if newest[state.trigger_uri] != number else None,
+        }
+        for number, state in history.states.items()
+        if state.kind is RowKind.STATE and state.detail.get("rows_quarantined")
+    ]
+
+
+def quarantined_rows(workplace: Workplace, region: str, file: str | None = None) -> list[dict[str, Any]]:
+    """Return the quarantined rows of a region, or of one of its files, by id and position.
+
+    Raises:
+        UnknownName: nothing of the file is quarantined.
+    """
+    history = workplace.history(region)
+    rows = _rows(workplace, region, history)
+    if file is not None:
+        wanted = {number for number, _ in _named(workplace, region, history, file)}
+        rows = [row for row in rows if row["_sequence_id"] in wanted]
+    return sorted(rows, key=lambda row: (row["_sequence_id"], row["position"] or 0))
+
+
+def redrive(workplace: Workplace, region: str, file: str) -> dict[str, Any]:
+    """Queue a file that was quarantined whole, and was mended since, as a new trigger with an id of its own.
+
+    Of a file that was quarantined in part the good rows are in the tables already: taking it in again would count
+    them twice, so that is refused.
+
+    Raises:
+        UnknownName: nothing of the file is quarantined.
+        UsageError: only some of its rows are, or the file is still the same, or gone.
+    """
+    from drainmark.jobs.protocol.records.addresses import is_object
+    from drainmark.jobs.runtime.scan.folder import path_of
+
+    number, state = _named(workplace, region, workplace.history(region), file)[-1]
+    uri = state.trigger_uri or ""
+    if not _is_whole(state):
+        msg = f"{uri} was read, less {state.detail['rows_quarantined']} of {state.rows_in} rows"
+        remedy = (
+            f"put the mended rows into a file of their own: drainmark backfill {region} --input corrected; "
+            f"or mend the file and rewind to before it: drainmark reset {region} --to N (it is {number})"
+        )
+        raise UsageError(msg, remedy=remedy)
+    pattern = glob.escape(uri if is_object(uri) else path_of(uri))
+    output = (state.trigger_identity or {}).get("output") or None
+    queued = queue(workplace, region, Wanted(pattern=pattern, output=output))
+    if queued["refused"]:
+        raise UsageError(f"{uri} {queued['refused'][0]['reason']}", remedy="put the mended file there first")
+    if not queued["queued"] and not queued["pending"]:
+        msg = f"{uri} is still the file that was quarantined: {state.detail.get('reason')}"
+        raise UsageError(msg, remedy=f"mend it first; if the declaration was mended instead: touch '{uri}'")
+    return {
+        "region": region,
+        "file": uri,
+        "quarantined_as": number,
+        "queued": queued["queued"],
+        "pending_triggers": queued["pending_triggers"],
+    }
+
+
+def _rows(workplace: Workplace, region: str, history: RegionHistory) -> list[dict[str, Any]]:
+    from drainmark.resources.checkpoints.as_of import read_at
+
+    names = [table.name for table in history.tables if table.name.endswith("_quarantine")]
+    columns = {"_sequence_id", "source_file", "position", "raw", "reason"}
+    found: list[dict[str, Any]] = []
+    for name in names:
+        rows = read_at(region, name, home=str(workplace.home))
+        found += rows.to_pylist() if set(rows.column_names) == columns else []
+    return found
+
+
+def _named(workplace: Workplace, region: str, history: RegionHistory, name: str) -> list[tuple[int, CheckpointRow]]:
+    """Return the states of the one quarantined file that a name means."""
+    from drainmark.orchestration.verbs.interventions import names_file
+
+    bad = [
+        (number, row)
+        for number, row in history.states.items()
+        if row.kind is RowKind.STATE and row.detail.get("rows_quarantined")
+    ]
+    found = [(number, row) for number, row in bad if names_file(row.trigger_uri, name)]
+    uris = sorted({row.trigger_uri or "" for _, row in found})
+    if len(uris) > 1:
+        raise UsageError(f"{name!r} names {len(uris)} files", remedy=f"give the whole path, e.g. {uris[0]}")
+    if not found:
+        known = [row.trigger_uri or "" for _, row in bad]
+        remedy = nearest(name, known) if known else f"drainmark quarantine list {region}"
+        raise UnknownName(f"nothing of {name!r} is quarantined in region {region!r}", remedy=remedy)
+    return found
+
+
+def _is_whole(state: CheckpointRow) -> bool:
+    return "reason" in state.detail

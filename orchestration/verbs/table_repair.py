@@ -1,0 +1,167 @@
+"""`doctor --repair`, the tables: what others did to them is put right, under a claim, a commit a table (RT1).
+
+A table of which ids are lost is left as it is, and its region halted: `reset` below these ids restores it, and the
+files behind them are processed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import RewindRefused, SplitBrain, UsageError
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.repairs import TableRepair
+from drainmark.orchestration.runs.region_runs import region_owner
+from drainmark.orchestration.workplace.hand_off import owning
+from drainmark.orchestration.workplace.workplace import Workplace
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.history import RegionHistory
+    from drainmark.jobs.runtime.adapters import RegionStore
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionRepair:
+    """The repairs of one region's tables, in the order in which they are done.
+
+    Attributes:
+        checkpoint: that of its checkpoint table, before all others: what these need is known when that is done.
+        target: id below everything that is lost; None where nothing is.
+    """
+
+    region: str
+    checkpoint: TableRepair | None = None
+    tables: tuple[TableRepair, ...] = ()
+    target: int | None = None
+
+    @property
+    def steps(self) -> tuple[TableRepair, ...]:
+        return (*((self.checkpoint,) if self.checkpoint else ()), *self.tables)
+
+    @property
+    def possible(self) -> tuple[TableRepair, ...]:
+        """Return the repairs after which a table is as if nobody had touched it."""
+        return tuple(repair for repair in self.tables if not repair.lost)
+
+    @property
+    def remedy(self) -> str | None:
+        """Return what brings back what is lost, None where nothing is."""
+        if self.checkpoint is not None and self.checkpoint.lost:
+            return f"restore {self.checkpoint.table} from a backup"
+        if self.target is None:
+            return None
+        return f"drainmark reset {self.region} --to {self.target} --yes, then run: what is lost is processed anew"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"region": self.region, "tables": [step.to_json() for step in self.steps], "remedy": self.remedy}
+
+
+def plan_region(workplace: Workplace, region: str) -> RegionRepair:
+    """Return what puts the tables of a region right; changes nothing."""
+    from drainmark.jobs.runtime.commit.table_damage import plan_repairs, repair_checkpoint
+
+    store = workplace.store(region)
+    damage = store.foreign_commits.damage(store.checkpoint_name)
+    if damage is not None and damage.commits:
+        return RegionRepair(region=region, checkpoint=repair_checkpoint(store, damage, store.checkpoint.history()))
+    history = store.checkpoint.history()
+    return planned(region, history, plan_repairs(store, history))
+
+
+def planned(region: str, history: RegionHistory, repairs: Sequence[TableRepair]) -> RegionRepair:
+    """Return repairs with the id to go back to where some ids are lost."""
+    lost = [number for repair in repairs for number in repair.lost]
+    target = (history.state_at_most(min(lost) - 1) or INITIAL_ID) if lost else None
+    return RegionRepair(region=region, tables=tuple(repairs), target=target)
+
+
+def plan(workplace: Workplace) -> list[RegionRepair]:
+    """Return what puts right the tables of every region that needs it."""
+    found = (plan_region(workplace, region) for region in workplace.known_regions())
+    return [repair for repair in found if repair.steps]
+
+
+def repairs_on_the_way(store: RegionStore, region: str, history: RegionHistory, to: int) -> tuple[TableRepair, ...]:
+    """Return the repairs that a rewind has to make; none where nobody else wrote, which is found out cheaply.
+
+    Raises:
+        RewindRefused: ids would stay in force of which something is lost, or is still to be published to such a table.
+    """
+    from drainmark.jobs.runtime.commit.table_damage import plan_repairs, require_sole_writer
+
+    try:
+        require_sole_writer(store, history)
+    except SplitBrain:
+        repairs = plan_repairs(store, history)
+        lost = [number for repair in repairs for number in repair.lost]
+        behind = [row.group_first if row.group_first is not None else row.sequence_id for row in history.unpublished]
+        if lost and to >= min(lost + behind):
+            nearest = history.state_at_most(min(lost + behind) - 1) or INITIAL_ID
+            harmed = next(repair.table for repair in repairs if repair.lost)
+            msg = f"cannot rewind to {to}: {harmed} has lost rows of ids from {min(lost)} on, and nothing has them"
+            remedy = f"drainmark reset {region} --to {nearest}"
+            raise RewindRefused(msg, remedy=remedy, nearest=nearest) from None
+        return repairs
+    return ()
+
+
+def claim_to_rewind(owner: RegionOwner, to: int | None) -> Callable[[], Any]:
+    """Return how a rewind claims its region: tables that others changed are put right first, as far as that goes.
+
+    What is lost above the target leaves with the rewind, in one commit a table. A bare reset puts nothing right.
+    """
+
+    def repair(owned: RegionOwner) -> bool:
+        if owned.history.is_rewinding:
+            return True
+        on_the_way = repairs_on_the_way(owned.outside.store, owned.region, owned.history, to or INITIAL_ID)
+        return not on_the_way or repair_under_claim(owned, [])
+
+    return lambda: owner.claim(repair=None if to is None else repair)
+
+
+def is_put_right(workplace: Workplace, region: str) -> bool:
+    """Say whether no table of a region needs a repair."""
+    return not plan_region(workplace, region).steps
+
+
+def mend(workplace: Workplace, region: str) -> RegionRepair:
+    """Put the tables of a region right, as far as nothing is lost of them; return what was done, and what was not.
+
+    Raises:
+        Owned: a run has the region.
+        UsageError: its checkpoint table cannot be put right.
+    """
+    from drainmark.jobs.runtime.commit.table_damage import repair_checkpoint
+
+    store, first = workplace.store(region), None
+    damage = store.foreign_commits.damage(store.checkpoint_name)
+    if damage is not None and damage.commits:
+        first = repair_checkpoint(store, damage, store.checkpoint.history())
+        if first.lost:
+            msg = f"files of {first.table} are gone, and nothing stands in for them"
+            raise UsageError(msg, remedy="restore it from a backup")
+        store.foreign_commits.put_right(first, epoch=0)
+    done: list[RegionRepair] = []
+    owner = region_owner(workplace, region)
+    with owning(owner, lambda: owner.claim(repair=lambda owned: repair_under_claim(owned, done))):
+        pass
+    return RegionRepair(region=region, checkpoint=first, tables=done[0].tables, target=done[0].target)
+
+
+def repair_under_claim(owner: RegionOwner, done: list[RegionRepair]) -> bool:
+    """Plan the repairs of an owner's tables, carry out those that lose nothing, and say whether these are all."""
+    from drainmark.jobs.runtime.commit.table_damage import plan_repairs, repair_tables
+
+    store = owner.outside.store
+    if owner.history.is_rewinding:  # which puts tables right in the same commits
+        done.append(RegionRepair(region=owner.region))
+        return True
+    found = planned(owner.region, owner.history, plan_repairs(store, owner.history))
+    done.append(found)
+    owner.versions.update(repair_tables(store, owner.history, found.possible, owner.epoch))
+    owner.report("repair", {"tables": len(found.possible), "left": len(found.tables) - len(found.possible)})
+    return len(found.possible) == len(found.tables)

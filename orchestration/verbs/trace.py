@@ -1,0 +1,188 @@
+"""Where a file went and where a row came from: file -> ids -> tables, and row -> id -> file (design.md §6).
+
+All of it stands in the checkpoint table and in the column `_sequence_id`; no Spark. The registry only knows of files
+that wait or were passed before they got an id.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.formats.far_times import python_rows
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.triggers import PERIOD, Trigger, TriggerStatus
+from drainmark.jobs.runtime.messages import scanned_identity
+from drainmark.orchestration.discovery.slice_files import files_behind
+from drainmark.orchestration.verbs.interventions import names_file
+from drainmark.orchestration.verbs.trace_entries import NUMBERED, TraceEntries, waiting_entry
+from drainmark.orchestration.verbs.traced_tables import TracedTables
+from drainmark.orchestration.views.status import commit_times
+from drainmark.orchestration.workplace.workplace import Workplace, existing_registry
+
+_SEQUENCE_ID = "_sequence_id"
+_COMPARED = 5000
+"""Names that a misspelt one is compared with, the last in order: with all of a million it would take minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracer:
+    """Answers questions about one region, as of one look at its checkpoint table."""
+
+    workplace: Workplace
+    region: str
+    rows: Sequence[CheckpointRow]
+    history: RegionHistory
+    tables: TracedTables
+    entries: TraceEntries
+
+    @classmethod
+    def of(cls, workplace: Workplace, region: str, *, limit: int = 10) -> Tracer:
+        """Return a tracer of a region.
+
+        Args:
+            limit: rows a table that are shown; counts are exact whatever it is.
+
+        Raises:
+            UsageError: it has never run.
+        """
+        store = workplace.store(region)
+        rows = store.checkpoint.rows() if store.checkpoint.exists() else ()
+        if not rows:
+            remedy = f"drainmark run {region.partition('/')[0]}"
+            raise UsageError(f"region {region!r} has never run: there is nothing to trace", remedy=remedy)
+        history = RegionHistory.from_rows(rows)
+        tables = TracedTables(store=store, rows=rows, history=history, limit=limit)
+        entries = TraceEntries(region=region, rows=rows, history=history, times=commit_times(rows), tables=tables)
+        return cls(workplace=workplace, region=region, rows=rows, history=history, tables=tables, entries=entries)
+
+    # --- forward ---------------------------------------------------------------------------------------------------
+
+    def file(self, name: str) -> dict[str, Any]:
+        """Return everything that became of a file: its path, a path from here, or the end of its path.
+
+        The fields are those of its newest id, or of the file that is there now and has none yet; `ids` has one entry
+        for every id that it ever had, oldest first: files that changed, rewinds and replacements give several. What was
+        there before and never got an id, being superseded or missing, stands before what came after it.
+
+        Raises:
+            UnknownName: no file of that name was ever seen; the remedy names the nearest.
+            UsageError: the name means several files.
+        """
+        registry = existing_registry(self.workplace)
+        uris = {row.trigger_uri for row in self.rows if row.trigger_uri}
+        uris |= set(registry.known(self.region)) if registry is not None else set()
+        found = sorted(uri for uri in uris if names_file(uri, name))
+        if not found:
+            found = sorted(self._slices_with(name))
+        if not found:
+            msg = f"region {self.region!r} never saw a file {name!r}"
+            raise UnknownName(msg, remedy=_nearest_file(name, uris, self.region))
+        if len(found) > 1:
+            raise UsageError(f"{name!r} names {len(found)} files", remedy=f"give the whole path, e.g. {found[0]}")
+        kinds = NUMBERED | {RowKind.REFUSED}
+        rows = [row for row in self.rows if row.kind in kinds and row.trigger_uri == found[0]]
+        seen = registry.by_uri(self.region, found[0]) if registry is not None else []
+        settled = {row.trigger_order for row in self.history.states.values()}
+        waiting = [trigger for trigger in seen if _is_waiting(trigger, settled)]
+        entries = [
+            waiting_entry(each) if isinstance(each, Trigger) else self.entries.of(each)
+            for each in _in_order(rows, waiting, seen)
+        ]
+        if not entries:  # committed between our two looks
+            raise UnknownName(f"{found[0]} is being committed right now", remedy="ask again")
+        return {**entries[-1], "ids": entries}
+
+    def _slices_with(self, name: str) -> set[str]:
+        """Return the uris of the states whose lists have a file of that name."""
+        periods = [row for row in self.rows if row.trigger_kind == PERIOD and row.kind in NUMBERED]
+        return {
+            row.trigger_uri or "" for row in periods
+            if any(names_file(uri, name) for uri, _ in files_behind(self.workplace, row))
+        }  # fmt: skip
+
+    def sequence(self, number: int) -> dict[str, Any]:
+        """Return what a sequence id stands for, with its tables.
+
+        Raises:
+            UnknownName: no attempt at that id was ever committed; the remedy names the nearest.
+        """
+        entries = self.entries.of_ids([number])
+        if not entries:
+            known = [row.sequence_id for row in self.rows if row.kind in NUMBERED]
+            closest = min(known, key=lambda each: abs(each - number), default=None)
+            is_past = number < self.history.next_id
+            why = "its attempt failed, or a rewind took it" if is_past else "it was not reached yet"
+            remedy = f"the nearest is {closest}" if closest is not None else "no file was committed yet"
+            raise UnknownName(f"no state of {self.region!r} has the id {number}: {why}", remedy=remedy)
+        return {**entries[-1], "ids": entries}
+
+    # --- and back --------------------------------------------------------------------------------------------------
+
+    def row(self, table: str, where: Mapping[str, str], *, everything: bool = False) -> dict[str, Any]:
+        """Return which files made the rows of a table that have these values.
+
+        Args:
+            table: a sink, or a path below DRAINMARK_HOME such as `state/APP/OPERATOR`.
+            where: values by column as text; `null` means no value.
+            everything: of tables of one row a key, all ids that ever changed these keys, not the last one alone.
+
+        Raises:
+            UnknownName: no such table or column.
+            UsageError: a value does not fit the type of its column.
+        """
+        wanted = self.tables.called(table)
+        found = self.tables.meant(wanted, where)
+        numbers = set(found.column(_SEQUENCE_ID).to_pylist())
+        if everything and wanted.keys and found.num_rows:
+            numbers |= self.tables.changes(wanted, found)
+        ids = self.entries.of_ids(sorted(numbers), with_tables=False)
+        return {
+            "region": self.region,
+            "table": wanted.name,
+            "where": dict(where),
+            "rows": found.num_rows,
+            "sample": python_rows(found.slice(0, self.tables.limit)),
+            "triggers": sorted({entry["trigger"] for entry in ids if entry["trigger"] is not None}),
+            "ids": ids,
+        }
+
+
+def _is_waiting(trigger: Trigger, settled: set[int | None]) -> bool:
+    """Say whether the registry alone knows of a trigger: it is pending, missing, or superseded by another identity."""
+    passed = (TriggerStatus.COMMITTED, TriggerStatus.SKIPPED, TriggerStatus.REFUSED)
+    return trigger.status not in passed and trigger.order_index not in settled
+
+
+def _in_order(
+    rows: Sequence[CheckpointRow], waiting: Sequence[Trigger], seen: Sequence[Trigger]
+) -> list[CheckpointRow | Trigger]:
+    """Return all that became of a file, oldest first: what is pending is still to come, what was passed is past."""
+    places = [_place(row, seen) for row in rows]
+    found: list[CheckpointRow | Trigger] = []
+    passed = [trigger for trigger in waiting if trigger.status is not TriggerStatus.PENDING]
+    for row, place in zip(rows, places, strict=True):
+        found += [trigger for trigger in passed if trigger.order_index < place]
+        passed = [trigger for trigger in passed if trigger.order_index >= place]
+        found.append(row)
+    rest = [trigger for trigger in waiting if trigger in passed or trigger.status is TriggerStatus.PENDING]
+    return [*found, *rest]
+
+
+def _place(row: CheckpointRow, seen: Sequence[Trigger]) -> int:
+    """Return the place in the region's order of a row's trigger; what was refused has it in the registry alone."""
+    if row.trigger_order is not None:
+        return row.trigger_order
+    identity = scanned_identity(row.trigger_identity or {})
+    return next((trigger.order_index for trigger in seen if dict(trigger.identity) == identity), 0)
+
+
+def _nearest_file(name: str, uris: Iterable[str], region: str) -> str:
+    """Return the remedy that names the file whose last part is most like the name's."""
+    known = sorted({uri.rpartition("/")[2] for uri in uris})[-_COMPARED:]
+    close = difflib.get_close_matches(name.rpartition("/")[2], known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"drainmark scan {region.partition('/')[0]} looks for new files"

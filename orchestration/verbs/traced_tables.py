@@ -1,0 +1,172 @@
+"""The tables of a region, for `trace`: rows of an id, and the version that shows a state; no Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import UnknownName, UsageError
+from drainmark.jobs.formats.far_times import python_rows
+from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable, TableRole
+from drainmark.resources.checkpoints.as_of import called
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from drainmark.resources.checkpoints.region_store import DirectoryStore
+
+_SEQUENCE_ID = "_sequence_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedTables:
+    """Reads the tables of one region, as of one look at its checkpoint table.
+
+    Attributes:
+        limit: rows a table that are shown.
+    """
+
+    store: DirectoryStore
+    rows: Sequence[CheckpointRow]
+    history: RegionHistory
+    limit: int
+
+    def called(self, name: str) -> RegionTable:
+        """Return the table that a name means.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        found = called(self.history.tables, name)
+        if found is not None:
+            return found
+        known = [table.name.removeprefix("lake/") for table in self.history.tables]
+        raise UnknownName(f"region {self.store.region!r} has no table {name!r}", remedy=nearest(name, known))
+
+    def meant(self, table: RegionTable, where: Mapping[str, str]) -> pa.Table:
+        """Return the rows of a table that have these values, given as text."""
+        return self._read(table, _condition(table, where))
+
+    def changes(self, table: RegionTable, rows: pa.Table) -> set[int]:
+        """Return the ids of all changes of the keys in some rows that are still kept."""
+        import numpy as np
+        import pyarrow as pa
+
+        from drainmark.jobs.state.keyed_rows import key_codes
+
+        source = self.store.table(table.history or table.name)
+        changes = source.read([*table.keys, _SEQUENCE_ID])
+        of_changes, of_rows = key_codes([changes, rows], table.keys)
+        mine = changes.filter(pa.array(np.isin(of_changes, of_rows)))
+        return set(mine.column(_SEQUENCE_ID).to_pylist())
+
+    def sinks(self, row: CheckpointRow) -> list[dict[str, Any]]:
+        """Return, for each table, the version that shows a state and the rows that are of it."""
+        versions = self._versions(row)
+        entries = []
+        for table in self.history.tables:
+            of_id = self._of_id(table, row.sequence_id)
+            entries.append(
+                {
+                    "table": table.name,
+                    "role": table.role.value,
+                    "operator": table.operator,
+                    "version": versions.get(table.name),
+                    "rows": of_id.num_rows,
+                    "changed": self._changed(table, row.sequence_id),
+                    "sample": python_rows(of_id.slice(0, self.limit)),
+                }
+            )
+        return entries
+
+    def _changed(self, table: RegionTable, number: int) -> int | None:
+        """Return how many keys of a table of one row a key a state changed, though a later one may have since."""
+        if table.role is not TableRole.UPSERT or table.history is None:
+            return None
+        history = next(each for each in self.history.tables if each.name == table.history)
+        return int(self._of_id(history, number).num_rows)
+
+    def _versions(self, row: CheckpointRow) -> Mapping[str, int]:
+        """Return the Delta versions noted after the group of a row; of now, where nobody noted any yet.
+
+        A table to which the group wrote nothing has nothing to publish: it is as it was before.
+        """
+        last = row.group_last if row.group_last is not None else row.sequence_id
+        noted: dict[str, int] = {}
+        for note in self.rows:
+            if note.kind is not RowKind.PUBLISHED:
+                continue
+            noted |= note.detail.get("versions") or {}
+            is_later = (note.epoch, note.sequence_id) >= (row.epoch, row.sequence_id)
+            if is_later and note.detail.get("through", 0) >= last:
+                return noted | self._untouched(last, noted)
+        mine = txn_version(row.epoch, last)
+        tables = {table.name: self.store.open(table) for table in self.history.tables}
+        found = {name: table.delta_version() for name, table in tables.items() if (table.txn_version() or 0) >= mine}
+        return self._untouched(last, noted) | found
+
+    def _untouched(self, last: int, noted: Mapping[str, int]) -> dict[str, int]:
+        """Return the versions of the tables to which a group wrote nothing; as they are now where none was noted."""
+        group = self.history.states.rows.get(last)
+        manifest = manifest_of(group) if group is not None else None
+        touched = {name for name, files in manifest.files.items() if files} if manifest is not None else set()
+        return {
+            table.name: noted[table.name] if table.name in noted else self.store.open(table).delta_version()
+            for table in self.history.tables
+            if not touched & {table.name, table.history}
+        }
+
+    def _of_id(self, table: RegionTable, number: int) -> pa.Table:
+        import pyarrow.compute as pc
+
+        return self._read(table, pc.field(_SEQUENCE_ID) == number)
+
+    def _read(self, table: RegionTable, where: pa.compute.Expression | None) -> pa.Table:
+        """Return rows of a table, also of a group that is committed and not published yet."""
+        import pyarrow as pa
+
+        if not table.is_managed:
+            return self.store.open(table).read(table.column_names, where)
+        managed = self.store.table(table.name)
+        found = managed.read(None, where)
+        if table.is_derived or not self.history.unpublished:
+            return found
+        live = {file.path for file in managed.files.live()}
+        manifests = (manifest_of(row) for row in self.history.unpublished)
+        files = [file.path for manifest in manifests if manifest for file in manifest.files.get(table.name, ())]
+        missing = [path for path in files if path not in live]
+        return pa.concat_tables([found, managed.files.read(missing, where)]) if missing else found
+
+
+def _condition(table: RegionTable, where: Mapping[str, str]) -> pa.compute.Expression | None:
+    """Return the condition under which a row is meant, values read as the column's type."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake import Schema
+
+    schema = pa.schema(Schema.from_json(table.schema_json))
+    condition: pa.compute.Expression | None = None
+    for column, text in where.items():
+        if column not in schema.names:
+            remedy = nearest(column, [each["name"] for each in json.loads(table.schema_json)["fields"]])
+            raise UnknownName(f"table {table.name} has no column {column!r}", remedy=remedy)
+        kind = schema.field(column).type
+        if pa.types.is_string_view(kind):  # Arrow compares none with the strings that Parquet files have
+            kind = pa.string()
+        value = pc.field(column).cast(kind)
+        if text == "null":
+            is_same = value.is_null() | (value == text) if kind == pa.string() else value.is_null()
+        else:
+            try:
+                is_same = value == pa.scalar(text).cast(kind)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                msg = f"{text!r} is no value of {table.name}.{column}, which is {kind}"
+                raise UsageError(msg, remedy="timestamps as 2026-01-31T12:00:00Z, dates as 2026-01-31") from error
+        condition = is_same if condition is None else condition & is_same
+    return condition

@@ -1,0 +1,260 @@
+"""Metrics of a region as Prometheus reads them: those of IBM Streams (E23), progress, throughput, durations.
+
+A text file a region, `<home>/metrics/<app>__<start>.prom`, for the textfile collector of node_exporter: rewritten whole
+by whoever works on the region, at most every `EVERY_SECONDS` between two groups, and at each outcome. Processes come
+and go, so the numbers are not theirs: they are counted from the checkpoint table, and what a rewind withdrew stays
+counted. A process that was killed leaves the file as it was; `drainmark metrics` counts anew.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.protocol.counters import Totals
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.region_state import state_of
+from drainmark.jobs.protocol.transitions import State
+from drainmark.orchestration.views.stage_progress import channels_of, stages_of
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.adapters import CheckpointStore, Outside, Report
+    from drainmark.orchestration.workplace.workplace import Workplace
+
+EVERY_SECONDS = 15.0
+"""Prometheus' usual scrape interval: more often nobody looks."""
+
+_OUTCOMES = frozenset({"release", "halt"})
+_PREFIX = "drainmark_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric, its name less the prefix; `samples` are (suffix of the name, further labels, value)."""
+
+    name: str
+    kind: str
+    help: str
+    samples: Sequence[tuple[str, Mapping[str, str], float | None]]
+
+
+def region_metrics(workplace: Workplace, region: str) -> list[Metric]:
+    """Return a region's metrics as they are now."""
+    return _metrics(workplace.history(region), present_of(workplace, region))
+
+
+def as_text(metrics: Mapping[str, Sequence[Metric]]) -> str:
+    """Return the metrics of regions in Prometheus' text format, version 0.0.4: a metric's regions stand together."""
+    by_name: dict[str, list[tuple[str, Metric]]] = {}
+    for region, found in metrics.items():
+        for metric in found:
+            by_name.setdefault(metric.name, []).append((region, metric))
+    lines: list[str] = []
+    for name, entries in by_name.items():
+        lines.append(f"# HELP {_PREFIX}{name} {entries[0][1].help}")
+        lines.append(f"# TYPE {_PREFIX}{name} {entries[0][1].kind}")
+        for region, metric in entries:
+            for suffix, labels, value in metric.samples:
+                if value is None:
+                    continue
+                told = ",".join(f'{key}="{_escaped(text)}"' for key, text in {"region": region, **labels}.items())
+                lines.append(f"{_PREFIX}{name}{suffix}{{{told}}} {_number(value)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def as_json(region: str, metrics: Sequence[Metric]) -> dict[str, Any]:
+    """Return a region's metrics by full name, null where there is no value yet; of the enumeration the name.
+
+    What is told by stage or channel has a value for each.
+    """
+    found: dict[str, Any] = {"region": region}
+    for metric in metrics:
+        for suffix, labels, value in metric.samples:
+            name = f"{_PREFIX}{metric.name}{suffix}"
+            if not labels:
+                found[name] = value
+            elif metric.name not in labels:
+                found.setdefault(name, {})[next(iter(labels.values()))] = value
+            elif value:
+                found[name] = labels[metric.name]
+    return found
+
+
+# --- the file -----------------------------------------------------------------------------------------------------
+
+
+def metered(workplace: Workplace, outside: Outside, report: Report | None) -> Report:
+    """Return a report that also keeps the region's file; what fails there is told as a step and changes nothing."""
+    file = MetricsFile(workplace=workplace, region=outside.store.region, checkpoint=outside.store.checkpoint)
+    told = report or (lambda step, numbers: None)
+
+    def reported(step: str, numbers: Mapping[str, Any]) -> None:
+        told(step, numbers)
+        if file.is_due(step):
+            try:
+                file.write()
+            except Exception as error:
+                told("metrics", {"failed": f"{type(error).__name__}: {error}"})
+
+    return reported
+
+
+def metrics_path(workplace: Workplace, region: str) -> Path:
+    """Return where a region's file is."""
+    return workplace.home / "metrics" / f"{region.replace('/', '__')}.prom"
+
+
+@dataclass(slots=True, kw_only=True)
+class MetricsFile:
+    """Keeps a region's file up to date while one process works on it.
+
+    Attributes:
+        checkpoint: the run's own, which remembers what it has read.
+    """
+
+    workplace: Workplace
+    region: str
+    checkpoint: CheckpointStore
+    _written: float = field(default_factory=time.monotonic)
+
+    def is_due(self, step: str) -> bool:
+        """Say whether a step of the protocol is worth writing the file."""
+        return step in _OUTCOMES or (step == "group" and time.monotonic() - self._written >= EVERY_SECONDS)
+
+    def write(self) -> None:
+        """Write the file: whole or not at all, so that a collector never reads half of it."""
+        self._written = time.monotonic()
+        metrics = _metrics(self.checkpoint.history(), present_of(self.workplace, self.region))
+        path = metrics_path(self.workplace, self.region)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            hidden.write_text(as_text({self.region: metrics}), encoding="utf-8")
+            os.replace(hidden, path)
+        finally:
+            hidden.unlink(missing_ok=True)
+
+
+# --- what is counted ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """What the checkpoint table does not know; nothing of it where the registry is lost."""
+
+    told: str | None = None
+    is_owned: bool = False
+    pending: int | None = None
+
+    def state(self, history: RegionHistory) -> State:
+        """Return which state the region is in."""
+        return state_of(history, self.told, is_owned=self.is_owned)
+
+
+def present_of(workplace: Workplace, region: str) -> Present:
+    """Look at the registry for what the checkpoint table does not know."""
+    from drainmark.orchestration.workplace.workplace import existing_registry
+    from drainmark.resources.registry.lease import describe
+
+    registry = existing_registry(workplace)
+    if registry is None:
+        return Present()
+    owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
+    return Present(
+        told=registry.region_info(region).state,
+        is_owned=owner is not None and owner.is_alive,
+        pending=registry.pending_count(region),
+    )
+
+
+def _metrics(history: RegionHistory, present: Present) -> list[Metric]:
+    totals = history.totals
+    state = present.state(history)
+    gauges: list[tuple[str, str, float | None]] = [
+        ("halted", "1 while the region waits for an operator", int(history.halt is not None)),
+        ("committed_sequence_id", "last completed drain: newest committed sequence id in force", history.committed_id),
+        ("published_sequence_id", "newest sequence id that every sink shows", history.published_id),
+        ("last_reset_sequence_id", "last completed reset: the sequence id that was returned to", totals.last_reset_id),
+        ("reset_attempt", "current reset attempt: resets in a row without a committed state", history.attempts),
+        ("epoch", "number of take-overs", history.epoch),
+        ("pending_triggers", "files that wait to be processed", present.pending),
+        ("last_commit_timestamp_seconds", "when the last state was committed", totals.last_commit),
+        ("last_reset_timestamp_seconds", "when the last reset was completed", totals.last_reset),
+        ("drain_average_seconds", "average time in which a group drained", totals.average("drain")),
+        ("reset_average_seconds", "average time of a reset", totals.average("reset")),
+    ]
+    found = [Metric(name="state", kind="gauge", help="state of the region's controller, 1 for the one that holds",
+                    samples=[("", {"state": each.value}, int(each is state)) for each in State])]  # fmt: skip
+    found += [_single(name, "gauge", told, value) for name, told, value in gauges]
+    found += [_single(f"{name}_total", "counter", told, totals.counts.get(key, 0)) for name, key, told in _COUNTERS]
+    found += [_summary(name, told, totals) for name, told in _DURATIONS]
+    return [*found, *_flow_metrics(history)]
+
+
+def _flow_metrics(history: RegionHistory) -> list[Metric]:
+    """Return how far stages are and what is in flight (K10); nothing of a region of one stage."""
+    if not history.flow.through:
+        return []
+    stages, channels = stages_of(history), channels_of(history)
+    return [
+        _by("stage", "stage_through_sequence_id", "gauge", "newest sequence id that a stage has done everything up to",
+            {stage["name"]: stage["through"] for stage in stages}),
+        _by("stage", "stage_behind", "gauge", "committed states that a stage has not done yet",
+            {stage["name"]: stage["behind"] for stage in stages}),
+        _by("stage", "stage_restarts_total", "counter", "batches that a stage began again by itself",
+            {stage["name"]: stage["restarts"] for stage in stages}),
+        _by("channel", "inflight_batches", "gauge", "batches in flight in a channel, by the newest checkpoint",
+            {channel["name"]: channel["batches"] for channel in channels}),
+        _by("channel", "inflight_bytes", "gauge", "bytes in flight in a channel, by the newest checkpoint",
+            {channel["name"]: channel["bytes"] for channel in channels}),
+    ]  # fmt: skip
+
+
+def _by(label: str, name: str, kind: str, told: str, values: Mapping[str, float]) -> Metric:
+    samples = [("", {label: each}, value) for each, value in values.items()]
+    return Metric(name=name, kind=kind, help=told, samples=samples)
+
+
+_COUNTERS = (
+    ("groups", "groups", "groups committed, each by one commit"),
+    ("states", "states", "consistent states committed, one a file; also those that a rewind withdrew"),
+    ("rows_in", "rows_in", "rows read in committed states"),
+    ("rows_quarantined", "rows_quarantined", "rows of committed states that were quarantined"),
+    ("bytes_in", "bytes_in", "bytes of the files of committed states"),
+    ("dropped_intervals", "dropped_intervals", "checkpoint intervals that ended during a commit and were dropped"),
+    ("accepted_losses", "accepted_losses", "losses of input that somebody accepted, each a state without rows"),
+    ("dropped_ticks", "dropped_ticks", "ticks of the period that passed during a state and were dropped"),
+    ("skipped", "skip", "files passed by an operator"),
+    ("rewinds", "rewind", "rewinds to an earlier state"),
+    ("halts", "halt", "halts"),
+)
+_DURATIONS = (
+    ("process", "reading and computing a group"),
+    ("drain", "awaiting the last jobs of a group and comparing its rows; of groups of 0.3.0 and before, all the work"),
+    ("checkpoint", "the one commit of a group to the checkpoint table"),
+    ("publish", "bringing the tables up to a group"),
+    ("reset", "returning to the last committed state, or rewinding to an earlier one"),
+)
+
+
+def _single(name: str, kind: str, told: str, value: float | None) -> Metric:
+    return Metric(name=name, kind=kind, help=told, samples=[("", {}, value)])
+
+
+def _summary(name: str, told: str, totals: Totals) -> Metric:
+    seconds, number = (totals.counts.get(f"{name}_{part}", 0) for part in ("seconds", "number"))
+    samples: list[tuple[str, Mapping[str, str], float]] = [("_sum", {}, seconds), ("_count", {}, number)]
+    return Metric(name=f"{name}_seconds", kind="summary", help=f"seconds of {told}", samples=samples)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))

@@ -1,0 +1,32 @@
+"""How far the stages of a region are, and what is in flight between them, as values for `status` and `metrics`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from drainmark.jobs.protocol.history import RegionHistory
+
+
+def stages_of(history: RegionHistory) -> list[dict[str, Any]]:
+    """Return how far each stage has come by what is committed: `behind` is in states, `restarts` are its own (K10)."""
+    flow = history.flow
+    return [
+        {
+            "name": name,
+            "through": through,
+            "behind": len(history.states.ids.above(through)) if flow.channels else 0,
+            "restarts": flow.restarts.get(name, 0),
+        }
+        for name, through in flow.through.items()
+    ]
+
+
+def channels_of(history: RegionHistory) -> list[dict[str, Any]]:
+    """Return what is in flight in each channel, by the newest row: `batches`, and `bytes` of their files (F29)."""
+    flow = history.flow
+    found = {name: flow.channels.get(name, ()) for name in sorted({*flow.links, *flow.channels})}
+    return [
+        {"name": name, "batches": len(batches), "bytes": sum(batch.bytes for batch in batches)}
+        for name, batches in found.items()
+    ]

@@ -1,0 +1,221 @@
+"""What a region is doing and what it has done, as values for `status` and `history` (design.md §6).
+
+The checkpoint table says what is committed, halted and counted; the registry only what waits and who works. A lost
+registry leaves its fields null.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import UnknownName
+from drainmark.jobs.protocol.decisions import SPLIT
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import INITIAL_ID
+from drainmark.jobs.protocol.records.triggers import DROPPED, PERIOD, TriggerStatus
+from drainmark.jobs.protocol.region_state import state_of
+from drainmark.jobs.protocol.transitions import State
+from drainmark.orchestration.views.remedies import remedies
+from drainmark.orchestration.views.stage_progress import channels_of, stages_of
+from drainmark.orchestration.workplace.declaration import Declared, declared, declared_of
+from drainmark.orchestration.workplace.workplace import Workplace, looks, open_application
+
+if TYPE_CHECKING:
+    from drainmark.resources.registry.owners import Owner
+    from drainmark.resources.registry.queries import Looks, RegionInfo
+
+_EVENTS = frozenset({RowKind.HALT, RowKind.RESUME, RowKind.REWIND, RowKind.REFUSED, RowKind.PROGRESS})
+
+
+def statuses(workplace: Workplace, name: str | None = None) -> list[dict[str, Any]]:
+    """Return the status of every region, or of those of an application or region.
+
+    Raises:
+        UnknownName: neither a region nor an application is called so.
+    """
+    registry = looks(workplace)
+    wanted = _regions(workplace, registry, name)
+    return [_status(workplace, registry, region, wanted[region]) for region in sorted(wanted)]
+
+
+def _regions(workplace: Workplace, registry: Looks | None, name: str | None) -> dict[str, Declared]:
+    from drainmark.resources.registry.queries import is_cursor
+
+    recorded = registry.regions() if registry is not None else ()
+    seen = {*workplace.known_regions(), *(region for region in recorded if not is_cursor(region))}
+    if name is None:
+        return {region: declared(workplace, region) for region in seen}
+    found = {r: declared(workplace, r) for r in seen if name in (r, r.partition("/")[0])}
+    if name in found:
+        return found
+    try:
+        opened = open_application(name)
+    except UnknownName:
+        if found:
+            return found
+        raise
+    below = {r: declared(workplace, r) for r in seen if r.partition("/")[0] == opened.plan.name}
+    return {**below, **{plan.name: declared_of(plan, name) for plan in opened.plan.regions}}
+
+
+def _status(workplace: Workplace, registry: Looks | None, region: str, known: Declared) -> dict[str, Any]:
+    from drainmark.resources.registry.owners import describe
+
+    history = workplace.history(region)
+    owner, info, pending = None, None, None
+    if registry is not None:
+        owner = describe(registry, region, lease_seconds=workplace.settings.lease_seconds)
+        info = registry.region_info(region)
+        is_lost = info.epoch == 0 and bool(history.states)
+        pending = None if is_lost else registry.pending_count(region) - _committed_unnoted(registry, region, history)
+    alive = owner if owner is not None and owner.is_alive else None
+    state = state_of(history, info.state if info else None, is_owned=alive is not None)
+    return {
+        "region": region,
+        "state": state.value,
+        "halt_reason": history.halt.detail.get("reason") if history.halt else None,
+        "committed_sequence_id": history.committed_id,
+        "published_sequence_id": history.published_id,
+        "epoch": history.epoch,
+        "pending_triggers": pending,
+        "consecutive_reset_attempts": history.attempts,
+        "max_consecutive_reset_attempts": known.max_consecutive_reset_attempts,
+        "last_error": dict(history.last_error) if history.last_error else None,
+        "split": _split(info),
+        "owner": _owner(alive),
+        "is_idle": alive is not None and state is State.STARTED and pending == 0 and not history.flow.channels,
+        "dropped_ticks": _dropped_ticks(history),
+        "alignment": known.alignment,
+        "stages": stages_of(history),
+        "channels": channels_of(history),
+        "inflight_batches": len(history.flow.batches),
+        "inflight_bytes": history.flow.bytes,
+        "rewind_horizon": oldest_target(history, known.rewind_horizon),
+        "remedies": remedies(
+            region, history, state, is_owned=alive is not None, pending=pending, reference=known.reference
+        ),
+        "home": str(workplace.home),
+    }
+
+
+def _split(info: RegionInfo | None) -> dict[str, Any] | None:
+    """Return why the last owner did a group again in groups of one, and of how many triggers it was; else None."""
+    split = ((info.last_error if info is not None else None) or {}).get(SPLIT)
+    return {key: split.get(key) for key in ("triggers", "id", "message", "operator", "location")} if split else None
+
+
+def _dropped_ticks(history: RegionHistory) -> int | None:
+    """Return how many ticks passed during the state before the last one; None in a region without a period (K7)."""
+    last = history.states.get(history.committed_id)
+    if last is None or last.trigger_kind != PERIOD:
+        return None
+    return int((last.trigger_identity or {}).get(DROPPED, 0))
+
+
+def oldest_target(history: RegionHistory, horizon: int) -> int:
+    """Return the oldest id that one can rewind to (design.md §3.4)."""
+    oldest = history.oldest_target(horizon)
+    if oldest <= INITIAL_ID:
+        return INITIAL_ID
+    found = history.state_at_least(oldest)
+    return found if found is not None else history.committed_id
+
+
+def _committed_unnoted(registry: Looks, region: str, history: RegionHistory) -> int:
+    """Return how many triggers are committed although the registry, an index, still calls them pending."""
+    groups = [row for row in history.unpublished if row.kind is RowKind.STATE]
+    members = [history.states.get(n) for row in groups for n in range(row.group_first or 0, row.sequence_id + 1)]
+    orders = [row.trigger_order for row in members if row is not None and row.trigger_order is not None]
+    return sum(trigger.status is TriggerStatus.PENDING for trigger in registry.by_order(region, orders))
+
+
+def _owner(owner: Owner | None) -> dict[str, Any] | None:
+    if owner is None:
+        return None
+    return {
+        "host": owner.host,
+        "pid": owner.pid,
+        "run_id": owner.run_id,
+        "since": iso(owner.acquired_at),
+        "heartbeat_age_seconds": round(owner.heartbeat_age_seconds, 3),
+    }
+
+
+# --- history ------------------------------------------------------------------------------------------------------
+
+
+def history_entries(
+    workplace: Workplace, region: str, *, last: int | None = None, everything: bool = False
+) -> list[dict[str, Any]]:
+    """Return committed states, oldest first; with `everything` also what is not in force any more, and all events.
+
+    Args:
+        last: only so many, the newest.
+        everything: adds withdrawn states, skips, halts, resumes, rewinds and refusals, all in commit order.
+    """
+    checkpoint = workplace.store(region).checkpoint
+    if not checkpoint.exists():
+        return []
+    history = checkpoint.history()
+    count = last + len(history.skips) if last else None
+    first = history.states.ids.from_end(count) if count and len(history.states) >= count else None
+    rows = checkpoint.rows(since=first or 0)  # whatever came after the last so many states has no smaller id
+    committed_at = commit_times(rows)
+    commits = {int(last): each for row in rows for last, each in (row.detail.get("commit_seconds") or {}).items()}
+    kinds = {RowKind.STATE, RowKind.SKIP, *_EVENTS} if everything else {RowKind.STATE}
+    entries = [
+        _entry(row, committed_at.get(row.attempt, row.recorded_at), commits, history, is_withdrawn=is_withdrawn)
+        for row in rows
+        if row.kind in kinds
+        for is_withdrawn in [row.kind not in _EVENTS and row.sequence_id not in history.states]
+        if everything or not is_withdrawn
+    ]
+    return entries[-last:] if last else entries
+
+
+def commit_times(rows: Iterable[CheckpointRow]) -> Mapping[str, dt.datetime]:
+    """Return attempt -> when its group was committed: the time of its last row, one time for all ids of a group."""
+    return {row.attempt: row.recorded_at for row in rows if row.kind in (RowKind.STATE, RowKind.SKIP)}
+
+
+def _entry(
+    row: CheckpointRow,
+    committed_at: dt.datetime,
+    commits: Mapping[int, float],
+    history: RegionHistory,
+    *,
+    is_withdrawn: bool,
+) -> dict[str, Any]:
+    row = history.states.rows.told(row)
+    group: Sequence[int] | None = None
+    if row.group_first is not None and row.group_last is not None:
+        group = [row.group_first, row.group_last]
+    return {
+        "kind": row.kind.value,
+        "sequence_id": row.sequence_id,
+        "epoch": row.epoch,
+        "trigger": row.trigger_uri if row.trigger_uri is not None else row.detail.get("trigger"),
+        "trigger_kind": row.trigger_kind,
+        "dropped_ticks": (row.trigger_identity or {}).get(DROPPED, 0) if row.trigger_kind == PERIOD else None,
+        "group": group,
+        "rows_in": row.rows_in,
+        "rows_quarantined": (row.detail.get("rows_quarantined") or 0) if row.kind is RowKind.STATE else None,
+        "bytes_in": row.bytes_in,
+        "committed_at": iso(committed_at),
+        "process_seconds": row.detail.get("process_seconds"),
+        "drain_seconds": row.drain_seconds,
+        "checkpoint_seconds": commits.get(row.group_last or row.sequence_id),
+        "withdrawn": is_withdrawn,
+        "replaced_by": history.replaced_by(row.sequence_id) if row.kind is RowKind.STATE else None,
+        "to": row.detail.get("to"),
+        "reason": row.detail.get("reason"),
+        "run_id": row.run_id,
+    }
+
+
+def iso(moment: dt.datetime) -> str:
+    """Return a time as ISO-8601 UTC, to the microsecond, so that `--to-time` can be given it back."""
+    return moment.astimezone(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""Settings, registry, store and session of one process, and the applications that it opens."""

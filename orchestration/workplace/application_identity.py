@@ -1,0 +1,97 @@
+"""Whose region is it? An application is called as its file is, and two files of one name would be one region.
+
+The registry notes which file a region was last run from. Another one is refused as long as that is there: it would go
+on with the first one's state and tables, from input of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.graph.application import file_of
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
+    from drainmark.orchestration.workplace.workplace import Opened, Workplace
+
+NOTE = "@declared"
+"""Name of the cursor that holds the note of a region's declaration; no operator can be called so."""
+
+PROJECT = "@project"
+"""Name of the cursor that holds the project's root when the note was left."""
+
+logger = logging.getLogger(__name__)
+
+
+def require_own_file(workplace: Workplace, region: RegionPlan) -> None:
+    """Refuse a region of another application's.
+
+    Raises:
+        UsageError: names both files.
+    """
+    former = _former(workplace, region)
+    if former is not None and former.is_file():
+        raise _two_files(region.name, former, Path(region.origin))
+
+
+def note_file(workplace: Workplace, region: RegionPlan) -> None:
+    """Note from where a region is run now, and say so where its file was moved.
+
+    Raises:
+        UsageError: as `require_own_file`.
+    """
+    require_own_file(workplace, region)
+    if (former := _former(workplace, region)) is not None:
+        logger.warning(f"{region.name}: its application was {former}, which is gone, and is {region.origin} now")
+    root = str(workplace.settings.project_root.resolve())
+    if workplace.registry.load_cursor(region.name, PROJECT) != root:
+        workplace.registry.save_cursor(region.name, PROJECT, root)
+
+
+def require_distinct(applications: Iterable[Opened]) -> None:
+    """Refuse two files of one name among the applications of a project.
+
+    Raises:
+        UsageError: names both.
+    """
+    seen: dict[str, Path] = {}
+    for opened in applications:
+        name, file = opened.plan.name, Path(opened.application.origin).resolve()
+        if seen.setdefault(name, file) != file:
+            raise _two_files(name, seen[name], file)
+
+
+def _two_files(name: str, first: Path, second: Path) -> UsageError:
+    msg = f"{name} is of {first}, and {second} has the same name: they would share their state and tables"
+    remedy = "rename one of the files, by which an application is called; or give it a home of its own with --home"
+    return UsageError(msg, remedy=remedy)
+
+
+def _former(workplace: Workplace, region: RegionPlan) -> Path | None:
+    """Return the file that a region was last run from, None where that is this one, or nobody knows.
+
+    A project that was copied or moved with its home has its files at the same places below another root.
+    """
+    from drainmark.orchestration.workplace.workplace import looks
+
+    registry = looks(workplace)
+    note = registry.load_cursor(region.name, NOTE) if registry is not None and region.origin else None
+    former = file_of(json.loads(note)["reference"]) if note is not None else None
+    if registry is None or former is None:
+        return None
+    here, former = Path(region.origin).resolve(), former.resolve()
+    root, kept = workplace.settings.project_root.resolve(), registry.load_cursor(region.name, PROJECT)
+    if kept is None:  # as 0.3.0 left it: a home in the project came with the project
+        is_copy = workplace.home.resolve().is_relative_to(root) and not former.is_relative_to(root)
+    else:
+        is_copy = kept != str(root) and _below(former, Path(kept)) == _below(here, root)
+    return None if here == former or is_copy else former
+
+
+def _below(file: Path, root: Path) -> Path:
+    return file.relative_to(root) if file.is_relative_to(root) else file

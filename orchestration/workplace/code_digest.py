@@ -1,0 +1,57 @@
+"""Which code is it? A digest of the files of a project, to tell code that failed from what was made of it since.
+
+It is kept with every claim of a run, so that attempts are counted of the same code only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from drainmark.orchestration.workplace.workplace import drainmark_version
+
+_SUFFIXES = (".py", ".sql")
+_SETTINGS = "drainmark.toml"
+_PACKAGE = "__init__.py"
+_STATEMENTS = "sql"
+
+
+def code_digest(origin: str, project_root: Path) -> str:
+    """Return a digest of an application's code: Python and SQL files, the settings, and the version of Drainmark.
+
+    The files are those beside the application and in the root of the project, in packages below either, and in their
+    folders `sql`; no other folder is looked into, since it may hold a million inputs.
+
+    Args:
+        origin: path of the application's file; "" gives "", for an application that no file declares.
+    """
+    if not origin:
+        return ""
+    digest = hashlib.sha256(drainmark_version().encode())
+    beside = Path(origin).resolve().parent
+    for root in dict.fromkeys((beside, project_root)):
+        for path in _files(root, is_all=False):
+            digest.update(f"\0{path.relative_to(root)}\0".encode(errors="surrogateescape"))
+            try:
+                digest.update(path.read_bytes())
+            except OSError:
+                digest.update(b"\0unreadable")
+    return digest.hexdigest()[:32]
+
+
+def _files(folder: Path, *, is_all: bool) -> Iterator[Path]:
+    """Yield the files of a folder and of what is code below it, in order; with `is_all`, of every folder below it."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.endswith(_SUFFIXES) or entry.name == _SETTINGS:
+            yield Path(entry.path)
+        elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__")):
+            is_statements = entry.name == _STATEMENTS
+            if is_all or is_statements or os.path.exists(os.path.join(entry.path, _PACKAGE)):
+                yield from _files(Path(entry.path), is_all=is_all or is_statements)

@@ -1,0 +1,180 @@
+"""What is known of a region's declaration when only its name is given: from its code, else from its last run.
+
+A run and a scan leave a note in the registry (a cursor named `NOTE`), so that `status`, `reset` and `backfill` know
+the parameters of an application that stands in a file of the user's. The note is lost with the registry; defaults
+stand in for it then.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import DrainmarkError, UnknownName
+from drainmark.jobs.graph.annotations import MAX_CONSECUTIVE_RESET_ATTEMPTS, REWIND_HORIZON
+from drainmark.orchestration.workplace.application_identity import NOTE, note_file
+from drainmark.orchestration.workplace.workplace import Opened, Workplace, looks, open_application
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a region's code says about it.
+
+    Attributes:
+        reference: how to open the application; None if nobody knows.
+        folder: the folder scanned last; None if unknown.
+        max_consecutive_reset_attempts: count.
+        rewind_horizon: number of ids.
+        alignment: of a region of several stages, else None.
+    """
+
+    reference: str | None = None
+    folder: str | None = None
+    max_consecutive_reset_attempts: int = MAX_CONSECUTIVE_RESET_ATTEMPTS
+    rewind_horizon: int = REWIND_HORIZON
+    alignment: str | None = None
+
+
+def remember(workplace: Workplace, opened: Opened, region: RegionPlan) -> None:
+    """Leave the note of a region's declaration in the registry.
+
+    Raises:
+        UsageError: the region is of another file; see `application_files`.
+    """
+    from drainmark.jobs.graph.application import shipped_applications
+    from drainmark.orchestration.workplace.region_sources import place_of
+
+    reference = opened.reference
+    if opened.application.origin and reference not in shipped_applications():
+        reference = str(Path(opened.application.origin).absolute()) if reference.endswith(".py") else reference
+    note: dict[str, Any] = {
+        "reference": reference,
+        "folder": place_of(workplace, region),
+        "max_consecutive_reset_attempts": region.parameters.max_consecutive_reset_attempts,
+        "rewind_horizon": region.parameters.rewind_horizon,
+    }
+    if region.channels:
+        note["alignment"] = region.parameters.alignment
+    note_file(workplace, region)
+    text = json.dumps(note, sort_keys=True)
+    if workplace.registry.load_cursor(region.name, NOTE) != text:
+        workplace.registry.save_cursor(region.name, NOTE, text)
+
+
+def declared_of(region: RegionPlan, reference: str | None = None) -> Declared:
+    """Return what a compiled region says."""
+    return Declared(
+        reference=reference,
+        max_consecutive_reset_attempts=region.parameters.max_consecutive_reset_attempts,
+        rewind_horizon=region.parameters.rewind_horizon,
+        alignment=region.parameters.alignment if region.channels else None,
+    )
+
+
+def noted(workplace: Workplace, region: str) -> Declared | None:
+    """Return what the last run or scan of a region left in the registry."""
+    registry = looks(workplace)
+    note = registry.load_cursor(region, NOTE) if registry is not None else None
+    return Declared(**json.loads(note)) if note is not None else None
+
+
+def known_from(workplace: Workplace, reference: str) -> list[str]:
+    """Return the regions that are known of an application by their tables or notes, without its code, sorted."""
+    from drainmark.resources.registry.queries import is_cursor
+
+    registry, name = looks(workplace), name_of(reference)
+    recorded = registry.regions() if registry is not None else []
+    seen = {*workplace.known_regions(), *(region for region in recorded if not is_cursor(region))}
+    ours = sorted(region for region in seen if region.partition("/")[0] == name)
+    return [region for region in ours if _is_of(noted(workplace, region), reference)]
+
+
+def _is_of(note: Declared | None, reference: str) -> bool:
+    """Is a region of this application, and not of another one of that name?"""
+    if note is None or note.reference is None or not note.reference.endswith(".py"):
+        return True
+    return not reference.endswith(".py") or Path(note.reference).resolve() == Path(reference).resolve()
+
+
+def declared(workplace: Workplace, region: str) -> Declared:
+    """Return what is known of a region: its last run's note, else its code, else the defaults."""
+    if (note := noted(workplace, region)) is not None:
+        return note
+    found = load_region(workplace, region)
+    return declared_of(found[1], found[0].reference) if found is not None else Declared()
+
+
+def load_region(workplace: Workplace, region: str, *, reference: str | None = None) -> tuple[Opened, RegionPlan] | None:
+    """Return the code of a region, None where it cannot be found or does not compile.
+
+    Looked for: `reference`, the note of the last run, the shipped applications, those of the settings.
+    """
+    for candidate in _candidates(workplace, region, reference):
+        try:
+            opened = open_application(candidate)
+            return opened, opened.region(region)
+        except (DrainmarkError, ImportError, OSError, SyntaxError):
+            continue
+    return None
+
+
+def _candidates(workplace: Workplace, region: str, reference: str | None) -> list[str]:
+    from drainmark.jobs.graph.application import shipped_applications
+
+    application = region.partition("/")[0]
+    found = [reference] if reference else []
+    registry = looks(workplace)
+    note = registry.load_cursor(region, NOTE) if registry is not None else None
+    if note is not None:
+        found.append(json.loads(note)["reference"])
+    if application in shipped_applications():
+        found.append(application)
+    return found + [item for item in configured_applications(workplace) if name_of(item) == application]
+
+
+def declared_operators(workplace: Workplace, region: str) -> frozenset[str]:
+    """Return the names of all operators of a region's application, which may not have the region any more.
+
+    Raises:
+        UnknownName: nobody knows where its code is.
+        DeclarationError, ImportError, SyntaxError: it does not compile, so it says nothing.
+    """
+    for candidate in _candidates(workplace, region, None):
+        try:
+            return frozenset(operator.name for operator in open_application(candidate).application.operators)
+        except (UnknownName, OSError):
+            continue
+    raise _unknown_code(region)
+
+
+def configured_applications(workplace: Workplace) -> list[str]:
+    """Return the applications of the settings; files as paths that count from the project's root."""
+    root = workplace.settings.project_root
+    return [str(root / item) if item.endswith(".py") else item for item in workplace.settings.applications]
+
+
+def name_of(reference: str) -> str:
+    """Return the name of the application that a reference means."""
+    return Path(reference).stem if reference.endswith(".py") else reference.rpartition(".")[2]
+
+
+def require_code(workplace: Workplace, region: str) -> tuple[Opened, RegionPlan]:
+    """Return the code of a region.
+
+    Raises:
+        UnknownName: nobody knows where it is.
+    """
+    found = load_region(workplace, region)
+    if found is None:
+        raise _unknown_code(region)
+    return found
+
+
+def _unknown_code(region: str) -> UnknownName:
+    msg = f"the application of region {region!r} cannot be found"
+    return UnknownName(msg, remedy='add it to drainmark.toml: applications = ["app.py"], or run `drainmark scan APP`')

@@ -1,0 +1,100 @@
+"""Claiming a region for an operator's verb: a run that only lingers is asked to go, one at work is not disturbed.
+
+A run that lingers says so in a note of the registry, and looks every moment whether somebody asked it to go. Both are
+cursors of the registry, whose names no operator can have; losing them costs a wait, never safety.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import Fenced, Owned
+from drainmark.jobs.protocol.history import Outcome
+
+if TYPE_CHECKING:
+    from drainmark.jobs.runtime.commit.region_owner import RegionOwner
+    from drainmark.resources.registry.registry import Registry
+
+LINGERS = "@lingers"
+"""Cursor that holds the id of the last run that lingers when it has nothing to do."""
+
+ASKED = "@asked_to_go"
+"""Cursor that holds a new text with every request."""
+
+PATIENCE_SECONDS = 20.0
+"""How long a verb waits for a run that was asked to go: it finishes its group and hands over."""
+
+_POLL_SECONDS = 0.05
+
+
+def claim_asking(
+    owner: RegionOwner, claim: Callable[[], Any] | None = None, *, patience_seconds: float = PATIENCE_SECONDS
+) -> None:
+    """Claim a region; where a run lingers on it, ask that one to go, and wait for it.
+
+    Args:
+        claim: how; `owner.claim` by default.
+
+    Raises:
+        Owned: a run has it that does not linger, or that did not go in time.
+    """
+    registry: Any = owner.outside.registry
+    deadline = time.monotonic() + patience_seconds
+    is_asked = False
+    while True:
+        try:
+            (claim or owner.claim)()
+            return
+        except Owned as error:
+            if error.facts.get("run_id") != registry.load_cursor(owner.region, LINGERS) or time.monotonic() > deadline:
+                raise
+        if not is_asked:
+            registry.save_cursor(owner.region, ASKED, uuid.uuid4().hex)
+            is_asked = True
+        time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def owning(owner: RegionOwner, claim: Callable[[], Any] | None = None) -> Iterator[RegionOwner]:
+    """Claim a region for an operator's verb and hand it over again.
+
+    Args:
+        claim: how, where the verb has the region's code.
+
+    Raises:
+        Owned: a run has it that does not go when it is asked to.
+    """
+    try:
+        claim_asking(owner, claim)
+        owner.reset_done()
+        yield owner
+    except Fenced:
+        owner.leave()
+        raise
+    except BaseException:
+        with suppress(Fenced):  # where the claim itself failed there is no epoch to note it under
+            owner.release(Outcome.INTERRUPTED)
+        raise
+    else:
+        owner.release(Outcome.CLEAN)
+
+
+class Requests:
+    """Tells a run that lingers whether somebody asked it to go since it was made; make it before the claim."""
+
+    def __init__(self, registry: Registry, region: str) -> None:
+        self._registry = registry
+        self._region = region
+        self._seen = registry.load_cursor(region, ASKED)
+
+    def announce(self, run_id: str) -> None:
+        """Let operators' verbs know that this run goes when it is asked to."""
+        self._registry.save_cursor(self._region, LINGERS, run_id)
+
+    def is_asked(self) -> bool:
+        """Say whether somebody wants the region."""
+        return self._registry.load_cursor(self._region, ASKED) != self._seen

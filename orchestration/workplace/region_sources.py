@@ -1,0 +1,65 @@
+"""Where a region's input comes from: its starts, their folders, and which kind of triggers they give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import UsageError
+from drainmark.jobs.graph.annotations import Trigger
+from drainmark.jobs.operators.sources.directory_source import DirectorySource
+from drainmark.jobs.operators.sources.source import SlicedSource
+from drainmark.jobs.protocol.records.addresses import is_object
+from drainmark.orchestration.workplace.workplace import Workplace
+
+if TYPE_CHECKING:
+    from drainmark.jobs.regions.plan import RegionPlan
+
+
+def source_of(region: RegionPlan) -> DirectorySource:
+    """Return the directory source that triggers an operator-driven region.
+
+    Raises:
+        UsageError: the region is periodic or starts otherwise.
+    """
+    for start in region.starts:
+        if isinstance(start, DirectorySource) and not is_periodic(region):
+            return start
+    msg = f"region {region.name!r} is not triggered by the files of a folder"
+    raise UsageError(msg, remedy="its slices are cut one behind the other: rewind it, and run it again")
+
+
+def source_folder(workplace: Workplace, source: DirectorySource) -> str:
+    """Return the folder, or the prefix of a bucket, that a source scans; paths count from that of drainmark.toml."""
+    path = source.scan.path
+    return path if is_object(path) else str(workplace.settings.project_root / path)
+
+
+def is_periodic(region: RegionPlan) -> bool:
+    return region.parameters.trigger == Trigger.PERIODIC
+
+
+def has_folder(region: RegionPlan) -> bool:
+    """Is every file of a folder a trigger of the region?"""
+    return not is_periodic(region) and any(isinstance(start, DirectorySource) for start in region.starts)
+
+
+def has_threads(region: RegionPlan) -> bool:
+    """Has the region a start with a thread of its own, which wants a run to live in?"""
+    return any(start.has_thread for start in region.starts)
+
+
+def place_of(workplace: Workplace, region: RegionPlan) -> str:
+    """Return where a region's input comes from, for people to read: folders, or what its starts read."""
+    return ", ".join(
+        source_folder(workplace, start)
+        if isinstance(start, DirectorySource)
+        else f"{start.reads.kind} of {start.name}"
+        if isinstance(start, SlicedSource)
+        else start.name
+        for start in region.starts
+    )
+
+
+def settle_of(region: RegionPlan) -> float:
+    """Return the longest time for which a start wants to see its files unchanged."""
+    return max((start.scan.settle for start in region.starts if isinstance(start, DirectorySource)), default=0.0)

@@ -1,0 +1,82 @@
+"""Which Spark a process works with: its own, the home's resident one, or one that somebody else runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import UsageError
+from drainmark.resources.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from drainmark.resources.spark.resident.access import ResidentEngine
+    from drainmark.resources.spark.session import SparkEngine
+
+logger = logging.getLogger(__name__)
+
+OWNER_VARIABLE = "DRAINMARK_SPARK_OWNER"
+"""Pid of the process with which the resident Spark ends; `drainmark dev` sets it for all that it starts."""
+
+
+def make_engine(settings: Settings, *, is_service: bool) -> SparkEngine:
+    """Return the engine that the settings ask for; nothing is started or connected yet.
+
+    Raises:
+        UsageError: `spark = "resident"`, and the client of Spark Connect is not installed.
+    """
+    resident = resident_engine(settings, is_service=is_service)
+    if resident is not None:
+        return resident
+    from drainmark.resources.spark.session import SparkEngine
+
+    return SparkEngine(settings.master, _conf(settings), settings.home / "spark", _shared(settings))
+
+
+def resident_engine(settings: Settings, *, is_service: bool) -> ResidentEngine | None:
+    """Return an engine on the resident Spark, None where the settings mean another one.
+
+    Raises:
+        UsageError: it is asked for by name, and the client of Spark Connect is not installed.
+    """
+    if not settings.wants_resident(by_default=is_service):
+        return None
+    from drainmark.resources.spark.resident.access import ResidentEngine, is_possible
+
+    if not is_possible():
+        if settings.spark == "resident":
+            msg = 'spark = "resident" needs the client of Spark Connect, which is not installed'
+            raise UsageError(msg, remedy="pip install 'drainmark[connect]', or spark = \"in-process\"")
+        logger.info("the client of Spark Connect is not installed: each run starts a Spark of its own")
+        return None
+    owner = _owner() if is_service else None
+    return ResidentEngine(
+        settings.master, _conf(settings), settings.home / "spark", idle_seconds=settings.spark_idle_seconds, owner=owner
+    )
+
+
+def _conf(settings: Settings) -> dict[str, str]:
+    from drainmark.resources.storage.s3a import s3a_settings
+
+    return {**s3a_settings(settings), **settings.spark_conf}
+
+
+def _shared(settings: Settings) -> list[Path]:
+    """Return the folders of this machine that Spark writes to, or that hold what it reads."""
+    from drainmark.resources.storage.folder import LocalFolder
+    from drainmark.resources.storage.urls import tables_folder
+
+    tables = tables_folder(settings)
+    return list(dict.fromkeys([settings.home, *([tables.path] if isinstance(tables, LocalFolder) else [])]))
+
+
+def _owner() -> int:
+    """Return the process that the server is kept for: the one named, else the code server, whose child a run is."""
+    import multiprocessing
+
+    if os.environ.get(OWNER_VARIABLE, "").isdecimal():
+        return int(os.environ[OWNER_VARIABLE])
+    parent = multiprocessing.parent_process()
+    return os.getpid() if parent is None or parent.pid is None else parent.pid

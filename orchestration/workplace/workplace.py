@@ -1,0 +1,242 @@
+"""A workplace: settings, registry, store and session of one process, each opened at first use; and opened applications.
+
+A verb that only looks at tables needs neither the language nor the runtime, which are imported where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import RegistryLost, UnknownName
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.state.handlers.data_store import DataStore
+from drainmark.resources.registry.queries import Looks
+
+if TYPE_CHECKING:
+    from drainmark.jobs.graph.application import Application
+    from drainmark.jobs.graph.params import Params
+    from drainmark.jobs.regions.plan import ApplicationPlan, RegionPlan
+    from drainmark.resources.checkpoints.region_store import DirectoryStore
+    from drainmark.resources.inputs.inputs import Inputs
+    from drainmark.resources.inputs.source_access import RegionReach
+    from drainmark.resources.registry.registry import Registry
+    from drainmark.resources.settings import Settings
+    from drainmark.resources.spark.session import SparkEngine
+    from drainmark.resources.storage.folder import Folder
+
+
+def drainmark_version() -> str:
+    """Return the installed version, `0+source` from a bare checkout."""
+    with suppress(PackageNotFoundError):
+        return version("drainmark")
+    return "0+source"
+
+
+@dataclass(slots=True)
+class Workplace:
+    """What one process has open: settings, the registry, at most one Spark session.
+
+    Attributes:
+        is_service: this is Dagster's code location, whose runs come one after the other: `spark = "auto"` means the
+            resident Spark, and ticks watch their folders.
+        engine: made at first use; a test's own may be given instead.
+    """
+
+    settings: Settings
+    is_service: bool = False
+    _registry: Registry | None = None
+    _engine: SparkEngine | None = None
+    _tables: Folder | None = None
+    _inputs: Inputs | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.settings.home
+
+    @property
+    def tables(self) -> Folder:
+        """Return the folder of `checkpoints/`, `state/` and `lake/`."""
+        if self._tables is None:
+            from drainmark.resources.storage.urls import tables_folder
+
+            self._tables = tables_folder(self.settings)
+        return self._tables
+
+    @property
+    def inputs(self) -> Inputs:
+        if self._inputs is None:
+            from drainmark.resources.inputs.inputs import inputs_of
+
+            self._inputs = inputs_of(self.settings, lambda: self.engine)
+        return self._inputs
+
+    @property
+    def registry(self) -> Registry:
+        if self._registry is None:
+            from drainmark.resources.registry.registry import Registry
+
+            self.settings.make_home()
+            self._registry = Registry(self.settings.registry_url or f"sqlite:///{self.home / 'registry.db'}")
+        return self._registry
+
+    @property
+    def has_registry(self) -> bool:
+        """Is the registry open?"""
+        return self._registry is not None
+
+    @property
+    def engine(self) -> SparkEngine:
+        if self._engine is None:
+            from drainmark.orchestration.workplace.spark_choice import make_engine
+
+            self.settings.make_home()
+            self._engine = make_engine(self.settings, is_service=self.is_service)
+        return self._engine
+
+    def use_engine(self, engine: Any) -> None:
+        """Use a session that somebody else owns."""
+        self._engine = engine
+
+    def store(self, region: str) -> DirectoryStore:
+        from drainmark.resources.checkpoints.region_store import DirectoryStore
+        from drainmark.resources.sinks.external_sinks import Externals
+
+        return DirectoryStore(self.home, region, self.tables, lambda: self.engine, Externals(self.settings))
+
+    def history(self, region: str) -> RegionHistory:
+        """Return a region's facts from its checkpoint table; empty facts where there is none."""
+        from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
+
+        checkpoint = CheckpointTable(self.tables / CHECKPOINTS / region, region)
+        return checkpoint.history() if checkpoint.exists() else RegionHistory()
+
+    def known_regions(self) -> tuple[str, ...]:
+        """Return the regions that have a checkpoint table, sorted."""
+        from drainmark.resources.checkpoints.checkpoint_table import regions_of
+
+        return regions_of(self.tables)
+
+    def reach(self, region: str) -> RegionReach:
+        from drainmark.resources.inputs.source_access import RegionReach
+
+        return RegionReach(region, self.settings, self.tables, self.registry)
+
+    def state_store(self) -> DataStore | None:
+        """Return the store of handlers' chunks; None where they are rows of the states' tables."""
+        from drainmark.resources.checkpoints.handler_stores import data_store_of
+
+        url = self.settings.state_store
+        return None if url == "delta" else data_store_of(url, self.settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """An application ready to be run: compiled, its parameters bound, its inputs overridden.
+
+    Attributes:
+        reference: how it was asked for.
+        overrides: operator name ("" for the only source) -> path given by `--input`.
+    """
+
+    reference: str
+    plan: ApplicationPlan
+    params: Params
+    overrides: Mapping[str, str]
+
+    @property
+    def application(self) -> Application:
+        return self.plan.application
+
+    def region(self, name: str | None = None) -> RegionPlan:
+        """Return a region by name, or the only one.
+
+        Raises:
+            UnknownName, UsageError: there is none of that name, or there are several.
+        """
+        return self.plan.region(name or self.plan.name)
+
+
+def open_application(
+    reference: str | Application, *, params: Mapping[str, Any] | None = None, inputs: Sequence[str] = ()
+) -> Opened:
+    """Load, override, compile and bind an application.
+
+    Args:
+        reference: as `load_application` takes it, or an application that was built by hand.
+        inputs: `[NAME=]PATH` as `--input` takes them.
+
+    Raises:
+        DeclarationError, UnknownName, UsageError.
+    """
+    from drainmark.jobs.graph.application import load_application
+    from drainmark.jobs.graph.params import bind_params
+    from drainmark.jobs.regions.plan import compile_application
+    from drainmark.orchestration.workplace.overrides import overrides_of, with_inputs
+
+    application = load_application(reference) if isinstance(reference, str) else reference
+    overrides = overrides_of(inputs)
+    application = with_inputs(application, overrides)
+    return Opened(
+        reference=reference if isinstance(reference, str) else application.name,
+        plan=compile_application(application),
+        params=bind_params(application.params_class, params or {}),
+        overrides=overrides,
+    )
+
+
+def find_region(name: str, *, workplace: Workplace | None = None) -> str:
+    """Return a region's full name from `APP/START` or `APP`, by the checkpoint tables first, then by the applications.
+
+    Raises:
+        UnknownName: neither knows it.
+    """
+    known = workplace.known_regions() if workplace else ()
+    if name in known:
+        return name
+    below = [region for region in known if region.partition("/")[0] == name]
+    if len(below) == 1:
+        return below[0]
+    if len(below) > 1:
+        raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
+    reference, _, start = name.partition("/")
+    if ".py" in name:  # a file's path has slashes of its own
+        folder, suffix, start = name.partition(".py")
+        reference, start = folder + suffix, start.lstrip("/")
+    try:
+        plan = open_application(reference).plan
+    except UnknownName:
+        from drainmark.jobs.graph.application import nearest
+
+        raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known))) from None
+    return plan.region(f"{plan.name}/{start}" if start else plan.name).name
+
+
+def existing_registry(workplace: Workplace) -> Registry | None:
+    """Return the registry if there is one that can be read; looking does not create it."""
+    from drainmark.resources.settings import SQLITE
+
+    url = workplace.settings.registry_url
+    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).is_file():
+        return None
+    try:
+        return workplace.registry
+    except RegistryLost:
+        return None
+
+
+def looks(workplace: Workplace) -> Looks | None:
+    """Return what answers questions about the registry soonest; None where there is none that can be read."""
+    from drainmark.resources.registry.queries import SqliteLooks
+    from drainmark.resources.settings import SQLITE
+
+    url = workplace.settings.registry_url
+    if url.startswith(SQLITE) and not workplace.has_registry:
+        found = SqliteLooks(Path(url.removeprefix(SQLITE)))
+        if found.is_of_today():
+            return found
+    return existing_registry(workplace)

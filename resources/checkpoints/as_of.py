@@ -1,0 +1,289 @@
+"""Sinks as they were at a consistent state: for `show` and `dm.read`; reads Delta logs and Parquet, no Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import RewindRefused, UnknownName
+from drainmark.jobs.graph.application import nearest
+from drainmark.jobs.protocol.history import RegionHistory, manifest_of
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile, TableRole
+from drainmark.resources.storage.urls import tables_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from drainmark.resources.checkpoints.region_store import DirectoryStore
+    from drainmark.resources.settings import Settings
+
+OUTSIDE = ("database/", "files/")
+"""How the names of sinks outside Delta begin."""
+
+_SEQUENCE_ID = "_sequence_id"
+_POSITION = "_position"
+
+
+def read_at(region: str, table: str, *, at: int | None = None, home: str | None = None) -> pa.Table:
+    """Return a table of a region as it was at a consistent state.
+
+    A group that is committed but not published yet is part of the answer: its staged files are read.
+
+    Args:
+        region: `APP/START`, or `APP` where it has one region.
+        table: name of a sink's table, or a path below DRAINMARK_HOME such as `state/APP/OPERATOR`.
+        at: a sequence id; the last committed one by default.
+        home: DRAINMARK_HOME, found as the command line finds it by default.
+
+    Returns:
+        append tables: the rows with `_sequence_id` up to `at`, in id order; upsert tables: the last row of each key
+        up to `at`, in the order of the keys; overwrite tables: the rows of the last id up to `at` that has any. What a
+        sink outside Delta shows is read from its history; of an append sink, rows of ids behind the rewind horizon are
+        read where they are shown.
+
+    Raises:
+        UnknownName: no such region or table.
+        RewindRefused: `at` is no effective committed id.
+    """
+    from drainmark.resources.settings import load_settings
+
+    return RegionReader(load_settings(home=home), region).as_of(table, at)
+
+
+def read_visible(settings: Settings, region: str, table: str) -> pa.Table:
+    """Return a table as every reader of the Delta table sees it now.
+
+    Raises:
+        UnknownName: no such region or table.
+    """
+    return RegionReader(settings, region).visible(table)
+
+
+class RegionReader:
+    """The tables of a region by one look at its checkpoint table.
+
+    Raises:
+        UnknownName: no such region.
+    """
+
+    def __init__(self, settings: Settings, region: str) -> None:
+        self.store = _store_of(settings, region)
+        self.history = self.store.checkpoint.history()
+
+    def as_of(self, table: str, at: int | None = None) -> pa.Table:
+        """Return what `read_at` does."""
+        wanted = _table_of(self.history, table, self.store.region)
+        number = _reached(self.history, wanted) if at is None else _checked(self.history, at)
+        _require_reached(self.history, wanted, number)
+        if wanted.adopted and wanted.role is TableRole.APPEND:
+            return _adopted_rows(self.store, self.history, wanted, number).sort_by(_SEQUENCE_ID)
+        if wanted.role is TableRole.OVERWRITE:
+            return _newest_rows(self.store, self.history, wanted, number)
+        rows = _rows(self.store, self.history, wanted.history or wanted.name, number)
+        if wanted.role is TableRole.COPY:
+            rows = _with_trimmed(self.store, self.history, wanted, rows, number)
+        if wanted.role is TableRole.UPSERT:
+            from drainmark.jobs.state.keyed_rows import last_per_key
+
+            last = last_per_key(rows, wanted.keys)
+            return in_order(last.select(list(wanted.columns) or rows.column_names), wanted)
+        return rows.sort_by(_SEQUENCE_ID)
+
+    def visible(self, table: str) -> pa.Table:
+        """Return what `read_visible` does."""
+        wanted = _table_of(self.history, table, self.store.region)
+        rows = self.store.open(wanted).read()
+        return in_order(rows, wanted) if wanted.role is TableRole.UPSERT else rows.sort_by(_SEQUENCE_ID)
+
+
+def in_order(rows: pa.Table, table: RegionTable) -> pa.Table:
+    """Return rows by key, where the types of the keys have an order."""
+    import pyarrow as pa
+
+    keys = [(key, "ascending") for key in table.keys if not pa.types.is_nested(rows.schema.field(key).type)]
+    return rows.sort_by(keys) if keys else rows
+
+
+def owner_of(settings: Settings, table: str) -> str:
+    """Return the region that writes a table.
+
+    Raises:
+        UnknownName: none does; the remedy names the nearest table.
+    """
+    from drainmark.resources.checkpoints.checkpoint_table import regions_of
+    from drainmark.resources.checkpoints.region_store import DirectoryStore
+
+    tables = tables_folder(settings)
+    known: list[str] = []
+    for region in regions_of(tables):
+        history = DirectoryStore(settings.home, region, tables).checkpoint.history()
+        names = [found.name for found in history.tables]
+        if any(is_called(name, table) for name in names):
+            return region
+        known += [name.removeprefix("lake/") for name in names]
+    raise UnknownName(f"no region writes a table {table!r}", remedy=nearest(table, known))
+
+
+def _store_of(settings: Settings, name: str) -> DirectoryStore:
+    """Return the tables of a region, named in full or by its application."""
+    from drainmark.resources.checkpoints.checkpoint_table import regions_of
+    from drainmark.resources.checkpoints.region_store import DirectoryStore
+    from drainmark.resources.sinks.external_sinks import Externals
+
+    tables = tables_folder(settings)
+    known = regions_of(tables)
+    below = [name] if name in known else [region for region in known if region.partition("/")[0] == name]
+    if len(below) == 1:
+        return DirectoryStore(settings.home, below[0], tables, externals=Externals(settings))
+    if below:
+        raise UnknownName(f"application {name!r} has several regions", remedy=f"name one of {', '.join(below)}")
+    raise UnknownName(f"there is no region {name!r}", remedy=nearest(name, list(known)))
+
+
+def is_called(table: str, name: str) -> bool:
+    """Say whether a name means a table: as it is, less `lake/`, or the end of what a sink outside Delta is called."""
+    return table in (name, f"lake/{name}") or (table.startswith(OUTSIDE) and table.endswith(f"/{name}"))
+
+
+def called(tables: Sequence[RegionTable], name: str) -> RegionTable | None:
+    """Return the table that a name means, one of just that name before others."""
+    found = [table for table in tables if is_called(table.name, name)]
+    return min(found, key=lambda table: table.name not in (name, f"lake/{name}"), default=None)
+
+
+def _table_of(history: RegionHistory, name: str, region: str) -> RegionTable:
+    found = called(history.tables, name)
+    if found is not None:
+        return found
+    known = [table.name.removeprefix("lake/") for table in history.tables]
+    raise UnknownName(f"region {region!r} has no table {name!r}", remedy=nearest(name, known))
+
+
+def _checked(history: RegionHistory, at: int) -> int:
+    if at == INITIAL_ID or at in history.states:
+        return at
+    ids = history.states.ids
+    near = [number for number in (INITIAL_ID, ids.at_most(at), ids.at_least(at)) if number is not None]
+    closest = min(near, key=lambda number: abs(number - at))
+    last = history.committed_id
+    why = f"the last committed id is {last}" if at > last else "no such state is in force"
+    msg = f"there is no consistent state {at}: {why}"
+    raise RewindRefused(msg, remedy=f"the nearest id is {closest}", nearest=closest)
+
+
+def _reached(history: RegionHistory, wanted: RegionTable) -> int:
+    """Return the newest state that the stage which writes a table has come to."""
+    reached = history.flow.reached(wanted.operator)
+    return history.committed_id if reached is None else history.states.ids.at_most(reached) or INITIAL_ID
+
+
+def _require_reached(history: RegionHistory, wanted: RegionTable, number: int) -> None:
+    """Refuse a state that the stage which writes the table has not come to: its batches are still in flight (F1)."""
+    closest = _reached(history, wanted)
+    if number <= closest:
+        return
+    msg = f"{wanted.name!r} has come to {closest} yet, and the state {number} is asked for: the rest is in flight"
+    raise RewindRefused(msg, remedy=f"run the region until it is there, or ask for {closest}", nearest=closest)
+
+
+def _adopted_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
+    """Return the region's rows of an adopted table, staged ones of groups that are not published yet among them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table, columns = store.adopted(wanted.name), wanted.column_names
+    parts = [table.read(columns, pc.field(_SEQUENCE_ID) <= at)]
+    published = table.txn_version() or 0
+    for row in history.unpublished:
+        manifest = manifest_of(row)
+        if manifest and txn_version(row.epoch, row.sequence_id) > published:
+            staged = table.folder.read_each([file.path for file in manifest.files.get(wanted.name, ())], columns)
+            parts += [rows.filter(pc.field(_SEQUENCE_ID) <= at) for rows in staged]
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _rows(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> pa.Table:
+    """Return the rows of a table of rows up to an id, whether published, staged, in an image, or replaced since."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from drainmark.resources.delta.merge import of_ids
+
+    table = store.table(name)
+    where = pc.field(_SEQUENCE_ID) <= at
+    if history.replaced:
+        where &= ~of_ids(history.replaced)
+    parts = [table.read(None, where)]
+    live = {file.path for file in table.files.live()}
+    dropped = history.dropped.get(name, 0)
+    if INITIAL_ID < at < dropped:
+        msg = f"the state {at} of {name!r} is out of reach: changes up to {dropped} are kept as their outcome only"
+        raise RewindRefused(msg, remedy=f"{dropped} or a later id", nearest=dropped)
+    further_files = [*_unpublished_files(history, name), *_image_files(store, history, name, at)]
+    missing = [file.path for file in further_files if file.path not in live]
+    if missing:
+        parts.append(table.files.read(missing, where))
+    for replaced in history.replaced_after(at):
+        files = replaced.files.get(name, ())
+        if not table.files.holds(files):
+            first = max(replaced.ids.values())
+            msg = f"the state {at} is out of reach: rows replaced since are kept within the rewind horizon only"
+            raise RewindRefused(msg, remedy=f"{first} or a later id", nearest=first)
+        parts.append(table.files.read([file.path for file in files], of_ids(replaced.ids)))
+    return pa.concat_tables(parts)
+
+
+def _with_trimmed(
+    store: DirectoryStore, history: RegionHistory, wanted: RegionTable, rows: pa.Table, at: int
+) -> pa.Table:
+    """Return rows of a history together with those that it was trimmed of, which the sink outside Delta shows.
+
+    The edge is read after the rows: it is noted before any of them go.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from drainmark.resources.delta.merge import of_ids
+
+    edge = store.checkpoint.history().trimmed.get(wanted.history or "", INITIAL_ID)
+    if edge <= INITIAL_ID:
+        return rows
+    withdrawn = of_ids(history.replaced)  # gone outside: where they count, `rows` has them
+    older = store.external(wanted).read(rows.column_names, ~withdrawn, upto=min(at, edge))
+    return pa.concat_tables([older.cast(rows.schema), rows.filter((pc.field(_SEQUENCE_ID) > edge) | withdrawn)])
+
+
+def _newest_rows(store: DirectoryStore, history: RegionHistory, wanted: RegionTable, at: int) -> pa.Table:
+    """Return the rows of the last id up to `at` that has any; no file of other ids is read."""
+    from drainmark.jobs.runtime.commit.publication import newest_rows
+
+    edge = history.trimmed.get(wanted.history or "", INITIAL_ID)
+    if INITIAL_ID < at < edge:
+        msg = f"the state {at} of {wanted.name!r} is out of reach: the rows before {edge} are no longer kept"
+        raise RewindRefused(msg, remedy=f"{edge} or a later id", nearest=edge)
+    table = store.table(wanted.history or "")
+    files = {file.path: file for file in (*table.files.live(), *_unpublished_files(history, wanted.history or ""))}
+    found = newest_rows(table.files, list(files.values()), at)
+    return table.files.read([]) if found is None else found
+
+
+def _unpublished_files(history: RegionHistory, name: str) -> Sequence[StagedFile]:
+    files: list[StagedFile] = []
+    for row in history.unpublished:
+        manifest = manifest_of(row)
+        files += manifest.files.get(name, ()) if manifest else ()
+    return files
+
+
+def _image_files(store: DirectoryStore, history: RegionHistory, name: str, at: int) -> Sequence[StagedFile]:
+    """Return the image that is read beside the changes, none where these are all there."""
+    holds = store.table(name).files.holds
+    image = history.image_held(name, at, holds)
+    if image is None and at > INITIAL_ID and name in history.dropped:
+        later = (number for number in history.images[name] if number >= at and history.image_held(name, number, holds))
+        first = next(later, INITIAL_ID)
+        msg = f"the state {at} of {name!r} is out of reach: its image is gone, and changes that it stands for"
+        raise RewindRefused(msg, remedy=f"{first} or a later id" if first else "restore a backup", nearest=first)
+    return image.files if image is not None else ()

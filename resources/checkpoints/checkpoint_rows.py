@@ -1,0 +1,110 @@
+"""Rows of a checkpoint table as columns of Parquet, and back.
+
+`jobs/protocol/records/checkpoint_row.py` says what they mean.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import FormatTooNew
+from drainmark.jobs.protocol.records.checkpoint_row import FORMAT_VERSION, CheckpointRow, RowKind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POSITION_COLUMN = "_position"
+"""`Delta version * 2**20 + place in the commit`: rows in this order are in commit order.
+
+A commit lands at exactly the version after the one that was checked, or not at all, so the number is known before.
+"""
+
+POSITION_BITS = 20
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_TIME_COLUMN = "recorded_at"
+_LONGS = {
+    *("epoch", "sequence_id", "trigger_order", "group_first", "group_last", "rows_in", "bytes_in"),
+    POSITION_COLUMN,
+}
+_TYPES = {
+    **dict.fromkeys(_LONGS, "long"),
+    "format_version": "integer",
+    _TIME_COLUMN: "timestamp",
+    "drain_seconds": "double",
+    "checkpoint_seconds": "double",
+}
+_JSON_COLUMNS = ("trigger_identity", "detail")
+_COLUMNS = (*(field.name for field in fields(CheckpointRow)), POSITION_COLUMN)
+
+
+def schema_json() -> str:
+    """Return the columns as Spark and Delta write them."""
+    columns = [
+        {"name": name, "type": _TYPES.get(name, "string"), "nullable": True, "metadata": {}} for name in _COLUMNS
+    ]
+    return json.dumps({"type": "struct", "fields": columns})
+
+
+def arrow_schema() -> pa.Schema:
+    """Return the columns as Arrow has them."""
+    import pyarrow as pa
+
+    types = {
+        "long": pa.int64(),
+        "integer": pa.int32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    return pa.schema([(name, types[_TYPES.get(name, "string")]) for name in _COLUMNS])
+
+
+def arrow_table(rows: Sequence[CheckpointRow], position: int) -> pa.Table:
+    """Return the rows of a commit, the first at a position."""
+    import pyarrow as pa
+
+    values = [_values(row) | {POSITION_COLUMN: position + place} for place, row in enumerate(rows)]
+    return pa.Table.from_pylist(values, schema=arrow_schema())
+
+
+def placed_rows(table: pa.Table, where: str) -> list[tuple[int, CheckpointRow]]:
+    """Return rows with their positions, in the order of the table.
+
+    Args:
+        where: names the checkpoint table in the error.
+
+    Raises:
+        FormatTooNew: a row was written by a newer Drainmark.
+    """
+    import pyarrow as pa
+
+    place = table.schema.get_field_index(_TIME_COLUMN)
+    micros = table.column(place).cast(pa.int64())  # Arrow imports pandas for times: half of what `status` costs
+    values = table.set_column(place, _TIME_COLUMN, micros).to_pylist()
+    newer = [value for value in values if value["format_version"] > FORMAT_VERSION]
+    if newer:
+        by, version = newer[0]["drainmark_version"], newer[0]["format_version"]
+        known = f"this one knows {FORMAT_VERSION}"
+        msg = f"the checkpoint table {where} has format {version}, written by Drainmark {by}; {known}"
+        raise FormatTooNew(msg, remedy=f"install drainmark {by} or newer", drainmark_version=by, format=version)
+    return [(value.pop(POSITION_COLUMN), _row(value)) for value in values]
+
+
+def _values(row: CheckpointRow) -> dict[str, Any]:
+    values = {field.name: getattr(row, field.name) for field in fields(row)}
+    values["kind"] = row.kind.value
+    for name in _JSON_COLUMNS:
+        value: Mapping[str, Any] | None = values[name]
+        values[name] = None if value is None else json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+    return values
+
+
+def _row(values: dict[str, Any]) -> CheckpointRow:
+    for name in _JSON_COLUMNS:
+        values[name] = None if values[name] is None else json.loads(values[name])
+    moment = _EPOCH + dt.timedelta(microseconds=values[_TIME_COLUMN])
+    return CheckpointRow(**{**values, "kind": RowKind(values["kind"]), _TIME_COLUMN: moment})

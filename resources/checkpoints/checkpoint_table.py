@@ -1,0 +1,316 @@
+"""A region's checkpoint table: the only commit point, and the fence of its owners (design.md §3.2, §3.3).
+
+Success of a commit rests on finding its very rows in the table, never on the `txnVersion`, which a later owner's
+commit would raise as well (H1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.protocol.digest import digest_of, history_from
+from drainmark.jobs.protocol.history import RegionHistory
+from drainmark.jobs.protocol.records.checkpoint_row import CheckpointRow, RowKind
+from drainmark.jobs.protocol.records.ids import split_txn_version, txn_version
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.resources.checkpoints.checkpoint_archive import (
+    DIGEST_KEY,
+    ROWS_PER_GROUP,
+    CheckpointArchive,
+    Part,
+    merges,
+    newest_digest,
+    read_digest,
+    stem_of,
+)
+from drainmark.resources.checkpoints.checkpoint_files import CheckpointFiles
+from drainmark.resources.checkpoints.checkpoint_rows import (
+    POSITION_BITS,
+    POSITION_COLUMN,
+    arrow_schema,
+    arrow_table,
+    placed_rows,
+    schema_json,
+)
+from drainmark.resources.delta import commits, log_retention
+from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta.commits import Act, Faults
+from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.storage.folder import Folder, folder_at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHECKPOINTS = "checkpoints"
+"""Folder of the checkpoint tables, below that of all tables."""
+
+_STATES = {RowKind.STATE, RowKind.SKIP, RowKind.PROGRESS, RowKind.REWIND}
+
+_Rows = tuple[tuple[int, CheckpointRow], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    """A history and where in the table it ends.
+
+    Attributes:
+        through: position of the newest row in it.
+        base: path of the file whose digest it began with, None where it began with the first row.
+        seen: paths of the files whose rows are in it.
+    """
+
+    history: RegionHistory
+    through: int = -1
+    base: str | None = None
+    seen: frozenset[str] = frozenset()
+
+
+class CheckpointTable:
+    """The checkpoint table of one region.
+
+    Commits load the table anew; `history` and `rows` keep what they have read, so keep the object for a fast second
+    look. Not for several threads, but for the rows that a history reads when somebody asks for them.
+
+    Args:
+        root: folder of the table; a path is one on this machine.
+        region: whose it is.
+        faults: called around each commit with `claim`, `checkpoint` (states, skips), `progress`, `rewind`, `note` (all
+            else) or `compact` and `.before_commit` or `.after_commit`; what it raises after a commit is a lost reply.
+    """
+
+    def __init__(self, root: Path | Folder, region: str, *, faults: Faults | None = None) -> None:
+        self.folder = folder_at(root)
+        self.region = region
+        self.writer = SoleWriter(self.folder, region)
+        self._faults = faults
+        self._files = CheckpointFiles(self.folder)
+        self._read: dict[str, _Rows] = {}
+        self._folded: _Folded | None = None
+
+    def exists(self) -> bool:
+        """Say whether there is a Delta table, anyone's."""
+        return commits.is_table(self.folder)
+
+    def create(self) -> None:
+        """Create the table empty; the region's own one will do.
+
+        Raises:
+            ForeignTable: something else is there.
+            SchemaMismatch: the table there has other columns, of another format.
+        """
+        commits.create_table(self.folder, self.region, schema_json())
+
+    def identity(self) -> str | None:
+        """Return what no other checkpoint table has, even of a region of that name; None without a table."""
+        return str(commits.open_table(self.folder).metadata().id) if self.exists() else None
+
+    def txn(self) -> tuple[int, int]:
+        """Return the (epoch, id) of the newest commit, (0, 0) before the first claim."""
+        return self._newest(commits.open_table(self.folder))
+
+    def history(self) -> RegionHistory:
+        """Return the region's facts: the newest digest, and the rows that came after it.
+
+        What it costs does not grow with the table; older rows are read when somebody asks for them.
+
+        Raises:
+            FormatTooNew: a row was written by a newer Drainmark.
+            SplitBrain: there is no table.
+        """
+        parts = self._files.parts()
+        newest = newest_digest(parts)
+        folded = self._folded
+        if folded is None or (newest is not None and newest.path != folded.base and newest.last >= folded.through):
+            folded = self._digested(newest) or folded or _Folded(RegionHistory())
+        unread = sorted(
+            part.path for part in parts if part.path not in folded.seen and not 0 < part.last <= folded.through
+        )
+        read = (entry for file in self.folder.read_each(unread) for entry in self._rows_of(file))
+        fresh = sorted((entry for entry in read if entry[0] > folded.through), key=lambda entry: entry[0])
+        self._folded = _Folded(
+            folded.history.with_rows(row for _, row in fresh) if fresh else folded.history,
+            fresh[-1][0] if fresh else folded.through,
+            folded.base,
+            frozenset(part.path for part in parts),
+        )
+        return self._folded.history
+
+    def rows(self, since: int = 0) -> tuple[CheckpointRow, ...]:
+        """Return rows in commit order; where all are wanted, only files are read that it has not read before.
+
+        Args:
+            since: rows with a smaller `sequence_id` are left out.
+
+        Raises:
+            FormatTooNew: a row was written by a newer Drainmark.
+            SplitBrain: there is no table.
+        """
+        if since > 0:
+            return self._files.rows_since(since)
+        paths = self._files.paths()
+        new = sorted(path for path in paths if path not in self._read)
+        known = self._read | dict(zip(new, map(self._rows_of, self.folder.read_each(new)), strict=True))
+        self._read = {path: known[path] for path in paths}
+        placed = sorted((entry for entries in self._read.values() for entry in entries), key=lambda entry: entry[0])
+        return tuple(row for _, row in placed)
+
+    def attempts(self, among: Collection[str]) -> set[str]:
+        """Return those of some attempts that have rows here."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        paths = [part.path for part in self._files.parts()]
+        wanted = pc.field("attempt").isin(pa.array(sorted(among), pa.string()))
+        return set(self.folder.read(paths, arrow_schema(), ["attempt"], wanted).column("attempt").to_pylist())
+
+    def claim(self, row: CheckpointRow) -> None:
+        """Open `row.epoch`: from here on older owners are refused; done only if this very commit landed.
+
+        Raises:
+            Fenced: the table's epoch is not below the row's; another owner was faster.
+        """
+
+        def check(found: tuple[int, int]) -> None:
+            if found[0] >= row.epoch:
+                raise self._fenced(row.epoch, found)
+
+        self._commit("claim", [row], txn_version(row.epoch, 0), check)
+
+    def append(self, rows: Sequence[CheckpointRow], *, sequence_id: int) -> None:
+        """Commit rows of one epoch at `(epoch, sequence_id)`; done only if these very rows are found in the table.
+
+        The table must be at that epoch, and below that id; where no row is a state, a skip or a rewind, at the same
+        id will do.
+
+        Raises:
+            Fenced: it is not; nothing was committed and nothing of this owner may be any more.
+            ValueError: no rows, rows of several epochs, or a claim.
+        """
+        kinds = {row.kind for row in rows}
+        if len({row.epoch for row in rows}) != 1 or RowKind.CLAIM in kinds:
+            msg = "rows of one commit are of one epoch and hold no claim"
+            raise ValueError(msg)
+        mine = (rows[0].epoch, sequence_id)
+        is_state = bool(kinds & _STATES)
+
+        def check(found: tuple[int, int]) -> None:
+            if found[0] != mine[0] or found[1] > mine[1] or (is_state and found == mine):
+                raise self._fenced(mine[0], found)
+
+        self._commit(_verb(kinds), rows, txn_version(*mine), check)
+
+    def compact(self, *, files_at_least: int = 64) -> bool:
+        """Rewrite the small files of the commits as one, with the history's digest; rows and versions stay.
+
+        Files of earlier compactions are merged as well where there are enough of a tier.
+
+        Returns:
+            Whether there was enough to do, and nobody committed meanwhile.
+        """
+        opened = commits.open_table(self.folder)
+        found, sizes = self._newest(opened), commits.live_sizes(opened)
+        parts = [Part.of(path) for path in sizes]
+        small = [part for part in parts if not part.tier]
+        if len(small) < files_at_least:
+            return False
+        history, rows = self.history(), self._files.sorted_rows(small)
+        if self._folded is None or self._folded.through != rows.column(POSITION_COLUMN)[-1].as_py():
+            return False
+        staging, merged = Staging(self.folder, found[0], uuid4().hex), merges(parts)
+        footer = {DIGEST_KEY: digest_of(history)}
+        files = list(staging.write(rows, stem_of(1, rows), rows_per_group=ROWS_PER_GROUP, footer=footer))
+        for tier, run in merged:
+            together = self._files.sorted_rows(run)
+            files += staging.write(together, stem_of(tier, together), rows_per_group=ROWS_PER_GROUP)
+        paths = [part.path for run in (small, *(run for _, run in merged)) for part in run]
+        return commits.replace(
+            self.folder,
+            self.region,
+            txn_version(*found),
+            replaced=[StagedFile(path=path, size=sizes[path], rows=0, first_id=None, last_id=None) for path in paths],
+            rewritten=files,
+            faults=self._faults,
+            writer=self.writer,
+        )
+
+    def maintain(self) -> None:
+        """Write a checkpoint of Delta's log and delete log files older than a day; a step of its own (H10)."""
+        log_retention.maintain(self.folder, self.region, faults=self._faults, writer=self.writer)
+
+    # --- how -------------------------------------------------------------------------------------------------------
+
+    def _newest(self, table: Any) -> tuple[int, int]:
+        version = commits.txn_version(table, self.region)
+        return split_txn_version(version) if version is not None else (0, 0)
+
+    def _fenced(self, epoch: int, found: tuple[int, int]) -> Fenced:
+        msg = f"region {self.region} is at epoch {found[0]}, id {found[1]}; this owner has epoch {epoch}"
+        return Fenced(msg, remedy="nothing to do: another run owns the region", epoch=epoch, found=found)
+
+    def _commit(self, verb: str, rows: Sequence[CheckpointRow], version: int, check: Any) -> None:
+        staging = Staging(self.folder, rows[0].epoch, rows[0].attempt)
+        sent: list[tuple[int, StagedFile]] = []
+
+        def prepare(table: Any) -> Act:
+            check(self._newest(table))
+            position = (table.version() + 1) << POSITION_BITS
+            files = staging.write(arrow_table(rows, position), f"{verb}-{uuid4().hex}")
+            verify(self.folder, files)
+            sent.append((position, files[0]))
+            return lambda: commits.transact(table, self.region, version, adds=files)
+
+        commits.commit(
+            self.folder,
+            verb=verb,
+            prepare=prepare,
+            landed=lambda table: self._holds(table, rows[0].attempt, *sent[-1]),
+            faults=self._faults,
+            writer=self.writer,
+        )
+
+    def _holds(self, table: Any, attempt: str, position: int, file: StagedFile) -> bool:
+        """Say whether the table has the file, or its first row in a compacted one."""
+        import pyarrow.compute as pc
+
+        paths = commits.live_paths(table)
+        if file.path in paths:
+            return True
+        mine = (pc.field(POSITION_COLUMN) == position) & (pc.field("attempt") == attempt)
+        found = self.folder.read(sorted(paths), arrow_schema(), [POSITION_COLUMN], mine)
+        return bool(found.num_rows)
+
+    def _digested(self, part: Part | None) -> _Folded | None:
+        """Return the history that a file's digest stands for, None where there is none that this version knows."""
+        text = read_digest(self.folder, part) if part is not None else None
+        if part is None or text is None:
+            return None
+        history = history_from(text, CheckpointArchive(self.folder, self._files.parts, part.last))
+        return _Folded(history, part.last, part.path) if history is not None else None
+
+    def _rows_of(self, file: pa.Table) -> _Rows:
+        return tuple(placed_rows(file, str(self.folder)))
+
+
+def checkpoint_name(region: str) -> str:
+    """Return what the checkpoint table of a region is called among the tables."""
+    return f"{CHECKPOINTS}/{region}"
+
+
+def regions_of(tables: Folder) -> tuple[str, ...]:
+    """Return the regions that have a checkpoint table, sorted."""
+    applications = tables / CHECKPOINTS
+    found = [f"{name}/{start}" for name in applications.names() for start in applications.names(name)]
+    return tuple(region for region in found if commits.is_table(applications / region))
+
+
+def _verb(kinds: set[RowKind]) -> str:
+    if RowKind.REWIND in kinds:
+        return "rewind"
+    if RowKind.PROGRESS in kinds:
+        return "progress"
+    return "checkpoint" if kinds & _STATES else "note"

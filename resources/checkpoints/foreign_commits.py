@@ -1,0 +1,78 @@
+"""Commits of others to a region's tables: found, looked into, and put right."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from drainmark.jobs.protocol.repairs import TableDamage, TableRepair
+from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta.commits import Faults, Published
+from drainmark.resources.delta.damaged_tables import damage_of, put_right
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import Staging
+from drainmark.resources.storage.folder import Folder
+
+
+class ForeignCommits:
+    """What others committed to the tables of one region, which it alone may write.
+
+    Args:
+        tables: the folder of all tables.
+        region: whose tables these are.
+        checkpoint: its checkpoint table.
+        table: gives a managed table by its name; the same object each time, which knows what was looked at.
+        faults: as for `ManagedTable`; called with `repair` and `.before_commit` or `.after_commit`.
+    """
+
+    def __init__(
+        self,
+        tables: Folder,
+        region: str,
+        checkpoint: CheckpointTable,
+        table: Callable[[str], ManagedTable],
+        *,
+        faults: Faults,
+    ) -> None:
+        self._tables = tables
+        self._region = region
+        self._checkpoint = checkpoint
+        self._table = table
+        self._faults = faults
+
+    def require_sole_writer(self, name: str) -> None:
+        """Check that nobody else changed rows of a managed table since the region's last commit to it.
+
+        Costs one look at one file where nothing was committed since this object looked last.
+
+        Raises:
+            SplitBrain: somebody did, or nobody can tell; see `SoleWriter.require`.
+        """
+        writer = self._writer(name)
+        if writer.has_moved():
+            writer.require(int(commits.open_table(self._tables / name).version()))
+
+    def trust(self, name: str, version: int) -> None:
+        """Take a version of a table as sound: its rows were compared, since its log does not tell any more."""
+        self._writer(name).through = version
+
+    def damage(self, name: str, *, whatever: bool = False) -> TableDamage | None:
+        """Return what others did to a table since its last repair; None where it is sound, unless asked `whatever`."""
+        return damage_of(self._tables / name, self._region, whatever=whatever)
+
+    def put_right(
+        self, repair: TableRepair, *, epoch: int, version: int | None = None, rows: Callable[[], Any] | None = None
+    ) -> Published:
+        """Carry out a repair in one commit; see `damaged_tables.put_right`."""
+        folder = self._tables / repair.table
+        return put_right(
+            folder, self._region, repair, version=version, rows=rows, faults=self._faults,
+            staging=Staging(folder, epoch, uuid.uuid4().hex), writer=self._writer(repair.table),
+        )  # fmt: skip
+
+    def _writer(self, name: str) -> SoleWriter:
+        writer = self._checkpoint.writer if name == checkpoint_name(self._region) else self._table(name).writer
+        return writer or SoleWriter(self._tables / name, self._region)

@@ -1,0 +1,268 @@
+"""Two-level stores for handlers' checkpoints, in a folder and in a bucket; `delta_store.py` has the one in Delta."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
+from drainmark.jobs.failpoints import StorePoint, reach
+from drainmark.jobs.state.handlers.data_store import VALUE_LIMIT, DataStore, DataStoreEntry
+from drainmark.resources.storage.folder import S3
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_connection import PARALLEL
+from drainmark.resources.storage.urls import folder_of
+
+if TYPE_CHECKING:
+    from drainmark.resources.settings import Settings
+
+DELTA = "delta://"
+
+_READABLE = re.compile(r"[^A-Za-z0-9_-]+")
+_PART = ".part"
+_MADE, _GONE, _LIFE = ".made-", ".gone-", ".entry"
+_LONGEST_KEY = 100
+_REMEDY = "look at the disk of state_store; a new attempt starts by itself"
+
+
+class DirectoryDataStore(DataStore):
+    """A folder an entry, a file a pair (V158). Both appear by renaming, and are on the disk before a call returns.
+
+    Args:
+        root: the folder of all entries; made when the first one is.
+        value_limit: bytes.
+    """
+
+    def __init__(self, root: Path, value_limit: int = VALUE_LIMIT) -> None:
+        self.root = root
+        self.value_limit = value_limit
+
+    def create(self, name: str) -> DataStoreEntry:
+        folder, made = self._folder(name), self.root / f"{_MADE}{uuid.uuid4().hex}"
+        with _disk(f"create {folder}"):
+            if not folder.is_dir():
+                made.mkdir(parents=True)
+                _write_file(made / _LIFE, uuid.uuid4().hex.encode())
+                _sync(made)
+                with suppress(FileExistsError, OSError):  # another was faster: a folder that is not empty stays
+                    made.rename(folder)
+                shutil.rmtree(made, ignore_errors=True)
+                _sync(self.root)
+            return _Directory(name, folder, self.value_limit)
+
+    def exists(self, name: str) -> bool:
+        return self._folder(name).is_dir()
+
+    def delete(self, name: str) -> None:
+        folder = self._folder(name)
+        with _disk(f"delete {folder}"):
+            for left in self.root.glob(f"{_GONE}*"):  # of one that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            gone = self.root / f"{_GONE}{uuid.uuid4().hex}"
+            try:
+                folder.rename(gone)
+            except FileNotFoundError:
+                return
+            _sync(self.root)
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def _folder(self, name: str) -> Path:
+        return self.root / _file_name(name)
+
+
+class _Directory(DataStoreEntry):
+    def __init__(self, name: str, folder: Path, value_limit: int) -> None:
+        self.name = name
+        self.value_limit = value_limit
+        self._path = folder
+        self._life = (folder / _LIFE).read_bytes()
+
+    def _folder(self) -> Path:
+        """Return the entry's folder, which is still the one that this handle was given for."""
+        with suppress(FileNotFoundError):
+            if (self._path / _LIFE).read_bytes() == self._life:
+                return self._path
+        raise ObjectMissing(f"there is no entry {self.name!r} any more", remedy="create it again")
+
+    def _write(self, pairs: Mapping[bytes, bytes]) -> None:
+        folder = self._folder()
+        with _disk(f"write to {folder}"):
+            for key, value in pairs.items():
+                reach(StorePoint.PAIR_BEFORE)
+                part = folder / f"{uuid.uuid4().hex}{_PART}"
+                _write_file(part, value)
+                part.replace(folder / _key_name(key))
+            _sync(folder)
+
+    def get(self, key: bytes) -> bytes:
+        folder = self._folder()
+        with _disk(f"read from {folder}"):
+            try:
+                return (folder / _key_name(key)).read_bytes()
+            except FileNotFoundError as error:
+                raise KeyError(key) from error
+
+    def exists(self, key: bytes) -> bool:
+        return (self._folder() / _key_name(key)).is_file()
+
+    def delete_all(self, keys: Iterable[bytes]) -> None:
+        folder = self._folder()
+        with _disk(f"delete in {folder}"):
+            for key in keys:
+                (folder / _key_name(key)).unlink(missing_ok=True)
+            for left in folder.glob(f"*{_PART}"):  # of a write that was killed; one operator writes here
+                left.unlink(missing_ok=True)
+            _sync(folder)
+
+
+class S3DataStore(DataStore):
+    """A marker object an entry, and an object a pair below the name that the marker gives to this life of the entry.
+
+    An entry that is deleted and made anew has another name below, so nothing of the old one is seen, however much of
+    it is left.
+
+    Args:
+        store: the client.
+        bucket: its name.
+        prefix: of all keys, without a slash at its ends.
+        value_limit: bytes.
+    """
+
+    def __init__(self, store: ObjectStore, bucket: str, prefix: str, value_limit: int = VALUE_LIMIT) -> None:
+        self.store = store
+        self.bucket = bucket
+        self.prefix = prefix
+        self.value_limit = value_limit
+
+    def create(self, name: str) -> DataStoreEntry:
+        life = uuid.uuid4().hex
+        try:
+            self.store.put(self.bucket, self._marker(name), life.encode(), if_absent=True)
+        except ObjectChanged:  # somebody's, or ours, whose reply was lost
+            life = self.store.get(self.bucket, self._marker(name)).decode()
+        return _Prefix(name, self, life)
+
+    def exists(self, name: str) -> bool:
+        return self.life_of(name) is not None
+
+    def delete(self, name: str) -> None:
+        self.store.delete(self.bucket, [self._marker(name)])
+        for page in self.store.pages(self.bucket, f"{self._folder(name)}/pairs/"):
+            self.store.delete(self.bucket, [found.key for found in page])
+
+    def life_of(self, name: str) -> str | None:
+        """Return what an entry's pairs are below, None where there is no entry."""
+        try:
+            return self.store.get(self.bucket, self._marker(name)).decode()
+        except ObjectMissing:
+            return None
+
+    def key_of(self, name: str, life: str, key: bytes) -> str:
+        return f"{self._folder(name)}/pairs/{life}/{_key_name(key)}"
+
+    def _marker(self, name: str) -> str:
+        return f"{self._folder(name)}/entry"
+
+    def _folder(self, name: str) -> str:
+        return f"{self.prefix}/{_file_name(name)}".lstrip("/")
+
+
+class _Prefix(DataStoreEntry):
+    def __init__(self, name: str, of: S3DataStore, life: str) -> None:
+        self.name = name
+        self.value_limit = of.value_limit
+        self._of = of
+        self._life = life
+
+    def _key(self, key: bytes) -> str:
+        return self._of.key_of(self.name, self._life, key)
+
+    def _require(self) -> None:
+        if self._of.life_of(self.name) != self._life:
+            raise ObjectMissing(f"there is no entry {self.name!r} any more", remedy="create it again")
+
+    def _write(self, pairs: Mapping[bytes, bytes]) -> None:
+        self._require()
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="s3") as pool:
+            puts = [pool.submit(self._put, key, value) for key, value in pairs.items()]
+            for put in puts:
+                put.result()
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        reach(StorePoint.PAIR_BEFORE)
+        self._of.store.put(self._of.bucket, self._key(key), value)
+
+    def get(self, key: bytes) -> bytes:
+        try:
+            return self._of.store.get(self._of.bucket, self._key(key))
+        except ObjectMissing as error:
+            self._require()
+            raise KeyError(key) from error
+
+    def exists(self, key: bytes) -> bool:
+        try:
+            self._of.store.head(self._of.bucket, self._key(key))
+        except ObjectMissing:
+            self._require()
+            return False
+        return True
+
+    def delete_all(self, keys: Iterable[bytes]) -> None:
+        self._require()
+        self._of.store.delete(self._of.bucket, [self._key(key) for key in keys])
+
+
+def data_store_of(url: str, settings: Settings) -> DataStore:
+    """Return the store of a setting: `s3://bucket/prefix`, `delta://` and a folder or `s3://…`, or a folder."""
+    from drainmark.resources.checkpoints.delta_handler_store import DeltaDataStore
+    from drainmark.resources.storage.s3_folder import S3Folder
+
+    folder = folder_of(url.removeprefix(DELTA), settings)
+    if url.startswith(DELTA):
+        return DeltaDataStore(folder)
+    if url.startswith(S3) and isinstance(folder, S3Folder):
+        return S3DataStore(folder.store, folder.bucket, folder.prefix)
+    return DirectoryDataStore(Path(folder.uri))
+
+
+def _file_name(name: str) -> str:
+    """Return a file's name for any text: what can be read of it, and a hash, so that no two share one."""
+    return f"{_READABLE.sub('-', name)[:60]}-{hashlib.sha256(name.encode()).hexdigest()[:20]}"
+
+
+def _key_name(key: bytes) -> str:
+    """Return a file's name for any key: itself where it is plain, else hex, or a hash of a long one."""
+    if re.fullmatch(rb"[a-z0-9][a-z0-9.]{0,99}", key) and not key.endswith(_PART.encode()):
+        return key.decode()
+    return f"x-{key.hex()}" if len(key) <= _LONGEST_KEY else f"h-{hashlib.sha256(key).hexdigest()}"
+
+
+@contextmanager
+def _disk(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(f"cannot {doing}: {error}", remedy=_REMEDY) from error
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

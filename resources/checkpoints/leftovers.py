@@ -1,0 +1,121 @@
+"""What owners of a region left that nobody needs any more: staged files, inboxes, local copies, files of tables."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence, Set
+from pathlib import Path
+
+from drainmark.jobs.protocol.in_flight import is_part
+from drainmark.resources.checkpoints.checkpoint_table import CHECKPOINTS, CheckpointTable
+from drainmark.resources.delta.garbage import Garbage, garbage_of, is_channels
+from drainmark.resources.delta.log_retention import KEPT_SECONDS, removed_since
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.staging import STAGING_FOLDER
+from drainmark.resources.storage.folder import Folder, LocalFolder
+
+
+class Leftovers:
+    """Finds and deletes what one region left, by what its rows and its tables name.
+
+    Args:
+        tables: the folder of all tables.
+        inboxes: the folder of the region's inboxes, on this machine.
+        copies: the folder of this owner's local copies, beside those of others.
+        checkpoint: the region's checkpoint table.
+        table: gives a managed table by its name.
+    """
+
+    def __init__(
+        self,
+        tables: Folder,
+        inboxes: Path,
+        copies: Path,
+        checkpoint: CheckpointTable,
+        table: Callable[[str], ManagedTable],
+    ) -> None:
+        self._tables = tables
+        self._inboxes = LocalFolder(inboxes)
+        self._copies = copies
+        self._checkpoint = checkpoint
+        self._table = table
+
+    def collect_orphans(self, names: Sequence[str], below_epoch: int) -> int:
+        """Delete staging folders and inboxes of dead epochs that neither a row nor the table names; return how many.
+
+        A row names what its attempt staged, and nothing else is staged under the attempt's name; what the attempts of
+        stages left is for `gc`, which goes by the files that rows name. All that is committed must have been
+        published: a table of which something goes is fenced first.
+
+        Probes, of epoch 0, and copies of other owners may be at work beside us: they are for `dead_spools`.
+        """
+        removed = 0
+        for name in names:
+            if not self._orphans(name, below_epoch):
+                continue
+            self._table(name).fence(below_epoch)  # else a compaction that was stopped lands, and names what goes here
+            for attempt in self._orphans(name, below_epoch):
+                self._table(name).folder.delete(attempt)
+                removed += 1
+        for attempt in _dead(self._inboxes, "", below_epoch):
+            if not attempt.startswith("0-"):
+                self._inboxes.delete(attempt)
+        return removed
+
+    def _orphans(self, name: str, below_epoch: int) -> list[str]:
+        """Return the staging folders of dead epochs that neither a row nor the table names."""
+        folder = self._table(name).folder
+        dead = [each for each in _dead(folder, STAGING_FOLDER, below_epoch) if not is_part(_attempt_of(each))]
+        if not dead:
+            return []
+        # A reader may still hold a version of the table with files that have left it since.
+        removed = removed_since(folder, time.time() - KEPT_SECONDS)
+        shown = {file.path for file in self._table(name).files.live()} | removed
+        used = {path.rpartition("/")[0] for path in shown}
+        named = self._checkpoint.attempts([_attempt_of(attempt) for attempt in dead])
+        unnamed = [attempt for attempt in dead if _attempt_of(attempt) not in named]
+        return [
+            attempt for attempt in unnamed
+            if not any(path == attempt or path.startswith(f"{attempt}/") for path in used)
+        ]  # fmt: skip
+
+    def fence(self, names: Iterable[str], epoch: int) -> None:
+        """Let tables take nothing more of older epochs, by name; the checkpoint table's claim has done it there."""
+        for name in names:
+            if not name.startswith(f"{CHECKPOINTS}/") and not is_channels(name):
+                self._table(name).fence(epoch)
+
+    def garbage(self, name: str, named: Set[str], *, below_epoch: int, now: float) -> Garbage:
+        """Return what can be deleted of a table; the checkpoint table is `checkpoints/<region>`."""
+        return garbage_of(self._tables / name, name, named=named, below_epoch=below_epoch, now=now)
+
+    def dead_spools(self, *, below_epoch: int, before: float) -> tuple[Path, ...]:
+        """Return inboxes of dead epochs and copies of other owners that nobody changed since a time.
+
+        The time is for what runs without a claim: a probe has no epoch of its own.
+        """
+        found = [self._inboxes.path / name for name in _dead(self._inboxes, "", below_epoch)]
+        copies = self._copies.parent
+        found += [copies / name for name in LocalFolder(copies).names() if name != self._copies.name]
+        return tuple(path for path in found if path.stat().st_mtime < before)
+
+    def discard(self, garbage: Garbage) -> None:
+        """Delete what `garbage` found."""
+        (self._tables / garbage.table).remove(garbage.files)
+
+    def discard_spools(self, spools: Sequence[Path]) -> None:
+        """Delete what `dead_spools` found."""
+        for folder in spools:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _dead(folder: Folder, path: str, below_epoch: int) -> list[str]:
+    """Return the folders `<epoch>-<attempt>` below a path that are of epochs that are over."""
+    epochs = ((name, name.partition("-")[0]) for name in folder.names(path))
+    return [f"{path}/{name}".lstrip("/") for name, epoch in epochs if epoch.isdigit() and int(epoch) < below_epoch]
+
+
+def _attempt_of(folder: str) -> str:
+    """Return the uuid in the name of a staging folder."""
+    return folder.rpartition("/")[2].partition("-")[2]

@@ -1,0 +1,175 @@
+"""All tables of one region, by name: below DRAINMARK_HOME or the setting `tables_url` (design.md §6)."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drainmark.jobs.errors import ForeignTable, SchemaMismatch, UsageError
+from drainmark.jobs.failpoints import reach
+from drainmark.jobs.protocol.records.manifest import RegionTable, StagedFile
+from drainmark.jobs.runtime.adapters import Engine, External
+from drainmark.resources.checkpoints.checkpoint_table import CheckpointTable, checkpoint_name
+from drainmark.resources.checkpoints.foreign_commits import ForeignCommits
+from drainmark.resources.checkpoints.leftovers import Leftovers
+from drainmark.resources.delta.adopted.adopted_table import AdoptedTable
+from drainmark.resources.delta.autonomous_tables import AutonomousTable
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.overwritten_tables import OverwrittenTable
+from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.sinks.external_sinks import Externals
+from drainmark.resources.storage.folder import Folder, LocalFolder
+
+_EVOLVE = (
+    'let the sink evolve where columns only came (on_schema_change="evolve"); an aggregate\'s state keeps its columns:'
+    " one of another name starts with none"
+)
+
+
+class DirectoryStore:
+    """A region's tables in folders; one object a run.
+
+    Every Delta commit passes the fail points `<step>.before_commit` and `<step>.after_commit`.
+
+    Args:
+        home: DRAINMARK_HOME, which has the links to a group's inputs.
+        region: `APP/START`.
+        tables: the folder of `checkpoints/`, `state/` and `lake/`; home by default.
+        engine: gives the session that publishes to adopted tables; called for the first time when one is needed.
+        externals: opens sinks outside Delta; without it there are none.
+
+    Attributes:
+        checkpoint: the region's checkpoint table.
+        foreign_commits: what others did to the tables.
+        leftovers: what owners left that nobody needs any more.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        region: str,
+        tables: Folder | None = None,
+        engine: Callable[[], Engine] | None = None,
+        externals: Externals | None = None,
+    ) -> None:
+        self.home = home
+        self.region = region
+        self._copies = home / "copies" / region / uuid.uuid4().hex  # two owners never share them
+        self.tables = (tables or LocalFolder(home)).copied_to(self._copies)
+        self.checkpoint = CheckpointTable(self.tables / checkpoint_name(region), region, faults=reach_step)
+        self._tables: dict[str, ManagedTable] = {}
+        self._engine = engine or _only_reads
+        self._externals = externals
+        self.foreign_commits = ForeignCommits(self.tables, region, self.checkpoint, self.table, faults=reach_step)
+        self.leftovers = Leftovers(self.tables, home / "inbox" / region, self._copies, self.checkpoint, self.table)
+
+    def table(self, name: str) -> ManagedTable:
+        if name not in self._tables:
+            self._tables[name] = ManagedTable(self.tables / name, self.region, faults=reach_step)
+        return self._tables[name]
+
+    def adopted(self, name: str) -> AdoptedTable:
+        return AdoptedTable(self.tables / name, self.region, self._engine, faults=reach_step)
+
+    def overwritten(self, name: str) -> OverwrittenTable:
+        return OverwrittenTable(self.tables / name, self.region, faults=reach_step, writer=self.table(name).writer)
+
+    def external(self, table: RegionTable, epoch: int = 0) -> External:
+        """Return a sink outside Delta; for an owner, open under its epoch."""
+        if self._externals is None:
+            raise UsageError(f"this process has no settings by which it could open {table.name}")
+        return self._externals.open(table, self.region, self.checkpoint.identity, epoch, reach_step)
+
+    def open(self, table: RegionTable) -> Any:
+        """Return a table as its region knows it: a `ManagedTable`, an `AdoptedTable`, or a sink outside Delta."""
+        if table.external:
+            return self.external(table)
+        return self.adopted(table.name) if table.adopted else self.table(table.name)
+
+    def autonomous(self, name: str) -> AutonomousTable:
+        """Return a table that is written outside of the region; its application owns it."""
+        application = self.region.partition("/")[0]
+        return AutonomousTable(self.tables / name, application, faults=reach_step)
+
+    def is_own(self, table: RegionTable) -> bool:
+        """Say whether a table is there, and the region's: not deleted since, nor given to somebody else.
+
+        Raises:
+            UsageError, StoreUnavailable: a sink outside Delta cannot be asked.
+        """
+        if not table.external:
+            return self.adopted(table.name).is_own() if table.adopted else self.table(table.name).is_own()
+        try:
+            self.external(table).examine(table.schema_json)
+        except ForeignTable:
+            return False
+        return self.external(table).exists()
+
+    def create(self, table: RegionTable) -> None:
+        """Create a managed table, adopt an adopted one, prepare a sink outside; one that is as it should be stays so.
+
+        Raises:
+            ForeignTable, AdoptionRefused, SchemaMismatch: what is there cannot be the region's, or has other columns.
+        """
+        if table.external:
+            self.external(table).create(table.schema_json)
+        elif table.adopted:
+            self.adopted(table.name).create(table.schema_json)
+        else:
+            self._create_managed(table)
+
+    def _create_managed(self, table: RegionTable) -> None:
+        try:
+            self.table(table.name).create(table.schema_json, evolves=table.evolves)
+        except SchemaMismatch as error:
+            if not table.evolves:
+                error.remedy = f"{error.remedy}, or {_EVOLVE}"
+            error.operator = table.operator
+            raise
+
+    def widen(self, table: RegionTable) -> None:
+        """Add the columns that the code added to a table that evolves; under a claim."""
+        if table.evolves:
+            self.table(table.name).widen(table.schema_json)
+
+    @property
+    def checkpoint_name(self) -> str:
+        """Return what the checkpoint table is called among the tables."""
+        return checkpoint_name(self.region)
+
+    # --- the files of attempts -------------------------------------------------------------------------------------
+
+    def staging(self, name: str, epoch: int, attempt: str) -> Staging:
+        return Staging(self.table(name).folder, epoch, attempt)
+
+    def verify(self, name: str, files: Sequence[StagedFile]) -> None:
+        verify(self.table(name).folder, files)
+
+    def inbox(self, epoch: int, attempt: str) -> Path:
+        """Return the folder of links of one attempt; not made yet."""
+        return self.home / "inbox" / self.region / f"{epoch}-{attempt}"
+
+    def keep_copies(self, files: Mapping[str, Sequence[StagedFile]]) -> None:
+        """Delete the local copies of files on an object store, but for these, by table; called between groups."""
+        for name, table in self._tables.items():
+            table.folder.copies.keep([file.path for file in files.get(name, ())])
+
+    def drop_copies(self) -> None:
+        """Delete all local copies of this owner; called at its end."""
+        shutil.rmtree(self._copies, ignore_errors=True)
+
+    def discard_staged(self, name: str, paths: Sequence[str]) -> None:
+        """Delete files that an owner staged and needs no more; no row, and no table, may name them."""
+        self.table(name).folder.remove(paths)
+
+
+def _only_reads() -> Engine:
+    raise UsageError("this process only reads tables: it has no Spark session to write to an adopted one")
+
+
+def reach_step(step: str) -> None:
+    """Pass the fail point of a commit."""
+    reach(step)

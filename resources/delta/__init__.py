@@ -1,0 +1,1 @@
+"""Delta tables: the guarded commit, and every table that Drainmark writes by it."""

@@ -1,0 +1,303 @@
+"""Tables that others made, with features that `deltalake` cannot write: published through delta-spark (design.md §5).
+
+The same verbs as `ManagedTable`, with the same rule: a `txnVersion` at or above mine means done. The log is read by
+`deltalake`, which opens such tables and starts no JVM; commits are Spark's, one writer JVM at a time (faults.md 1).
+Whatever a commit says, it is read back: delta-spark reports a skipped one as a success (faults.md 7, 8).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import AdoptionRefused, SchemaMismatch
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.runtime.adapters import Breach, Engine
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.adopted.constraints import REGION_PROPERTY, Terms
+from drainmark.resources.delta.adopted.spark_commits import FIND_LOST_REPLIES, SparkCommit, session_settings
+from drainmark.resources.delta.adopted.spark_writer import SparkWriter
+from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.merge import KEEP_COLUMN, arrow_schema, quoted, require_unique, rows_to_restore
+from drainmark.resources.delta.staging import STAGING_FOLDER, Staging, verify
+from drainmark.resources.storage.folder import Folder, LocalFolder, folder_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from drainmark.resources.delta.managed_table import ManagedTable
+
+
+class AdoptedTable:
+    """One Delta table that others made and may write to; rows of theirs have no `_sequence_id`.
+
+    Spark is started by the first commit, not before: a table that is up to date needs none.
+
+    Args:
+        root: folder of the table; a path is one on this machine.
+        region: whose commits these are.
+        engine: gives the session, at the first commit.
+        faults: as for `ManagedTable`.
+    """
+
+    def __init__(
+        self, root: Path | Folder, region: str, engine: Callable[[], Engine], *, faults: Faults | None = None
+    ) -> None:
+        self.folder = folder_at(root)
+        self.region = region
+        self._writer = SparkWriter(self.folder, region, engine, faults)
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Say whether there is a Delta table."""
+        return commits.is_table(self.folder)
+
+    def is_own(self) -> bool:
+        """Say whether the table is there, and the region has published to it."""
+        return self.exists() and self.txn_version() is not None
+
+    def schema_json(self) -> str:
+        """Return the schema as Delta writes it, columns of others included."""
+        return str(self._open().schema().to_json())
+
+    def txn_version(self) -> int | None:
+        """Return the newest version of the region that is published, None before the first."""
+        return commits.txn_version(self._open(), self.region)
+
+    def delta_version(self) -> int:
+        """Return Delta's own version."""
+        version: int = self._open().version()
+        return version
+
+    def row_count(self) -> int:
+        """Return the number of rows, those of others included."""
+        return int(_rows(self._open(), "count(*) as n").column("n")[0].as_py())
+
+    def newest_id(self) -> int:
+        """Return the largest `_sequence_id`, 0 without one."""
+        return int(_rows(self._open(), f"max({SEQUENCE_ID}) as n").column("n")[0].as_py() or 0)
+
+    def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
+        """Return the rows for which `where` holds, in no order; those of others included.
+
+        Args:
+            columns: all by default.
+            where: a condition on these columns and `_sequence_id`.
+        """
+        import pyarrow as pa
+
+        schema = arrow_schema(self._open())
+        names = list(columns) if columns is not None else schema.names
+        found = list(dict.fromkeys([*names, SEQUENCE_ID])) if where is not None else names
+        rows = _rows(self._open(), ", ".join('"' + name.replace('"', '""') + '"' for name in found))
+        rows = rows.cast(pa.schema([pa.field(name, schema.field(name).type) for name in found]))
+        return (rows if where is None else rows.filter(where)).select(names)
+
+    # --- adopting --------------------------------------------------------------------------------------------------
+
+    def examine(self, schema_json: str, *, merged: bool) -> Terms:
+        """Check that the table takes rows of a schema; changes nothing.
+
+        Args:
+            schema_json: of the rows, with `_sequence_id`.
+            merged: rows are merged by key; then a constraint may name only columns that the rows have.
+
+        Raises:
+            AdoptionRefused: says what is in the way.
+        """
+        terms = self._terms(schema_json)
+        if merged and terms.checks:
+            from pyspark.sql.types import StructType
+
+            rows = self._writer.session.createDataFrame([], StructType.fromJson(json.loads(schema_json)))
+            rule = terms.undecidable(rows)
+            if rule is not None:
+                msg = f"{self.folder} has {rule}, which names columns that the stream does not have"
+                remedy = "add those columns to the stream: a merge cannot be checked without them"
+                raise AdoptionRefused(msg, remedy=remedy, table=self.folder.uri)
+        return terms
+
+    def create(self, schema_json: str) -> None:
+        """Adopt the table: add `_sequence_id` and the region's name, once; nothing where that is done.
+
+        Raises:
+            AdoptionRefused: there is no table, or it cannot be adopted.
+            WriterBusy: another JVM writes to it.
+        """
+        terms = self._terms(schema_json)
+        if terms.has_ids and terms.region == self.region:
+            return
+        session = self._writer.session
+        with self._writer.alone(session), session_settings(session, {FIND_LOST_REPLIES: "true"}):
+            if not terms.has_ids:
+                session.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({SEQUENCE_ID} BIGINT)")
+            if terms.region is None:
+                session.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ('{REGION_PROPERTY}' = '{self.region}')")
+        self._terms(schema_json)  # another region may have done the same at the same moment
+
+    def breach(self, rows: DataFrame) -> Breach | None:
+        """Return what staged rows break of the table's terms as they are now, if anything."""
+        return Terms.of(self._open(), str(self.folder)).breach(rows)
+
+    def _terms(self, schema_json: str) -> Terms:
+        if not isinstance(self.folder, LocalFolder):
+            msg = f"{self.folder} is in an object store, where only tables that Drainmark made are written"
+            raise AdoptionRefused(msg, remedy="write to a table of another name, without adopt=True")
+        if not self.exists():
+            msg = f"there is no Delta table {self.folder} to adopt"
+            raise AdoptionRefused(msg, remedy="create it first, or leave adopt=True out", table=self.folder.uri)
+        terms = Terms.of(self._open(), str(self.folder))
+        terms.require(schema_json, self.region)
+        return terms
+
+    # --- committing ------------------------------------------------------------------------------------------------
+
+    def publish(self, version: int, files: Sequence[StagedFile]) -> Published:
+        """Append the rows of staged files in one commit; an empty commit for no files. The files are deleted then.
+
+        Raises:
+            AccountingError: a file is missing or has another size.
+            TableRefused: the table's maker changed it since the rows were checked.
+            CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `spark_commits.commit`.
+            WriterBusy: another JVM writes to the table.
+        """
+
+        def prepare(_: Any, spark: SparkCommit) -> Act:
+            verify(self.folder, files)
+            return lambda: spark.append(self._writer.staged(spark.session, files))
+
+        done = self._writer.commit("publish", version, prepare)
+        _discard_staged(self.folder, version, files)
+        return done
+
+    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
+        """Bring the table up to date by MERGE: `rows` replace the rows of their keys, or are added.
+
+        A row of others with such a key becomes the region's. Columns that the rows lack keep their values.
+
+        Args:
+            version: of the checkpoint row that is published.
+            rows: one row a key.
+            keys: key columns; nulls are equal (H5).
+
+        Raises:
+            AccountingError: two rows of one key.
+            SchemaMismatch: a column is unknown, or of another type.
+            TableRefused, CommitOutcomeUnknown, SplitBrain, StoreUnavailable, WriterBusy: as `publish`.
+        """
+
+        def prepare(opened: Any, spark: SparkCommit) -> Act:
+            source = _in_types(rows, arrow_schema(opened), self.folder)
+            require_unique(source, keys, self.folder)
+            clauses = f"WHEN MATCHED THEN UPDATE SET {_set(rows)} WHEN NOT MATCHED THEN INSERT {_insert(rows)}"
+            return lambda: spark.merge(source, keys, clauses)
+
+        return self._writer.commit("publish", version, prepare)
+
+    def rewind_rows(self, version: int, to: int, staging: Staging | None = None) -> Published:
+        """Delete the rows of ids above `to`; rows without an id are left alone.
+
+        Args:
+            version: of the checkpoint row of the rewind.
+            to: the id that stays the last.
+            staging: not needed here.
+        """
+
+        def prepare(_: Any, spark: SparkCommit) -> Act:
+            text = f"DELETE FROM {self._name} WHERE {SEQUENCE_ID} > {int(to)}"  # noqa: S608
+            return lambda: spark.run(text)
+
+        return self._writer.commit("rewind_table", version, prepare)
+
+    def rewind_upsert(
+        self,
+        version: int,
+        to: int,
+        history: ManagedTable,
+        keys: Sequence[str],
+        columns: Sequence[str],
+        *,
+        images: Sequence[str] = (),
+    ) -> Published:
+        """Give each key that changed after `to` its last row up to `to`, or delete it where there is none.
+
+        Rows that others put in the place of the region's are left alone.
+
+        Args:
+            version: of the checkpoint row of the rewind.
+            to: the id that stays the last.
+            history: managed table of one row a changed key and id.
+            keys: key columns.
+            columns: the columns of the history that are visible here.
+            images: as `ManagedTable.rewind_upsert` takes them.
+        """
+
+        def prepare(_: Any, spark: SparkCommit) -> Act:
+            source = rows_to_restore(history.folder, images, to, keys, columns)
+            visible = source.drop_columns([KEEP_COLUMN])
+            mine, keep = f"target.{SEQUENCE_ID} > {int(to)}", f"source.{KEEP_COLUMN}"
+            clauses = (
+                f"WHEN MATCHED AND {mine} AND {keep} THEN UPDATE SET {_set(visible)} "
+                f"WHEN MATCHED AND {mine} AND NOT {keep} THEN DELETE "
+                f"WHEN NOT MATCHED AND {keep} THEN INSERT {_insert(visible)}"
+            )
+            return lambda: spark.merge(source, keys, clauses)
+
+        return self._writer.commit("rewind_table", version, prepare)
+
+    # --- how -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return f"delta.{quoted(self.folder.uri)}"
+
+    def _open(self) -> Any:
+        return commits.open_table(self.folder)
+
+
+def _rows(opened: Any, selected: str) -> pa.Table:
+    """Return rows by `deltalake`'s engine, which knows deletion vectors and column mapping (H34)."""
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    found = QueryBuilder().register("adopted", opened).execute(f"select {selected} from adopted")  # noqa: S608
+    rows = pa.table(found.read_all())
+    return pa.Table.from_arrays(rows.columns, names=rows.column_names)  # without the metadata of column mapping
+
+
+def _discard_staged(folder: Folder, version: int, files: Sequence[StagedFile]) -> None:
+    """Delete what is published, and what owners before that one staged: rows are copied, and taken in order."""
+    attempts = {"/".join(file.path.split("/")[:2]) for file in files}
+    epochs = ((name, name.partition("-")[0]) for name in folder.names(STAGING_FOLDER))
+    dead = {f"{STAGING_FOLDER}/{name}" for name, epoch in epochs if epoch.isdigit() and int(epoch) < version >> 32}
+    for attempt in attempts | dead:
+        folder.delete(attempt)
+
+
+def _in_types(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
+    import pyarrow as pa
+
+    unknown = sorted(set(rows.column_names) - set(schema.names))
+    if unknown:
+        msg = f"rows for {table} have columns that it does not have: {', '.join(unknown)}"
+        raise SchemaMismatch(msg, columns=tuple(unknown))
+    try:
+        return rows.cast(pa.schema([pa.field(name, schema.field(name).type) for name in rows.column_names]))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        msg = f"rows for {table} do not fit its columns: {error}"
+        raise SchemaMismatch(msg, columns=tuple(rows.column_names)) from error
+
+
+def _set(rows: pa.Table) -> str:
+    return ", ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in rows.column_names)
+
+
+def _insert(rows: pa.Table) -> str:
+    names = [quoted(name) for name in rows.column_names]
+    return f"({', '.join(names)}) VALUES ({', '.join(f'source.{name}' for name in names)})"

@@ -1,0 +1,197 @@
+"""Commits that delta-spark makes, under a transaction of ours, and how they are found in the log afterwards.
+
+An append takes the transaction as options of the writer; MERGE and DELETE take it from the session, and a setting that
+is left there makes every later statement a silent no-op (faults.md 8). A commit that is skipped because of its
+transaction is reported as a success (faults.md 7): only the log tells.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import SplitBrain, TableRefused
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.protocol.records.ids import app_id
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.merge import quoted
+from drainmark.resources.storage.folder import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+FIND_LOST_REPLIES = "spark.databricks.delta.commit.idempotencyCheck.enabled"
+"""Off by default; then a commit whose answer was lost is made twice (faults.md 9)."""
+
+_TXN_APP = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+_TAG = "spark.databricks.delta.commitInfo.userMetadata"
+_FINAL = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT", "DELTA_EXCEED_CHAR_VARCHAR", "AnalysisException")
+_session_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkCommit:
+    """One commit of a region to a table, as delta-spark is asked for it; asked again, it is the same one.
+
+    Attributes:
+        version: `txn_version(epoch, id)` of the checkpoint row that is carried out.
+        tag: `userMetadata` of the commit: the transaction, and a name that only this owner's attempt has.
+    """
+
+    session: SparkSession
+    folder: Folder
+    region: str
+    version: int
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def tag(self) -> str:
+        return f"{app_id(self.region)} {self.version} {self.attempt}"
+
+    def append(self, rows: DataFrame) -> None:
+        """Append rows; columns that they lack are filled by the table."""
+        transaction = {"txnAppId": app_id(self.region), "txnVersion": str(self.version), "userMetadata": self.tag}
+        with session_settings(self.session, {FIND_LOST_REPLIES: "true"}):
+            rows.write.format("delta").mode("append").options(**transaction).save(self.folder.uri)
+
+    def merge(self, source: pa.Table, keys: Sequence[str], clauses: str) -> None:
+        """Merge rows, called `source`, into the table, called `target`; null keys are equal."""
+        if not source.num_rows:
+            self.append(no_rows(self.session, self.folder))
+            return
+        view = f"drainmark_{uuid.uuid4().hex}"
+        same = " AND ".join(f"target.{quoted(key)} <=> source.{quoted(key)}" for key in keys)
+        frame_of(self.session, source).createOrReplaceTempView(view)
+        try:
+            self.run(f"MERGE INTO delta.{quoted(self.folder.uri)} AS target USING {view} AS source ON {same} {clauses}")
+        finally:
+            self.session.catalog.dropTempView(view)
+
+    def run(self, statement: str) -> None:
+        """Run a statement; one that changes nothing commits nothing, and the version must rise all the same (H4)."""
+        transaction = {_TXN_APP: app_id(self.region), _TXN_VERSION: str(self.version), _TAG: self.tag}
+        with session_settings(self.session, {**transaction, FIND_LOST_REPLIES: "true"}):
+            self.session.sql(statement).collect()
+        if not is_done(commits.open_table(self.folder), self.region, self.version):
+            self.append(no_rows(self.session, self.folder))
+
+
+def commit(
+    spark: SparkCommit, *, verb: str, prepare: Callable[[Any, SparkCommit], Act], faults: Faults | None
+) -> Published:
+    """Commit unless the table's version is at or above mine, until the commit is found in the log.
+
+    Args:
+        verb: names the fail points.
+        prepare: gets the table as `deltalake` opens it, makes all checks on it, and returns what commits.
+
+    Raises:
+        SplitBrain: delta-spark acknowledged what the log does not have, or the log has the region's transaction by a
+            commit that is no owner's.
+        TableRefused: the table will never take it: its maker changed it.
+        CommitOutcomeUnknown, StoreUnavailable: see `delta_commits.commit`.
+    """
+    attempt = _Attempt(spark)
+
+    def checked(opened: Any) -> Act | None:
+        attempt.begin(opened)
+        if is_done(opened, spark.region, spark.version):
+            return None
+        return attempt.noted(prepare(opened, spark))
+
+    return commits.commit(spark.folder, verb=verb, prepare=checked, landed=attempt.landed, faults=faults, writer=None)
+
+
+def is_done(opened: Any, region: str, version: int) -> bool:
+    """Say whether a table has a region's version, or a later one."""
+    found = commits.txn_version(opened, region)
+    return found is not None and found >= version
+
+
+def no_rows(session: SparkSession, folder: Folder) -> DataFrame:
+    """Return a frame with the table's columns and without rows."""
+    return session.read.format("delta").load(folder.uri).where("false")
+
+
+@contextmanager
+def session_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set a session's settings for one statement and put them back whatever happens (faults.md 8)."""
+    with _session_lock:
+        before = {name: session.conf.get(name, None) for name in settings}
+        try:
+            for name, value in settings.items():
+                session.conf.set(name, value)
+            yield
+        finally:
+            for name, kept in before.items():
+                if kept is None:
+                    session.conf.unset(name)
+                else:
+                    session.conf.set(name, kept)
+
+
+class _Attempt:
+    """What delta-spark answered to a commit, and whether the log agrees."""
+
+    def __init__(self, spark: SparkCommit) -> None:
+        self.spark = spark
+        self.before = 0
+        self.is_acknowledged = False
+        self.refusal: Exception | None = None
+
+    def begin(self, opened: Any) -> None:
+        """Note the table before the commit; raise what makes another try useless."""
+        if self.refusal is not None:
+            folder = self.spark.folder
+            found = re.search(r"\[[A-Z_.]+\] .*", str(self.refusal))
+            text = found.group(0)[:500] if found else type(self.refusal).__name__
+            msg = f"{folder} does not take rows that are committed: {text}"
+            remedy = "take the change to the table back (e.g. ALTER TABLE … DROP CONSTRAINT …), then run again"
+            raise TableRefused(msg, remedy=remedy, table=folder.uri) from self.refusal
+        self.before = opened.version()
+        self.is_acknowledged = False
+
+    def noted(self, act: Act) -> Act:
+        """Return the commit, its answer being noted."""
+
+        def acting() -> None:
+            try:
+                act()
+            except Exception as error:
+                if any(sign in f"{type(error).__name__}: {error}" for sign in _FINAL):
+                    self.refusal = error
+                raise
+            self.is_acknowledged = True
+
+        return acting
+
+    def landed(self, opened: Any) -> bool:
+        """Say whether the log has the commit, or a later one of the region."""
+        spark = self.spark
+        if not is_done(opened, spark.region, spark.version):
+            if self.is_acknowledged:
+                msg = f"delta-spark acknowledged a commit to {spark.folder} that the table's log does not have"
+                remedy = f"let one JVM write to the table, then: drainmark resume {spark.region}"
+                raise SplitBrain(msg, remedy=remedy, table=spark.folder.uri)
+            return False
+        since = opened.version() - self.before
+        tags = [entry.get("userMetadata") or "" for entry in opened.history(since)] if since > 0 else []
+        if not any(self._explains(tag) for tag in tags):
+            msg = f"{spark.folder} has transaction {spark.version} of {spark.region}, and no owner of it committed that"
+            remedy = f"find out who else writes with the transaction id {app_id(spark.region)!r}"
+            raise SplitBrain(msg, remedy=remedy, table=spark.folder.uri)
+        return True
+
+    def _explains(self, tag: str) -> bool:
+        """Is it an owner's tag: mine, or of one who carried out the same row, or went on from there?"""
+        name, _, rest = tag.partition(" ")
+        version = rest.partition(" ")[0]
+        return name == app_id(self.spark.region) and version.isdigit() and int(version) >= self.spark.version

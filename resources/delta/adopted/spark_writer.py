@@ -1,0 +1,75 @@
+"""The JVM that writes to a table that others made: started by the first commit, alone at the table while it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.frames.arrow import frame_of
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.runtime.adapters import Engine
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.adopted import spark_commits
+from drainmark.resources.delta.adopted.spark_commits import SparkCommit
+from drainmark.resources.delta.adopted.writer_lock import Writer, writing
+from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.storage.folder import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BY_ARROW_BYTES = 32 * 2**20
+
+
+class SparkWriter:
+    """Commits of one region to one table, through delta-spark.
+
+    Args:
+        folder: of the table.
+        region: whose commits these are.
+        engine: gives the session, at the first commit.
+        faults: as for `ManagedTable`.
+    """
+
+    def __init__(self, folder: Folder, region: str, engine: Callable[[], Engine], faults: Faults | None) -> None:
+        self.folder = folder
+        self._region = region
+        self._engine = engine
+        self._faults = faults
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, which starts Spark where it is not started."""
+        return self._engine().session
+
+    @contextmanager
+    def alone(self, session: SparkSession) -> Iterator[None]:
+        """Keep other JVMs from writing to the table inside the block.
+
+        Raises:
+            WriterBusy: one is at it.
+        """
+        writer = Writer(jvm=session.conf.get("spark.app.id") or "", master=self._engine().master)
+        with writing(self.folder.copies.local(""), writer):
+            yield
+
+    def commit(self, verb: str, version: int, prepare: Callable[[Any, SparkCommit], Act]) -> Published:
+        """Commit unless the table's version is at or above mine; see `spark_commits.commit`."""
+        opened = commits.open_table(self.folder)
+        if spark_commits.is_done(opened, self._region, version):  # then no session is needed
+            return Published(delta_version=opened.version(), done_before=True)
+        spark = SparkCommit(session=self.session, folder=self.folder, region=self._region, version=version)
+        with self.alone(spark.session):
+            return spark_commits.commit(spark, verb=verb, prepare=prepare, faults=self._faults)
+
+    def staged(self, session: SparkSession, files: Sequence[StagedFile]) -> DataFrame:
+        """Return the rows of staged files as a frame: few by Arrow, many by Spark's own reader."""
+        import pyarrow as pa
+
+        if not files:
+            return spark_commits.no_rows(session, self.folder)
+        if sum(file.size for file in files) <= _BY_ARROW_BYTES:
+            tables = self.folder.read_each([file.path for file in files])
+            return frame_of(session, pa.concat_tables(tables, promote_options="permissive")).coalesce(1)
+        return session.read.parquet(*map(str, self.folder.copies.fetch([file.path for file in files])))

@@ -1,0 +1,158 @@
+"""One writer JVM at a time for an adopted table on a local disk: commits of two overwrite each other (faults.md 1).
+
+An OS lock on a file below the table, held around each commit. Clients of one Spark Connect server are one JVM and share
+it: inside a JVM, delta-spark sees conflicts. A process that is stopped (SIGSTOP) never lets go (H25): whoever waits is
+told its pid. Safety against older owners does not rest on this lock but on Delta's own transaction ids.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from drainmark.jobs.errors import WriterBusy
+
+LOCK_FILE = "_drainmark/writer.lock"
+PATIENCE_SECONDS = 15.0
+_POLL_SECONDS = 0.05
+_JVM_ENDS_SECONDS = 3.0
+"""An in-process JVM ends about a second after its Python does (faults.md A4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """The JVM that commits, and the process that asks it to.
+
+    Attributes:
+        jvm: Spark's application id: one a JVM.
+        master: how the process reaches it; `sc://host:port` for a Connect server.
+    """
+
+    jvm: str
+    master: str
+
+
+@contextmanager
+def writing(table: Path, writer: Writer, *, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
+    """Hold the right to commit to a table.
+
+    Raises:
+        WriterBusy: another JVM has it, or may still be at work for a client that died.
+    """
+    path = table / LOCK_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        _acquire(file, path, writer, time.monotonic() + patience_seconds)
+        yield
+        # Not where the block raised: the JVM may still be at it. Not while another client of the JVM is.
+        if _lock(file, exclusive=True):
+            _write(file, {**_record(file), "busy": False})
+
+
+def _acquire(file: IO[str], path: Path, writer: Writer, deadline: float) -> None:
+    """Share the lock with clients of the same JVM; take it alone in order to put another JVM into the file."""
+    mine = {**asdict(writer), "pid": os.getpid(), "host": socket.gethostname(), "busy": True}
+    while True:
+        if _is_mine(_record(file), writer):
+            if _lock(file, exclusive=False) and _is_mine(_record(file), writer):
+                return
+        elif _lock(file, exclusive=True):
+            _await_end_of(_record(file), writer, path)
+            _write(file, mine)
+            continue
+        if time.monotonic() > deadline:
+            raise _busy(_record(file), path)
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_mine(record: dict[str, Any], writer: Writer) -> bool:
+    return record.get("jvm") == writer.jvm and bool(record.get("busy"))
+
+
+def _await_end_of(before: dict[str, Any], writer: Writer, path: Path) -> None:
+    """Make sure that a JVM whose client died in the middle of a commit does not commit any more."""
+    if not before.get("busy") or before["jvm"] == writer.jvm:
+        return
+    if not before["master"].startswith("sc://"):
+        if not _is_alive(before):
+            time.sleep(_JVM_ENDS_SECONDS)
+        return
+    if _answers(before["master"]):
+        msg = f"a client of {before['master']} died while it wrote to {path.parents[1]}; the server may still be at it"
+        remedy = f"use that server (spark_master = {before['master']}), or stop it"
+        raise WriterBusy(msg, remedy=remedy, table=str(path.parents[1]))
+
+
+def _busy(holder: dict[str, Any], path: Path) -> WriterBusy:
+    pid = holder.get("pid")
+    state = "is stopped" if _is_stopped(pid) else "writes"
+    msg = f"process {pid} on {holder.get('host')} {state} with the right to write to {path.parents[1]}"
+    remedy = f"kill -CONT {pid}, or kill -KILL {pid}" if _is_stopped(pid) else "wait for it, or end it"
+    return WriterBusy(msg, remedy=remedy, pid=pid, table=str(path.parents[1]))
+
+
+# --- the file -----------------------------------------------------------------------------------------------------
+
+
+def _lock(file: IO[str], *, exclusive: bool) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
+            raise
+        return False
+    return True
+
+
+def _record(file: IO[str]) -> dict[str, Any]:
+    file.seek(0)
+    try:
+        found: dict[str, Any] = json.loads(file.read() or "{}")
+    except ValueError:  # a write that was cut off by a power cut
+        found = {}
+    return found
+
+
+def _write(file: IO[str], record: dict[str, Any]) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(json.dumps(record))
+    file.flush()
+    os.fsync(file.fileno())
+
+
+# --- who ----------------------------------------------------------------------------------------------------------
+
+
+def _is_alive(holder: dict[str, Any]) -> bool:
+    import psutil
+
+    return holder.get("host") != socket.gethostname() or psutil.pid_exists(holder["pid"])
+
+
+def _is_stopped(pid: int | None) -> bool:
+    import psutil
+
+    try:
+        return pid is not None and psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
+
+
+def _answers(master: str) -> bool:
+    host, _, port = master.removeprefix("sc://").partition("/")[0].partition(":")
+    try:
+        with socket.create_connection((host, int(port or 15002)), timeout=2):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,126 @@
+"""Tables that are written outside of every region: no id is a fence here, so the same rows may come twice (V45, V48).
+
+The commits are the guarded ones of `resources/delta/commits.py`, each read back until it is found; what they lack is a
+`txnVersion`. No rewind touches these tables, and no checkpoint row names them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import SchemaMismatch
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commits import Act, Faults
+from drainmark.resources.delta.keyed_merge import KeyedMerge
+from drainmark.resources.delta.managed_table import ManagedTable
+from drainmark.resources.delta.merge import arrow_schema, require_unique
+from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.upkeep import Upkeep
+from drainmark.resources.storage.folder import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_EVERY_COMMITS = 50
+"""So many commits make a log checkpoint worth its while."""
+
+
+class AutonomousTable(ManagedTable):
+    """A Delta table of an application's autonomous operators; made when the first rows come.
+
+    Args:
+        root: folder of the table.
+        owner: whose table it is: the application's name.
+        faults: as for `ManagedTable`; called with `send.before_commit` and `send.after_commit`.
+    """
+
+    def __init__(self, root: Folder, owner: str, *, faults: Faults | None = None) -> None:
+        super().__init__(root, owner, faults=faults)
+        self.writer = None  # whose commits have no transaction: they do not tell who made them
+        self.upkeep = Upkeep(self.folder, owner, faults=faults, writer=None)
+        self._is_made: set[str] = set()
+
+    def append(self, rows: pa.Table, schema_json: str) -> int:
+        """Add rows in one commit; return Delta's version.
+
+        Args:
+            schema_json: Spark's JSON of the rows' schema.
+
+        Raises:
+            ForeignTable: the table is not the application's.
+            SchemaMismatch: it has other columns.
+            CommitOutcomeUnknown, StoreUnavailable: see `delta_commits.commit`.
+        """
+        self._make(schema_json)
+        return self.add(Staging(self.folder, 0, uuid.uuid4().hex).write(rows, "rows"))
+
+    def add(self, files: Sequence[StagedFile], *, whole: bool = False) -> int:
+        """Make staged files visible in one commit, once; return Delta's version.
+
+        Args:
+            whole: they are all of the table: what was there before leaves.
+        """
+        paths = {file.path for file in files}
+
+        def prepare(table: Any) -> Act | None:
+            verify(self.folder, files)
+            leaving = commits.live_files(table, self.folder) if whole else ()
+            return lambda: commits.transact(table, self.region, None, adds=files, removes=leaving)
+
+        def landed(table: Any) -> bool:
+            return paths <= commits.live_paths(table)
+
+        return self._sent(prepare if files else _nothing, landed)
+
+    def upsert(self, rows: pa.Table, keys: Sequence[str], schema_json: str) -> int:
+        """Let rows, one a key, replace the rows of their keys; return Delta's version.
+
+        Doing it again changes nothing, so a commit that was refused or whose answer was lost is made again.
+
+        Raises:
+            AccountingError: two rows of one key.
+            ForeignTable, SchemaMismatch, CommitOutcomeUnknown, StoreUnavailable: as `append`.
+        """
+        self._make(schema_json)
+        done: list[int] = []
+
+        def prepare(table: Any) -> Act | None:
+            schema = arrow_schema(table)
+            source = rows.select(schema.names).cast(schema)
+            require_unique(source, keys, self.folder)
+            if not source.num_rows or done:
+                return None
+
+            def act() -> None:
+                KeyedMerge(table, self.region, None, keys).replace(source)
+                done.append(table.version())
+
+            return act
+
+        return self._sent(prepare, lambda table: bool(done))
+
+    def _sent(self, prepare: Callable[[Any], Act | None], landed: Callable[[Any], bool]) -> int:
+        done = commits.commit(
+            self.folder, verb="send", prepare=prepare, landed=landed, faults=self._faults, writer=None
+        )
+        if not done.done_before and done.delta_version % _EVERY_COMMITS == 0:
+            self.upkeep.maintain()
+        return done.delta_version
+
+    def _make(self, schema_json: str) -> None:
+        """Create the table, or compare its columns; once for a schema."""
+        if schema_json in self._is_made:
+            return
+        try:
+            self.create(schema_json)
+        except SchemaMismatch as error:
+            error.remedy = "cast the columns, or write to a table of another name"
+            raise
+        self._is_made.add(schema_json)
+
+
+def _nothing(table: Any) -> None:
+    """Commit nothing."""

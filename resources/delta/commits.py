@@ -1,0 +1,396 @@
+"""The one guarded function through which every Delta commit goes, and what a commit is made of (design.md §3.2).
+
+Check and commit use one `DeltaTable` object that is never refreshed in between: a commit that landed after its
+load refuses ours (H2). Whatever a commit raises, its outcome is unknown and is read back (H10).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import CommitOutcomeUnknown, ForeignTable, Interrupted, SplitBrain, StoreUnavailable
+from drainmark.jobs.protocol.records.ids import app_id
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.resources.delta.commit_log import LOG, LOG_ENTRY, SoleWriter
+from drainmark.resources.delta.staging import (
+    SEQUENCE_COLUMN,
+    STAGING_FOLDER,
+    all_nullable,
+    compare_schemas,
+    facts,
+    verify,
+)
+from drainmark.resources.storage.folder import Folder, LocalFolder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COMMIT_TRIES = 5
+_FIRST_PAUSE_SECONDS = 0.02
+_READ_BACK_SECONDS = 60.0
+
+CONFIGURATION = {
+    # A long log makes each commit slow, and a rewind needs no time travel: a day, whatever the horizon (H30).
+    "delta.logRetentionDuration": "interval 1 days",
+    # What left a table is listed in each log checkpoint for so long, and read with it by every commit: a compaction a
+    # group fills it. For how long such files are kept is ours to say, and `log_retention` remembers them.
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    # What a merge writes gets the same statistics as what we stage (H18).
+    "delta.dataSkippingStatsColumns": SEQUENCE_COLUMN,
+}
+
+Faults = Callable[[str], None]
+"""Called with `<verb>.before_commit` and `<verb>.after_commit` around each Delta commit (fail points)."""
+
+Act = Callable[[], None]
+"""Makes the commit, on the table object that was checked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a commit to a table came to.
+
+    Attributes:
+        delta_version: a version of the table that holds the change and nothing of a later group.
+        done_before: nothing was committed, the table had it already.
+    """
+
+    delta_version: int
+    done_before: bool
+
+
+def commit(
+    folder: Folder,
+    *,
+    verb: str,
+    prepare: Callable[[Any], Act | None],
+    landed: Callable[[Any], bool],
+    faults: Faults | None,
+    writer: SoleWriter | None,
+) -> Published:
+    """Check and commit on one table object until the commit is found in the table, at most `COMMIT_TRIES` times.
+
+    Args:
+        folder: of the table.
+        verb: names the fail points.
+        prepare: gets a table object just opened and makes all checks on it; returns the commit to make on that same
+            object, or None when it is done already; raises to refuse (`Fenced`).
+        landed: gets another table object, opened after the commit, and says whether this very commit is in it.
+        faults: see `Faults`; what it raises before the commit is passed on, after it it counts as a lost reply.
+        writer: of a table that one region alone may change: looks at who committed since. None where others may.
+
+    Raises:
+        CommitOutcomeUnknown: the commit kept being refused, or could not be read back.
+        SplitBrain: there is no table, or somebody else changed its rows.
+        StoreUnavailable: the store does not answer; where a commit was sent, whether it landed is found out later.
+    """
+    pass_point = faults or (lambda _: None)
+    cause: BaseException | None = None
+    for attempt in range(COMMIT_TRIES):
+        if attempt:
+            time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
+        table = open_table(folder)
+        version = int(table.version())
+        if writer is not None:
+            writer.require(version)
+        act = prepare(table)
+        if act is None:
+            return Published(delta_version=table.version(), done_before=cause is None)
+        pass_point(f"{verb}.before_commit")
+        cause = _reply(act, lambda: pass_point(f"{verb}.after_commit"))
+        found = _read_back(folder, landed)
+        if found is not None:
+            if writer is not None and cause is None:
+                writer.through = version + 1  # without retries a commit comes right behind what was checked
+            return Published(delta_version=found, done_before=False)
+    if cause is not None and folder.is_failure(cause):
+        raise folder.failure(f"commit ({verb}) to", cause) from None
+    msg = f"the commit ({verb}) to {folder} was tried {COMMIT_TRIES} times and is not in the table: {cause}"
+    raise CommitOutcomeUnknown(msg, table=folder.uri) from cause
+
+
+def replace(
+    folder: Folder,
+    region: str,
+    version: int,
+    *,
+    replaced: Sequence[StagedFile],
+    rewritten: Sequence[StagedFile],
+    faults: Faults | None,
+    writer: SoleWriter | None,
+) -> bool:
+    """Swap live files for staged ones with the same rows, at the version that the table has (H7).
+
+    Returns:
+        False when it was given up: the version moved on, or a file to replace is no longer live.
+    """
+    old, new = ({file.path for file in files} for files in (replaced, rewritten))
+    given_up = False
+
+    def prepare(table: Any) -> Act | None:
+        nonlocal given_up
+        if txn_version(table, region) != version or not old <= live_paths(table):
+            given_up = True
+            return None
+        verify(folder, rewritten)
+        return lambda: transact(table, region, version, adds=rewritten, removes=replaced, data_change=False)
+
+    def landed(table: Any) -> bool:  # nothing new to be found says nothing: what leaves must have left
+        live = live_paths(table)
+        return new <= live and not old & live
+
+    commit(folder, verb="compact", prepare=prepare, landed=landed, faults=faults, writer=writer)
+    return not given_up
+
+
+def _reply(act: Act, answered: Act) -> BaseException | None:
+    """What the commit raised, if anything: never an answer to whether it landed."""
+    try:
+        act()
+        answered()
+    except (KeyboardInterrupt, SystemExit, Interrupted):
+        raise
+    except BaseException as error:  # deltalake's panics are no Exception
+        return error
+    return None
+
+
+def _read_back(folder: Folder, landed: Callable[[Any], bool]) -> int | None:
+    """Return the version in which a commit was found, None when it is not in the table."""
+    error: Exception | None = None
+    until = time.monotonic() + _READ_BACK_SECONDS
+    for attempt in range(COMMIT_TRIES):
+        if attempt:
+            time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
+        if attempt and time.monotonic() > until:
+            break
+        try:
+            table = open_table(folder)
+            return int(table.version()) if landed(table) else None
+        except (SplitBrain, Interrupted):
+            raise
+        except Exception as failed:
+            error = failed
+    msg = f"a commit to {folder} was sent and the table cannot be read back: {error}"
+    if isinstance(error, StoreUnavailable):
+        raise StoreUnavailable(msg, table=folder.uri) from error
+    raise CommitOutcomeUnknown(msg, table=folder.uri) from error
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def is_table(folder: Folder) -> bool:
+    """Say whether there is a Delta table in a folder, anyone's; `DeltaTable.is_deltatable` would hold the GIL."""
+    return any(LOG_ENTRY.match(name) for name in folder.names(LOG))
+
+
+def open_table(folder: Folder) -> Any:
+    """Return a new `DeltaTable` of the newest version.
+
+    Raises:
+        SplitBrain: there is none any more (H13).
+        StoreUnavailable: the disk or the store does not answer.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return DeltaTable(folder.uri, storage_options=folder.storage_options())
+    except TableNotFoundError as error:
+        msg = f"the table {folder} is gone"
+        raise SplitBrain(
+            msg, remedy="restore it from a backup, or rewind with `drainmark reset`", table=folder.uri
+        ) from error
+    except Exception as error:
+        if not folder.is_failure(error):
+            raise
+        raise folder.failure("read the table", error) from None
+
+
+def create_table(
+    folder: Folder, region: str, schema_json: str, *, compare: Callable[[str, str, str], object] | None = None
+) -> None:
+    """Create an empty table that is marked as the region's, or check that the one there is it (H13, H17).
+
+    Args:
+        compare: judges the columns of the table that is there, given its schema, the one wanted, and what to call it;
+            by default they must be the same.
+
+    Raises:
+        ForeignTable: what is at `folder` was not made by this region.
+        SchemaMismatch: the table exists with other columns, or a column cannot be kept.
+        StoreRefused: the store knows no conditional put, or does not let us write (D3).
+        StoreUnavailable: the store does not answer.
+    """
+    from deltalake import DeltaTable, Schema
+    from deltalake.transaction import CommitProperties
+
+    schema = all_nullable(schema_json)
+    if not is_table(folder):
+        _refuse_foreign_files(folder)
+        folder.require_put_if_absent()
+        try:
+            DeltaTable.create(
+                folder.uri,
+                Schema.from_json(schema),
+                mode="error",
+                description=app_id(region),
+                configuration=CONFIGURATION,
+                # With retries the loser of a race commits its metadata as version 1, whatever the mode.
+                commit_properties=CommitProperties(max_commit_retries=0),
+                storage_options=folder.storage_options(),
+            )
+        except Exception as error:  # another process was faster, or the answer was lost: what is there decides
+            if not is_table(folder):
+                if not folder.is_failure(error):
+                    raise
+                raise folder.failure("create the table", error) from None
+    table = open_table(folder)
+    require_own(table, folder, region)
+    judge = compare or (lambda found, wanted, where: compare_schemas(found, wanted, where=where))
+    judge(table.schema().to_json(), schema, f"the table {folder}")
+
+
+def require_own(table: Any, folder: Folder, region: str) -> None:
+    """Check the mark that `create_table` left.
+
+    Raises:
+        ForeignTable: it is missing, or another region's.
+    """
+    if is_own(table, region):
+        return
+    mark = table.metadata().description
+    maker = f"region {mark.partition('/')[2]}" if (mark or "").startswith(app_id("")) else "somebody else"
+    msg = f"the table {folder} was made by {maker}, not by region {region}"
+    remedy = "choose another table name, or move that table away"
+    if maker == "somebody else":
+        remedy = f"adopt it (adopt=True on the sink), {remedy}"
+    raise ForeignTable(msg, remedy=remedy, table=folder.uri)
+
+
+def is_own(table: Any, region: str) -> bool:
+    """Say whether a table has the mark of a region."""
+    return bool(table.metadata().description == app_id(region))
+
+
+def _refuse_foreign_files(folder: Folder) -> None:
+    if isinstance(folder, LocalFolder) and folder.path.is_file():
+        msg = f"{folder} is a file, expected a folder for a table"
+        raise ForeignTable(msg, remedy="choose another table name, or move the file away", table=folder.uri)
+    foreign = next((name for name in folder.names() if name not in _OURS), None)
+    if foreign is not None and not is_table(folder):
+        msg = f"the folder {folder} is not empty and no table of Drainmark: it holds {foreign}"
+        raise ForeignTable(msg, remedy="choose another table name, or move the folder away", table=folder.uri)
+
+
+_OURS = {STAGING_FOLDER, LOG}
+
+
+# --- what a commit is made of -------------------------------------------------------------------------------------
+
+
+def properties(region: str, version: int | None, mark: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the keyword arguments of every commit: our transaction if there is a version, no retries, no hooks.
+
+    No retries: deltalake would commit behind what landed meanwhile; all checks are to be made again instead (H2).
+    Log checkpoints and clean-up are a step of their own (H10).
+    """
+    from deltalake.transaction import CommitProperties, PostCommitHookProperties, Transaction
+
+    return {
+        "commit_properties": CommitProperties(
+            max_commit_retries=0,
+            app_transactions=[Transaction(app_id(region), version)] if version is not None else [],
+            custom_metadata=dict(mark) if mark else None,
+        ),
+        "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+    }
+
+
+def transact(
+    table: Any,
+    region: str,
+    version: int | None,
+    *,
+    adds: Iterable[StagedFile] = (),
+    removes: Iterable[StagedFile] = (),
+    data_change: bool = True,
+    mark: Mapping[str, str] | None = None,
+) -> None:
+    """Commit adds and removes in one transaction; an empty one where there are none (H4).
+
+    Without a version nothing tells a second time from the first: only for tables outside of regions.
+
+    Args:
+        mark: goes into the commitInfo.
+
+    The caller has checked that every file removed is live in `table` and every file added exists (H7).
+    """
+    from deltalake.transaction import AddAction, RemoveAction
+
+    now = time.time_ns() // 1_000_000
+    actions: list[AddAction | RemoveAction] = [
+        RemoveAction(file.path, data_change, now, file.size, {}) for file in removes
+    ]
+    actions += [AddAction(file.path, file.size, {}, now, data_change, _statistics(file)) for file in adds]
+    table.create_write_transaction(actions, "append", table.schema(), **properties(region, version, mark))
+
+
+def txn_version(table: Any, region: str) -> int | None:
+    """Return the newest `txnVersion` that the table has of a region."""
+    version: int | None = table.transaction_version(app_id(region))
+    return version
+
+
+def live_paths(table: Any) -> set[str]:
+    """Return the paths of the table's files, relative to it."""
+    return set(live_sizes(table))
+
+
+def live_sizes(table: Any) -> dict[str, int]:
+    """Return the bytes of the table's files by path, relative to it."""
+    actions = _actions(table)
+    return dict(zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True))
+
+
+def live_files(table: Any, folder: Folder, among: Collection[str] | None = None) -> tuple[StagedFile, ...]:
+    """Return the files of the table's version, or those among some paths, with exact bounds, in the order of ids."""
+    actions = _actions(table).to_pylist()
+    files = [_live_file(action, folder) for action in actions if among is None or action["path"] in among]
+    return tuple(sorted(files, key=lambda file: (file.first_id or 0, file.last_id or 0, file.path)))
+
+
+def _actions(table: Any) -> pa.Table:
+    """Return the actions that added the table's files; `pa.table` would import pandas, half of what `status` costs."""
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+
+
+def _live_file(action: dict[str, Any], folder: Folder) -> StagedFile:
+    first, last = (action.get(f"{bound}.{SEQUENCE_COLUMN}") for bound in ("min", "max"))
+    if action["num_records"] is None or first is None or last is None:
+        return footer(folder, action["path"], action["size_bytes"])
+    return StagedFile(
+        path=action["path"], size=action["size_bytes"], rows=action["num_records"], first_id=first, last_id=last
+    )
+
+
+def footer(folder: Folder, path: str, size: int) -> StagedFile:
+    """Return the facts of a file of a table, live or not, from its footer."""
+    return facts(folder.source(path), path, size)
+
+
+def _statistics(file: StagedFile) -> str:
+    """Engines answer queries from these: exact, and of `_sequence_id` only (H18)."""
+    statistics: dict[str, Any] = {"numRecords": file.rows}
+    if file.first_id is not None:
+        statistics["minValues"] = {SEQUENCE_COLUMN: file.first_id}
+        statistics["maxValues"] = {SEQUENCE_COLUMN: file.last_id}
+        statistics["nullCount"] = {SEQUENCE_COLUMN: 0}
+    return json.dumps(statistics)

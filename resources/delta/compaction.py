@@ -1,0 +1,48 @@
+"""Which files of a table are rewritten as one: few live files keep every commit fast, and each row is copied seldom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from drainmark.jobs.protocol.records.manifest import StagedFile
+
+SMALL_FILE_BYTES = 32 * 2**20
+_LARGEST_RUN_BYTES = 4 * SMALL_FILE_BYTES
+_WORTH_IT_BYTES = 2 * SMALL_FILE_BYTES
+_WORTH_IT_FILES = 8
+
+
+def runs_to_compact(files: Iterable[StagedFile], files_at_least: int, horizon_id: int) -> list[tuple[StagedFile, ...]]:
+    """Return runs of small neighbours, each without a first file that outweighs the rest.
+
+    Old rows are rewritten O(log n) times so, not with every run.
+
+    Args:
+        files: in the order of their ids.
+        files_at_least: shorter runs are left alone, unless they come to a large file.
+        horizon_id: no run has ids from both sides of it.
+    """
+    runs: list[list[StagedFile]] = [[]]
+    for file in files:
+        is_beyond = (file.first_id or 0) > horizon_id
+        if file.size >= SMALL_FILE_BYTES or (not is_beyond and (file.last_id or 0) > horizon_id):
+            runs.append([])
+            continue
+        run = runs[-1]
+        crosses = bool(run) and ((run[-1].first_id or 0) > horizon_id) != is_beyond
+        if crosses or _bytes(run) + file.size > _LARGEST_RUN_BYTES:
+            runs.append(run := [])
+        run.append(file)
+    for run in runs:
+        while len(run) >= files_at_least and run[0].rows > sum(file.rows for file in run[1:]):
+            del run[0]
+    return [tuple(run) for run in runs if _is_worth_it(run, files_at_least)]
+
+
+def _is_worth_it(run: list[StagedFile], files_at_least: int) -> bool:
+    """Files of some megabytes fill a run before there are many of them."""
+    return len(run) >= max(files_at_least, 2) or (len(run) >= _WORTH_IT_FILES and _bytes(run) >= _WORTH_IT_BYTES)
+
+
+def _bytes(files: Iterable[StagedFile]) -> int:
+    return sum(file.size for file in files)

@@ -1,0 +1,127 @@
+"""Keep Delta's logs short, however fast commits come, and remember what left a table lately (H10, H30).
+
+Each commit lists the whole log and reads its newest checkpoint with all that it says has left the table. So the log
+reaches back a number of versions and its checkpoints an hour, and what a reader of an old version may still hold, for
+a day, stands in files of our own: `_removed/<version>.json`, where no reader of Delta and no vacuum looks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.parse
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import COMMIT_ENTRY, LOG, LOG_ENTRY, SoleWriter, lines_of
+from drainmark.resources.delta.commits import Act, Faults
+from drainmark.resources.storage.folder import PART, Folder
+
+KEPT_SECONDS = 86_400
+"""How long what left a table stays."""
+
+LOG_VERSIONS = 500
+"""How many versions a log reaches back at least; behind a log checkpoint nobody needs them to read the table."""
+
+REMOVED = "_removed"
+
+_RETENTION = "delta.deletedFileRetentionDuration"
+FORMER = {_RETENTION: "interval 1 days"}
+"""What tables of earlier versions have until their first maintenance."""
+
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+
+
+def maintain(folder: Folder, region: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
+    """Write a checkpoint of Delta's log and delete log files older than a day or `LOG_VERSIONS` versions.
+
+    What left the table since the last checkpoint is written down first: a crash leaves it twice, never not at all.
+    """
+    _renew_retention(folder, region, faults, writer)
+    table = commits.open_table(folder)
+    _remember(folder, int(table.version()))
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    oldest = table.version() - LOG_VERSIONS
+    entries = ((name, LOG_ENTRY.match(name)) for name in folder.names(LOG) if oldest > 0)
+    folder.remove([f"{LOG}/{name}" for name, found in entries if found and int(name[:20]) < oldest])
+    over = time.time() - KEPT_SECONDS
+    folder.remove([f"{REMOVED}/{name}" for name, modified in folder.modified(REMOVED).items() if modified < over])
+
+
+def _renew_retention(folder: Folder, region: str, faults: Faults | None, writer: SoleWriter | None) -> None:
+    """Give a table of an earlier version the retention of today, under the version that it has; once in its life."""
+    wanted = commits.CONFIGURATION[_RETENTION]
+
+    def is_former(table: Any) -> bool:
+        return bool(table.metadata().configuration.get(_RETENTION) == FORMER[_RETENTION])
+
+    def prepare(table: Any) -> Act | None:
+        version = commits.txn_version(table, region)
+        if version is None or not is_former(table):
+            return None
+        properties = commits.properties(region, version)
+        return lambda: table.alter.set_table_properties({_RETENTION: wanted}, **properties)
+
+    if is_former(commits.open_table(folder)):
+        commits.commit(
+            folder,
+            verb="compact",
+            prepare=prepare,
+            landed=lambda table: not is_former(table),
+            faults=faults,
+            writer=writer,
+        )
+
+
+def _remember(folder: Folder, version: int) -> None:
+    import pyarrow as pa
+
+    log = folder.modified(LOG)
+    removes = [remove for name in _after_checkpoint(log) for remove in _removes(lines_of(folder, f"{LOG}/{name}"))]
+    if removes:
+        with suppress(FileExistsError):  # written before a crash, of the same commits
+            folder.write(f"{REMOVED}/{version:020d}.json", pa.py_buffer(json.dumps(removes).encode()))
+
+
+def removed_since(folder: Folder, since: float) -> set[str]:
+    """Return the paths that commits removed from a table since a time, at most a day ago.
+
+    From the newest checkpoint of the log, the commits after it, and what was written down before older ones left.
+    """
+    log = folder.modified(LOG)
+    checkpoints = sorted(name for name in log if _CHECKPOINT.fullmatch(name))
+    removes: list[dict[str, Any]] = []
+    if checkpoints:
+        newest = f"{LOG}/{checkpoints[-1]}"
+        for rows in folder.read_each([newest], ["remove.path", "remove.deletionTimestamp"]):
+            removes += [value for value in rows.column("remove").to_pylist() if value and value["path"]]
+    for name in _after_checkpoint(log):
+        if log[name] >= since:
+            removes += _removes(lines_of(folder, f"{LOG}/{name}"))
+    for name, modified in folder.modified(REMOVED).items():
+        if modified >= since and not name.endswith(PART):
+            removes += json.loads("".join(lines_of(folder, f"{REMOVED}/{name}")))
+    return {
+        urllib.parse.unquote(remove["path"])
+        for remove in removes
+        if (remove.get("deletionTimestamp") or 0) >= since * 1000
+    }
+
+
+def _after_checkpoint(names: Iterable[str]) -> list[str]:
+    """Return the names of the commits after the newest checkpoint of one file; of all where there is none."""
+    found = list(names)
+    newest = max((int(match.group(1)) for name in found if (match := _CHECKPOINT.fullmatch(name))), default=-1)
+    return sorted(name for name in found if (match := COMMIT_ENTRY.fullmatch(name)) and int(match.group(1)) > newest)
+
+
+def _removes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        if '"remove"' in line:
+            action = json.loads(line).get("remove")
+            if action:
+                yield {"path": action["path"], "deletionTimestamp": action.get("deletionTimestamp")}

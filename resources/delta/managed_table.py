@@ -1,0 +1,268 @@
+"""State and sink tables: every verb is one guarded Delta commit under a `txnVersion` (design.md §3.2, §3.4).
+
+A version at or above mine means done: publishing and rewinding are roll-forward, whoever does it and however often.
+Only Drainmark commits to a managed table, here and in `upkeep`, by the guarded functions alone (H6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, txn_version
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.rewind_steps import cut_at
+from drainmark.jobs.runtime.adapters import RowsOf
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta.commits import Act, Faults, Published
+from drainmark.resources.delta.keyed_merge import KeyedMerge
+from drainmark.resources.delta.merge import (
+    arrow_schema,
+    as_table,
+    of_ids,
+    require_unique,
+    rows_to_restore,
+    up_to,
+)
+from drainmark.resources.delta.schema_evolution import added_columns, widen
+from drainmark.resources.delta.staging import Staging, verify
+from drainmark.resources.delta.table_files import TableFiles
+from drainmark.resources.delta.upkeep import Upkeep
+from drainmark.resources.storage.folder import Folder, folder_at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ManagedTable:
+    """One Delta table of a region; holds no open file and no snapshot between calls.
+
+    Versions are `txn_version(epoch, id)`; a publish carries those of the checkpoint row that it publishes, whoever
+    does it, and each table takes groups in commit order (H3): the caller's duty.
+
+    Args:
+        root: folder of the table; a path is one on this machine.
+        region: whose commits these are; part of the mark and of `txnAppId`.
+        faults: called around each commit with `publish`, `rewind_table` or `compact` and `.before_commit` or
+            `.after_commit`; what it raises after a commit is a lost reply.
+        writer: what is known of the table's commits, where another object of this process looked already.
+
+    Attributes:
+        files: reads the table's files, visible and staged.
+        upkeep: compacts them, and keeps the log short.
+    """
+
+    def __init__(
+        self, root: Path | Folder, region: str, *, faults: Faults | None = None, writer: SoleWriter | None = None
+    ) -> None:
+        self.folder = folder_at(root)
+        self.region = region
+        self.writer: SoleWriter | None = writer or SoleWriter(self.folder, region)
+        self.files = TableFiles(self.folder)
+        self.upkeep = Upkeep(self.folder, region, faults=faults, writer=self.writer)
+        self._faults = faults
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Say whether there is a Delta table, anyone's."""
+        return commits.is_table(self.folder)
+
+    def is_own(self) -> bool:
+        """Say whether there is a table that this region made."""
+        return self.exists() and commits.is_own(self._open(), self.region)
+
+    def schema_json(self) -> str:
+        """Return the schema as Spark and Delta write it."""
+        return str(self._open().schema().to_json())
+
+    def txn_version(self) -> int | None:
+        """Return the newest version published, None before the first."""
+        return commits.txn_version(self._open(), self.region)
+
+    def delta_version(self) -> int:
+        """Return Delta's own version."""
+        version: int = self._open().version()
+        return version
+
+    def row_count(self) -> int:
+        """Return the number of rows, from the statistics."""
+        return sum(file.rows for file in self.files.live())
+
+    def newest_id(self) -> int:
+        """Return the largest `_sequence_id`, 0 without one; from the statistics."""
+        return max((file.last_id or 0 for file in self.files.live()), default=0)
+
+    def read(self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None) -> pa.Table:
+        """Return the rows for which `where` holds, in no order; reads Parquet, never through `to_pyarrow` (H34)."""
+        table = self._open()
+        paths = [file.path for file in commits.live_files(table, self.folder)]
+        return self.folder.read(paths, arrow_schema(table), columns, where)
+
+    # --- committing ------------------------------------------------------------------------------------------------
+
+    def create(self, schema_json: str, *, evolves: bool = False) -> None:
+        """Create the table empty, all columns nullable; one that is the region's with these columns will do.
+
+        Args:
+            evolves: one that lacks some of the columns will do too, in whatever order: `widen` adds them.
+
+        Raises:
+            ForeignTable: there is a table or a folder that this region did not make.
+            SchemaMismatch: the table has other columns, or a column's type cannot be kept.
+        """
+        compare = (lambda found, wanted, where: added_columns(found, wanted, where=where)) if evolves else None
+        commits.create_table(self.folder, self.region, schema_json, compare=compare)
+
+    def widen(self, schema_json: str) -> None:
+        """Add the columns that the table lacks; see `evolution.widen`."""
+        widen(self.folder, self.region, schema_json, faults=self._faults, writer=self.writer)
+
+    def publish(self, version: int, files: Sequence[StagedFile]) -> Published:
+        """Make staged files visible in one commit; an empty commit for no files.
+
+        Raises:
+            AccountingError: a file is missing or has another size.
+            CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `delta_commits.commit`.
+        """
+
+        def prepare(table: Any) -> Act:
+            verify(self.folder, files)
+            return lambda: commits.transact(table, self.region, version, adds=files)
+
+        return self._commit("publish", version, prepare)
+
+    def replace(self, version: int, files: Sequence[StagedFile], ids: Collection[int], staging: Staging) -> Published:
+        """Make staged files visible and take back the rows of some ids, in one commit.
+
+        Args:
+            version: of the checkpoint row that is published.
+            ids: whose rows leave; none of the files has any.
+            staging: where files go that had rows of other ids, too.
+        """
+
+        def prepare(table: Any) -> Act:
+            near = [file for file in commits.live_files(table, self.folder) if file.may_hold(ids)]
+            leaving: list[StagedFile] = []
+            kept: list[StagedFile] = []
+            for file in near:
+                rows = self.folder.read([file.path], arrow_schema(table), None, ~of_ids(ids))
+                if rows.num_rows < file.rows:
+                    leaving.append(file)
+                    kept += staging.write(rows, "kept")
+            verify(self.folder, [*files, *kept])
+            return lambda: commits.transact(table, self.region, version, adds=[*files, *kept], removes=leaving)
+
+        return self._commit("publish", version, prepare)
+
+    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
+        """Bring a table of one row a key up to date: `rows` replace the rows of their keys, or are added.
+
+        Args:
+            version: of the checkpoint row that is published.
+            rows: one row a key, with the table's columns; see `last_per_key`.
+            keys: key columns; nulls are equal (H5).
+
+        Raises:
+            AccountingError: two rows of one key (Delta would insert both).
+            SchemaMismatch: a column is missing, unknown, or of another type.
+        """
+
+        def prepare(table: Any) -> Act:
+            source = as_table(rows, arrow_schema(table), self.folder)
+            require_unique(source, keys, self.folder)
+            return lambda: KeyedMerge(table, self.region, version, keys).upsert(source)
+
+        return self._commit("publish", version, prepare)
+
+    def rewind_rows(self, version: int, to: int, staging: Staging, *, restored: Sequence[RowsOf] = ()) -> Published:
+        """Take back the rows of ids above `to` from a table of rows: whole files go, one that straddles is rewritten.
+
+        Args:
+            version: of the checkpoint row of the rewind.
+            to: the id that stays the last.
+            staging: where rewritten files go.
+            restored: rows that come back, since what replaced them is taken back.
+        """
+
+        def prepare(table: Any) -> Act:
+            cut = cut_at(commits.live_files(table, self.folder), to)
+            schema = arrow_schema(table)
+            kept: list[StagedFile] = []
+            for file in cut.straddling:
+                rows = self.folder.read([file.path], schema, None, up_to(to))
+                kept += staging.write(rows, f"rewound-{to}")
+            for ids, files in restored:
+                verify(self.folder, files)
+                rows = self.folder.read([file.path for file in files], schema, None, of_ids(ids))
+                kept += staging.write(rows, "restored")
+            verify(self.folder, kept)
+            return lambda: commits.transact(table, self.region, version, adds=kept, removes=cut.leaving)
+
+        return self._commit("rewind_table", version, prepare)
+
+    def rewind_upsert(
+        self,
+        version: int,
+        to: int,
+        history: ManagedTable,
+        keys: Sequence[str],
+        columns: Sequence[str],
+        *,
+        images: Sequence[str] = (),
+    ) -> Published:
+        """Give each key that changed after `to` its last row up to `to`, or delete it where there is none.
+
+        To be done before the history itself is rewound.
+
+        Args:
+            version: of the checkpoint row of the rewind.
+            to: the id that stays the last.
+            history: table of one row a changed key and id.
+            keys: key columns.
+            columns: the columns of the history that are visible here.
+            images: Parquet files below the history's folder, with a row a key and its `_sequence_id`, in place of
+                changes that were dropped.
+        """
+
+        def prepare(table: Any) -> Act:
+            source = rows_to_restore(history.folder, images, to, keys, columns)
+            return lambda: KeyedMerge(table, self.region, version, keys).restore(source)
+
+        return self._commit("rewind_table", version, prepare)
+
+    def fence(self, epoch: int) -> None:
+        """Take nothing more of older epochs: what an owner was stopped before committing is given up or done (H2, H8).
+
+        To be done before files are deleted that such a commit names, and once all that is committed is published.
+        """
+        version = txn_version(epoch, INITIAL_ID)
+        self._commit("compact", version, lambda table: lambda: commits.transact(table, self.region, version))
+
+    # --- how -------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Any:
+        return commits.open_table(self.folder)
+
+    def _commit(self, verb: str, version: int, prepare: Callable[[Any], Act]) -> Published:
+        """Commit unless the table's version is at or above mine: then it is done, or a later owner undid it."""
+
+        def is_done(table: Any) -> bool:
+            found = commits.txn_version(table, self.region)
+            return found is not None and found >= version
+
+        return commits.commit(
+            self.folder,
+            verb=verb,
+            prepare=lambda table: None if is_done(table) else prepare(table),
+            landed=is_done,
+            faults=self._faults,
+            writer=self.writer,
+        )
+
+
+def read_at(table: ManagedTable, to: int, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of a table of rows as they were at the consistent state `to`."""
+    return table.read(columns, up_to(to))

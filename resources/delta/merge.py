@@ -1,0 +1,117 @@
+"""What a merge into a table of one row a key is made of, whoever commits it: `deltalake` or delta-spark (H5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import AccountingError, SchemaMismatch
+from drainmark.jobs.state.keyed_rows import key_codes, last_per_key
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.staging import SEQUENCE_COLUMN
+from drainmark.resources.storage.folder import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEEP_COLUMN = "_drainmark_keep"
+
+
+def rows_to_restore(
+    history: Folder, images: Sequence[str], to: int, keys: Sequence[str], columns: Sequence[str]
+) -> pa.Table:
+    """Return each key with a row above `to`: its last row up to `to` marked keep, or the key alone, not keep.
+
+    One file at a time is in memory, beside the changed keys and what is found for them.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    opened = commits.open_table(history)
+    schema = pa.schema([arrow_schema(opened).field(name) for name in columns])
+    live = commits.live_files(opened, history)
+    above = [file.path for file in live if (file.last_id or 0) > to] + list(images)
+    below = [file.path for file in live if (file.first_id or 0) <= to] + list(images)
+    changed = last_per_key(history.read(above, schema, None, _above(to)), keys)
+    found = schema.empty_table()
+    if changed.num_rows:
+        for path in below:
+            rows = history.read([path], schema, None, up_to(to))
+            of_rows, of_changed = key_codes([rows, changed], keys)
+            mine = rows.filter(pa.array(np.isin(of_rows, of_changed)))
+            found = last_per_key(pa.concat_tables([found, mine]), keys)
+    of_changed, of_found = key_codes([changed, found], keys)
+    gone = changed.filter(pa.array(~np.isin(of_changed, of_found)))
+    return pa.concat_tables(
+        [
+            rows.append_column(KEEP_COLUMN, pa.repeat(keep, rows.num_rows))
+            for rows, keep in ((found, True), (gone, False))
+        ]
+    )
+
+
+def require_unique(rows: pa.Table, keys: Sequence[str], table: object) -> None:
+    """Check that no two rows have one key: Delta would insert both.
+
+    Raises:
+        AccountingError: some have.
+    """
+    import numpy as np
+
+    doubles = rows.num_rows - len(np.unique(key_codes([rows], keys)[0]))
+    if doubles:
+        msg = f"{doubles} of {rows.num_rows} rows to merge into {table} repeat a key ({', '.join(keys)})"
+        raise AccountingError(msg, rows=doubles)
+
+
+def arrow_schema(opened: Any) -> pa.Schema:
+    """Return the columns of an open `DeltaTable`."""
+    import pyarrow as pa
+
+    return pa.schema(opened.schema())
+
+
+def of_ids(ids: Collection[int]) -> pa.compute.Expression:
+    """Return the condition that a row is of one of some ids."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.field(SEQUENCE_COLUMN).isin(pa.array(sorted(ids), pa.int64()))
+
+
+def up_to(to: int) -> pa.compute.Expression:
+    """Return the condition that a row belongs to the consistent state `to`."""
+    import pyarrow.compute as pc
+
+    return pc.field(SEQUENCE_COLUMN) <= to
+
+
+def _above(to: int) -> pa.compute.Expression:
+    import pyarrow.compute as pc
+
+    return pc.field(SEQUENCE_COLUMN) > to
+
+
+def quoted(column: str) -> str:
+    """Return a column's name as SQL takes it."""
+    escaped = column.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def as_table(rows: pa.Table, schema: pa.Schema, table: Folder) -> pa.Table:
+    """Return rows in the columns and types of a table.
+
+    Raises:
+        SchemaMismatch: a column is missing, unknown, or of another type.
+    """
+    import pyarrow as pa
+
+    if set(rows.column_names) != set(schema.names) or len(rows.column_names) != len(schema.names):
+        differing = sorted(set(rows.column_names) ^ set(schema.names))
+        msg = f"rows for {table} have the columns {rows.column_names}, expected {schema.names}"
+        raise SchemaMismatch(msg, columns=tuple(differing))
+    try:
+        return rows.select(schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        msg = f"rows for {table} do not fit its columns: {error}"
+        raise SchemaMismatch(msg, columns=tuple(schema.names)) from error

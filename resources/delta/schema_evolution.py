@@ -1,0 +1,82 @@
+"""Columns that an author's code adds to a sink, added to its table (I19): `on_schema_change="evolve"`.
+
+A table only ever gets wider: rows from before read null, and a rewind to before the change keeps the column. That a
+column went or has another type is an error with its name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from drainmark.jobs.errors import SchemaMismatch
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.commit_log import SoleWriter
+from drainmark.resources.delta.commits import Act, Faults
+from drainmark.resources.delta.staging import all_nullable
+from drainmark.resources.storage.folder import Folder
+
+
+def added_columns(found_json: str, wanted_json: str, *, where: str) -> list[dict[str, Any]]:
+    """Return the columns that a table lacks, as Spark and Delta write them, in the order wanted.
+
+    Args:
+        found_json: the table's schema.
+        wanted_json: the schema of the rows to come.
+        where: what messages call the table.
+
+    Raises:
+        SchemaMismatch: a column of the table is gone, or has another type.
+    """
+    found, wanted = (_fields(text) for text in (found_json, wanted_json))
+    gone = [name for name in found if name not in wanted]
+    retyped = [name for name in found if name in wanted and found[name]["type"] != wanted[name]["type"]]
+    if gone or retyped:
+        what = [f"{name} is gone" for name in gone]
+        what += [f"{name} is {_said(wanted[name])}, expected {_said(found[name])}" for name in retyped]
+        msg = f"the columns of {where} cannot evolve: {'; '.join(what)}"
+        remedy = "keep the columns (as null if need be) and their types, or write to a table of another name"
+        raise SchemaMismatch(msg, remedy=remedy, columns=(*gone, *retyped))
+    return [field for name, field in wanted.items() if name not in found]
+
+
+def widen(folder: Folder, region: str, schema_json: str, *, faults: Faults | None, writer: SoleWriter | None) -> None:
+    """Add the columns that a managed table lacks, in one commit; nothing where it lacks none.
+
+    Part of a claim, and of its fail points. The commit carries on the version that the table has: what is committed and
+    not yet published is still to come (H3).
+
+    Raises:
+        SchemaMismatch: see `added_columns`.
+        CommitOutcomeUnknown, SplitBrain, StoreUnavailable: see `delta_commits.commit`.
+    """
+
+    def lacking(opened: Any) -> list[dict[str, Any]]:
+        return added_columns(opened.schema().to_json(), schema_json, where=f"the table {folder}")
+
+    def prepare(opened: Any) -> Act | None:
+        from deltalake import Field
+
+        fields = [Field.from_json(json.dumps(field)) for field in lacking(opened)]
+        version = commits.txn_version(opened, region)
+        if not fields:
+            return None
+        return lambda: opened.alter.add_columns(fields, **commits.properties(region, version))
+
+    commits.commit(
+        folder,
+        verb="claim",
+        prepare=prepare,
+        landed=lambda opened: not lacking(opened),
+        faults=faults,
+        writer=writer,
+    )
+
+
+def _fields(schema_json: str) -> dict[str, dict[str, Any]]:
+    return {field["name"]: field for field in json.loads(all_nullable(schema_json))["fields"]}
+
+
+def _said(field: dict[str, Any]) -> str:
+    kind = field["type"]
+    return kind if isinstance(kind, str) else json.dumps(kind)

@@ -1,0 +1,373 @@
+"""Files of one attempt, written below a table's root where no reader looks, and the facts of their footers.
+
+A staged file becomes visible when a commit names it and never before (design.md §1.2, H8). What a checkpoint row
+says of it is read from its own footer, never from the group that it belongs to (H18).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import AccountingError, SchemaMismatch
+from drainmark.jobs.errors.environment import SHARE_FOLDERS
+from drainmark.jobs.frames.counted import has_mark, write_counted
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.resources.storage.folder import Folder, folder_at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+STAGING_FOLDER = "_staged"
+SEQUENCE_COLUMN = "_sequence_id"
+
+_ROW_GROUP_BYTES = 8 * 2**20
+_REFUSED_TYPES = ("void", "interval", "string collate")
+_HANDS_OFF = "nobody may touch _staged folders but Drainmark"
+
+
+class Staging:
+    """The folder `<table>/_staged/<epoch>-<attempt>/` of one attempt, made at the first write, never reused.
+
+    Args:
+        table: folder of the table whose files these will be; a path is one on this machine.
+        epoch: of the owner that stages.
+        attempt: uuid of the attempt; two attempts never share a folder, so a zombie's files stay apart (H8).
+    """
+
+    def __init__(self, table: Path | Folder, epoch: int, attempt: str) -> None:
+        self.folder = folder_at(table)
+        self._prefix = f"{STAGING_FOLDER}/{epoch}-{attempt}"
+
+    def path(self, subdirectory: str) -> Path:
+        """Return the folder a Spark job is to write; its parents exist, itself it does not have to."""
+        return self.folder.copies.local(f"{self._prefix}/{subdirectory}")
+
+    def write(
+        self,
+        table: pa.Table,
+        stem: str,
+        *,
+        rows_per_group: int | None = None,
+        footer: Mapping[str, str] | None = None,
+    ) -> tuple[StagedFile, ...]:
+        """Write `table` as one Parquet file and return its facts; no file for no rows.
+
+        Columns keep their order. Timestamps are stored as microseconds (finer ones are cut off, as Spark does). The
+        file is durable when this returns. A stem that is taken gets a number: nothing is overwritten.
+
+        Args:
+            rows_per_group: of the file's row groups, pyarrow's own by default.
+            footer: texts to keep in the file's footer, by name.
+
+        Raises:
+            AccountingError: `_sequence_id` has nulls.
+            SchemaMismatch: a column has no type (Spark's void).
+            StoreUnavailable: the object store does not take it.
+        """
+        import pyarrow as pa
+
+        if table.num_rows == 0:
+            return ()
+        data = _as_parquet(table, rows_per_group, footer or {})
+        path, mark = self._write_new(stem, data)
+        written = replace(facts(pa.BufferReader(data), path, data.size), mark=mark)
+        _require_rows(table.num_rows, (written,), f"{path} of {self.folder}", remedy=_HANDS_OFF)
+        return (written,)
+
+    def write_frame(self, frame: DataFrame, subdirectory: str, *, compression: str = "") -> tuple[StagedFile, ...]:
+        """Have Spark write a frame below `subdirectory`, and return the facts of the files with rows, by path.
+
+        Args:
+            compression: Spark's own by default.
+
+        Raises:
+            AccountingError: the files that are here have other rows than Spark's tasks wrote, or cannot be read: a
+                file was lost, or executors wrote to another disk; a file's `_sequence_id` has nulls.
+            StoreUnavailable: the object store does not take them.
+        """
+        rows = write_counted(frame, self.path(subdirectory), mark=self._prefix, compression=compression)
+        files = self.describe(subdirectory, mark=self._prefix)
+        _require_rows(rows, files, f"{self._prefix}/{subdirectory} of {self.folder}", remedy=SHARE_FOLDERS)
+        return files
+
+    def describe(self, subdirectory: str, *, mark: str = "") -> tuple[StagedFile, ...]:
+        """Return the files with rows that a Spark job left below `subdirectory`, by path; () if there is none.
+
+        Hidden files (`_SUCCESS`, `.crc`, what a task left in `_temporary`) are no output.
+
+        Args:
+            mark: that the job put into their footers; see `write_counted`.
+
+        Raises:
+            AccountingError: a file's `_sequence_id` has nulls, or it is not one that the job wrote.
+            StoreUnavailable: the object store does not take them.
+        """
+        written = self.path(subdirectory)
+        names = (path.relative_to(written) for path in sorted(written.rglob("*.parquet")))
+        described = tuple(
+            _facts_of(written / name, str(PurePosixPath(self._prefix, subdirectory, name)), mark)
+            for name in names
+            if not _is_hidden(name)
+        )
+        files = [file for file in described if file.rows]
+        self.folder.copies.push([file.path for file in files])
+        return tuple(replace(file, mark=self.folder.stamp(file.path)[1]) for file in files)
+
+    def discard(self) -> None:
+        """Delete what this attempt staged; only for an attempt that no commit names."""
+        self.folder.delete(self._prefix)
+
+    def _write_new(self, stem: str, data: pa.Buffer) -> tuple[str, str]:
+        """Return the file's path and its mark."""
+        path, taken = f"{self._prefix}/{stem}.parquet", 0
+        while True:
+            try:
+                return path, self.folder.write(path, data)
+            except FileExistsError:
+                taken += 1
+                path = f"{self._prefix}/{stem}-{taken}.parquet"
+
+
+def facts(source: Any, path: str, size: int) -> StagedFile:
+    """Return a Parquet file's size, rows and bounds of `_sequence_id`, exact, from its footer (H18).
+
+    Args:
+        source: the file as pyarrow opens it.
+        path: of the file, relative to its table.
+        size: of the file, in bytes.
+
+    Raises:
+        AccountingError: `_sequence_id` has nulls; such rows belong to no consistent state.
+    """
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(source) as file:
+        first, last = _bounds(path, file)
+        return StagedFile(path=path, size=size, rows=file.metadata.num_rows, first_id=first, last_id=last)
+
+
+def _facts_of(place: Path, path: str, mark: str) -> StagedFile:
+    """Return the facts of a file that Spark wrote.
+
+    Raises:
+        AccountingError: it is gone, no Parquet file that is whole, or has another mark.
+    """
+    import pyarrow as pa
+
+    try:
+        if not has_mark(place, mark):
+            msg = f"staged file {path} is not the file that was written"
+            raise AccountingError(msg, remedy=_HANDS_OFF, path=path)
+        return facts(place, path, place.stat().st_size)
+    except (pa.ArrowInvalid, FileNotFoundError) as error:
+        msg = f"staged file {path} cannot be read after it was written: {error}"
+        raise AccountingError(msg, remedy=_HANDS_OFF, path=path) from error
+
+
+def _require_rows(counted: int, files: Iterable[StagedFile], where: str, *, remedy: str) -> None:
+    found = sum(file.rows for file in files)
+    if found != counted:
+        msg = f"{counted} rows were written, and the files of {where} have {found}"
+        raise AccountingError(msg, remedy=remedy, rows=found, expected=counted)
+
+
+def verify(table: Path | Folder, files: Iterable[StagedFile], *, schema_json: str | None = None) -> None:
+    """Check, before a commit names them, that staged files are what was written, and have the table's columns.
+
+    A file of this process is compared with what it wrote by its mark; one that a row names by its size.
+
+    Args:
+        table: folder of the table, which the files' paths are relative to.
+        files: what an attempt staged.
+        schema_json: the table's schema; without it columns are not looked at.
+
+    Raises:
+        AccountingError: a file is missing, has another size, or is another file.
+        SchemaMismatch: a file's columns differ in names, types or order (H17: Delta would not notice).
+        StoreUnavailable: the object store does not answer.
+    """
+    folder = folder_at(table)
+    for file in files:
+        try:
+            size, mark = folder.stamp(file.path) if file.mark else (folder.size(file.path), "")
+        except FileNotFoundError as error:
+            msg = f"staged file {file.path} of {folder} is gone"
+            raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path) from error
+        if size != file.size:
+            msg = f"staged file {file.path} of {folder} has {size} bytes, expected {file.size}"
+            raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path, size=size, expected=file.size)
+        if mark != file.mark:
+            msg = f"staged file {file.path} of {folder} is not the file that was written"
+            raise AccountingError(msg, remedy=_HANDS_OFF, path=file.path)
+        if schema_json is not None:
+            compare_schemas(schema_of_file(folder.source(file.path)), schema_json, where=f"{file.path} of {folder}")
+
+
+# --- schemas, as Spark and Delta write them -----------------------------------------------------------------------
+
+
+def all_nullable(schema_json: str) -> str:
+    """Return a schema with every level nullable and without metadata: how managed tables store it (H17).
+
+    Raises:
+        SchemaMismatch: a column has a type that Delta tables cannot keep (void, intervals, collated strings).
+    """
+    schema = json.loads(schema_json)
+    for column in schema["fields"]:
+        _refuse(column["name"], column["type"], column.get("metadata") or {})
+    return json.dumps(_nullable(schema))
+
+
+def schema_of_file(source: Any) -> str:
+    """Return the schema of a Parquet file, given as pyarrow opens it, in Delta's JSON, from its footer."""
+    import pyarrow.parquet as pq
+    from deltalake import Schema
+
+    return str(Schema.from_arrow(pq.read_schema(source)).to_json())
+
+
+def compare_schemas(found_json: str, expected_json: str, *, where: str) -> None:
+    """Check that two schemas have the same names and types in the same order, whatever may be null.
+
+    Raises:
+        SchemaMismatch: they differ; `columns` names the columns that do.
+    """
+    found, expected = (_columns(text) for text in (found_json, expected_json))
+    if found == expected:
+        return
+    have, want = dict(found), dict(expected)
+    texts = {name: f"{name}: {_said(have.get(name))}, expected {_said(want.get(name))}" for name in have | want}
+    differing = [name for name in texts if have.get(name) != want.get(name)]
+    what = "; ".join(texts[name] for name in differing) or f"order: {', '.join(have)}, expected {', '.join(want)}"
+    msg = f"the columns of {where} differ from what is expected: {what}"
+    raise SchemaMismatch(
+        msg,
+        remedy="cast the columns, or write to a table of another name",
+        columns=tuple(differing) or tuple(want),
+    )
+
+
+def _columns(schema_json: str) -> list[tuple[str, str]]:
+    return [
+        (column["name"], json.dumps(column["type"], sort_keys=True))
+        for column in _nullable(json.loads(schema_json))["fields"]
+    ]
+
+
+def _said(kind: str | None) -> str:
+    return "missing" if kind is None else kind.strip('"')
+
+
+def _nullable(kind: Any) -> Any:
+    """Spark's JSON of a type with every `nullable`, `containsNull` and `valueContainsNull` true, metadata empty."""
+    if not isinstance(kind, dict):
+        return kind
+    shape = kind["type"]
+    if shape == "struct":
+        fields = [
+            {"name": field["name"], "type": _nullable(field["type"]), "nullable": True, "metadata": {}}
+            for field in kind["fields"]
+        ]
+        return {"type": "struct", "fields": fields}
+    if shape == "array":
+        return {"type": "array", "elementType": _nullable(kind["elementType"]), "containsNull": True}
+    return {
+        "type": "map",
+        "keyType": _nullable(kind["keyType"]),
+        "valueType": _nullable(kind["valueType"]),
+        "valueContainsNull": True,
+    }
+
+
+def _refuse(column: str, kind: Any, metadata: dict[str, Any]) -> None:
+    if isinstance(kind, dict):
+        for field in kind.get("fields", ()):
+            _refuse(f"{column}.{field['name']}", field["type"], field.get("metadata") or {})
+        for part in ("elementType", "keyType", "valueType"):
+            if part in kind:
+                _refuse(column, kind[part], {})
+    elif kind.startswith(_REFUSED_TYPES) or "__COLLATIONS" in metadata:
+        shown = "collated string" if "__COLLATIONS" in metadata else kind
+        msg = f"column {column!r} has the type {shown}, which a Delta table cannot keep"
+        raise SchemaMismatch(msg, remedy=f"cast {column} to a plain type, e.g. string", columns=(column,))
+
+
+# --- Parquet ------------------------------------------------------------------------------------------------------
+
+
+def _as_parquet(table: pa.Table, rows_per_group: int | None, footer: Mapping[str, str]) -> pa.Buffer:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    rows = _writable(table)
+    # Several row groups: who reads some ids of a large file, a rewind first of all, passes over the others.
+    rows_per_group = rows_per_group or max(1, rows.num_rows * _ROW_GROUP_BYTES // max(1, rows.nbytes))
+    with pq.ParquetWriter(
+        sink,
+        rows.schema,
+        compression="zstd",
+        store_schema=False,
+        coerce_timestamps="us",
+        allow_truncated_timestamps=True,
+    ) as writer:
+        writer.write_table(rows, row_group_size=rows_per_group)
+        if footer:
+            writer.add_key_value_metadata(dict(footer))
+    return sink.getvalue()
+
+
+def _bounds(path: str, file: Any) -> tuple[int | None, int | None]:
+    metadata = file.metadata
+    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    if SEQUENCE_COLUMN not in names or metadata.num_rows == 0:
+        return None, None
+    index = names.index(SEQUENCE_COLUMN)
+    chunks = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+    if all(chunk is not None and chunk.has_min_max and chunk.has_null_count for chunk in chunks):
+        nulls = sum(chunk.null_count for chunk in chunks)
+        first, last = min(chunk.min for chunk in chunks), max(chunk.max for chunk in chunks)
+    else:
+        first, last, nulls = _bounds_of_rows(file)
+    if nulls:
+        msg = f"{nulls} of {metadata.num_rows} rows in {path} have no {SEQUENCE_COLUMN}"
+        raise AccountingError(msg, remedy="keep _sequence_id in every output (dm.select does)", rows=nulls)
+    return first, last
+
+
+def _bounds_of_rows(file: Any) -> tuple[int | None, int | None, int]:
+    """A column of nulls only has no bounds in the footer, nor has what a foreign writer left out."""
+    import pyarrow.compute as pc
+
+    column = file.read(columns=[SEQUENCE_COLUMN]).column(0)
+    bounds = pc.min_max(column)
+    return bounds["min"].as_py(), bounds["max"].as_py(), column.null_count
+
+
+def _writable(table: pa.Table) -> pa.Table:
+    """Cast what Parquet, or Spark reading it, does not know: views and dictionaries of strings."""
+    import pyarrow as pa
+
+    def plain(field: pa.Field) -> pa.Field:
+        if pa.types.is_null(field.type):
+            msg = f"column {field.name!r} has no type: every value is null"
+            raise SchemaMismatch(msg, remedy=f"cast {field.name} to the type it should have", columns=(field.name,))
+        if pa.types.is_string_view(field.type):
+            return field.with_type(pa.string())
+        if pa.types.is_binary_view(field.type):
+            return field.with_type(pa.binary())
+        if pa.types.is_dictionary(field.type):
+            return field.with_type(field.type.value_type)
+        return field
+
+    schema = pa.schema([plain(field) for field in table.schema])
+    return table if schema == table.schema else table.cast(schema)
+
+
+def _is_hidden(relative: Path) -> bool:
+    return any(part.startswith(("_", ".")) for part in relative.parts)

@@ -1,0 +1,65 @@
+"""Does a store do what commits rest on? Tried on the store itself (faults.md M14, D3; for `doctor`)."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.resources.storage.folder import Folder, LocalFolder
+
+_PROBES = "_drainmark_probe"
+_FIRST, _SECOND = b"first", b"second"
+
+
+def shortcomings(folder: Folder) -> list[str]:
+    """Return what the store of a folder gets wrong, [] where nothing is; leaves nothing behind.
+
+    Tried: a second write to a name is refused, what was written is read and listed at once; on a disk before all that a
+    hard link is refused where there is a file, since that is how `deltalake` commits, and how files are put in place.
+    """
+    import pyarrow as pa
+
+    name = uuid.uuid4().hex
+    path = f"{_PROBES}/{name}"
+    found = []
+    try:
+        if isinstance(folder, LocalFolder) and (wrong := _links(folder.path / _PROBES)):
+            return wrong
+        folder.write(path, pa.py_buffer(_FIRST))
+        try:
+            folder.write(path, pa.py_buffer(_SECOND))
+        except FileExistsError:
+            pass
+        else:
+            found.append("a file is written over another: two owners could both commit")
+        if _content(folder.source(path)) != _FIRST:
+            found.append("what was written is not what is read")
+        if name not in folder.names(_PROBES):
+            found.append("what was written is not listed at once")
+    except (OSError, DrainmarkError) as error:
+        found.append(f"it does not answer as a store should: {error}")
+    finally:
+        folder.delete(_PROBES)
+    return found
+
+
+def _links(folder: Path) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    file, other = folder / "linked", folder / "other"
+    file.write_bytes(_FIRST)
+    other.write_bytes(_SECOND)
+    try:
+        os.link(other, file)
+    except FileExistsError:
+        return []
+    except OSError as error:
+        return [f"it knows no hard links ({error.strerror}), by which Delta's commits are made"]
+    return ["a link is made over a file: two owners could both commit"]
+
+
+def _content(source: Any) -> bytes:
+    content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
+    return content

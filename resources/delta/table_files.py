@@ -1,0 +1,65 @@
+"""The files of a managed table: those that are visible, and any others below its folder that a row names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.protocol.records.manifest import StagedFile
+from drainmark.jobs.protocol.rewind_steps import cut_at
+from drainmark.resources.delta import commits
+from drainmark.resources.delta.merge import arrow_schema, up_to
+from drainmark.resources.delta.staging import SEQUENCE_COLUMN
+from drainmark.resources.storage.folder import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TableFiles:
+    """Reads the files of one table; holds no open file and no snapshot between calls.
+
+    Args:
+        folder: of the table.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def live(self) -> tuple[StagedFile, ...]:
+        """Return the visible files in the order of their ids."""
+        return commits.live_files(commits.open_table(self._folder), self._folder)
+
+    def up_to(self, through: int) -> tuple[StagedFile, ...]:
+        """Return the visible files whose rows all have ids up to one."""
+        return tuple(file for file in self.live() if file.last_id is not None and file.last_id <= through)
+
+    def rows_above(self, to: int) -> int:
+        """Return the number of rows of ids above `to`, from the statistics; only files that straddle it are read."""
+        cut = cut_at(self.live(), to)
+        whole = sum(file.rows for file in cut.whole)
+        if not cut.straddling:
+            return whole
+        straddling = [file.path for file in cut.straddling]
+        schema = arrow_schema(commits.open_table(self._folder))
+        rows = self._folder.read(straddling, schema, [SEQUENCE_COLUMN], ~up_to(to))
+        return whole + int(rows.num_rows)
+
+    def read(self, paths: Sequence[str], where: pa.compute.Expression | None = None) -> pa.Table:
+        """Return the rows of files below the table's folder, visible or not, in the table's columns."""
+        return self._folder.read(paths, arrow_schema(commits.open_table(self._folder)), None, where)
+
+    def read_each(self, files: Sequence[StagedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of each file, visible or not, in the order given and in the columns of the file."""
+        return self._folder.read_each([file.path for file in files], columns)
+
+    def holds(self, files: Sequence[StagedFile]) -> bool:
+        """Say whether all files are there, visible or not: `gc` deletes images that no rewind reaches any more."""
+        try:
+            return all(self._folder.size(file.path) == file.size for file in files)
+        except FileNotFoundError:
+            return False
+
+    def spark_paths(self, files: Sequence[StagedFile]) -> list[str]:
+        """Return where Spark reads files, visible or not; from an object store they are fetched first."""
+        return [str(path) for path in self._folder.copies.fetch([file.path for file in files])]

@@ -1,0 +1,1 @@
+"""Where inputs lie, how they are listed and read, and what becomes of them."""

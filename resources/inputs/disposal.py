@@ -1,0 +1,179 @@
+"""Input files that are done with are moved or deleted, each if it is still the one that was processed (V153).
+
+That is asked of each right before: a file that took its name since was read by nobody, and stays.
+"""
+
+from __future__ import annotations
+
+import errno
+import filecmp
+import itertools
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drainmark.jobs.errors import ObjectChanged, ObjectMissing, StoreUnavailable
+from drainmark.jobs.failpoints import FilePoint, reach
+from drainmark.jobs.protocol.records.addresses import address_of, is_object, prefix_of
+from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts, identity_of_object
+from drainmark.jobs.runtime.scan.folder import identity_of, path_of
+from drainmark.resources.storage.folder import PART, sync_folder
+from drainmark.resources.storage.object_store import ObjectStore
+
+File = tuple[str, Mapping[str, Any], int]
+"""Uri, identity at the scan, sequence id."""
+
+
+def dispose(files: Sequence[File], *, objects: ObjectStore, location: str, move_to: str | None) -> int:
+    """Move files to a folder or prefix, or delete them; those that are gone, or other ones now, are left alone.
+
+    A crash between the copy to another place and the deletion leaves a file at both; the next call finds its copy. Of
+    a large object that is copied in parts a second copy may be left then: its etag says nothing of what it is.
+
+    Args:
+        location: the folder or prefix that was scanned: what lies below it keeps its path below `move_to`.
+        move_to: None to delete. A name that is taken there by something else gets the sequence id.
+
+    Returns:
+        how many were moved or deleted.
+
+    Raises:
+        StoreUnavailable, StoreRefused: one could not be.
+    """
+    return sum(_disposed(file, objects, location, move_to) for file in files)
+
+
+def _disposed(file: File, objects: ObjectStore, location: str, move_to: str | None) -> bool:
+    uri, identity, number = file
+    if is_object(uri):
+        known = _Object(objects=objects, uri=uri, identity=identity, number=number)
+        return known.delete() if move_to is None else known.move(location, move_to)
+    path = _LocalFile(path=Path(path_of(uri)), identity=identity, number=number)
+    try:
+        return path.delete() if move_to is None else path.move(Path(location), Path(move_to))
+    except OSError as error:
+        what = "delete" if move_to is None else "move"
+        msg = f"cannot {what} {path.path}, which is processed: {error}"
+        raise StoreUnavailable(msg, remedy="look at the permissions of the folder; it is tried again") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LocalFile:
+    path: Path
+    identity: Mapping[str, Any]
+    number: int
+
+    def is_there(self) -> bool:
+        try:
+            return _is_same(self.identity, identity_of(self.path.stat()))
+        except FileNotFoundError:
+            return False
+
+    def delete(self) -> bool:
+        if not self.is_there():
+            return False
+        self.path.unlink(missing_ok=True)
+        return True
+
+    def move(self, location: Path, move_to: Path) -> bool:
+        relative = self.path.relative_to(location) if self.path.is_relative_to(location) else Path(self.path.name)
+        (move_to / relative).parent.mkdir(parents=True, exist_ok=True)
+        if not self.is_there():
+            return False
+        for name in _names(str(move_to / relative), self.number):
+            target = Path(name)
+            if not target.exists():
+                return self._move(target)
+            if self._is_copy(target):
+                return self.delete()
+        raise AssertionError("unreachable")
+
+    def _is_copy(self, other: Path) -> bool:
+        """Was the file copied there before a crash? A second name of the file itself is no copy."""
+        here, there = self.path.stat(), other.stat()
+        is_alike = (here.st_size, here.st_mtime_ns) == (there.st_size, there.st_mtime_ns)
+        return is_alike and not os.path.samestat(here, there) and filecmp.cmp(self.path, other, shallow=False)
+
+    def _move(self, target: Path) -> bool:
+        """Rename, or copy to another disk: the file is at one place whole, or at both."""
+        try:
+            self.path.rename(target)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            return self._copy(target)
+        return True
+
+    def _copy(self, target: Path) -> bool:
+        part = target.with_name(f".{uuid.uuid4().hex}{PART}")
+        try:
+            shutil.copy2(self.path, part)
+            with part.open("rb") as copied:
+                os.fsync(copied.fileno())
+            if not self.is_there():  # what was copied may be half of one and half of the other
+                return False
+            part.rename(target)
+        finally:
+            part.unlink(missing_ok=True)
+        sync_folder(target.parent)
+        reach(FilePoint.COPIED)
+        return self.delete()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Object:
+    objects: ObjectStore
+    uri: str
+    identity: Mapping[str, Any]
+    number: int
+
+    def delete(self) -> bool:
+        bucket, key = address_of(self.uri)
+        try:
+            self.objects.delete_same(bucket, key, str(self.identity["etag"]))
+        except (ObjectMissing, ObjectChanged):
+            return False
+        return True
+
+    def move(self, location: str, move_to: str) -> bool:
+        bucket, key = address_of(self.uri)
+        to_bucket, prefix = prefix_of(move_to)
+        try:
+            facts = self.objects.head(bucket, key)
+            if not _is_same(self.identity, identity_of_object(facts)):
+                return False
+            to_key = self._free(to_bucket, prefix + key.removeprefix(prefix_of(location)[1]), facts)
+            if to_key is not None:
+                self.objects.copy(bucket, key, to_bucket, to_key, etag=facts.etag)
+                reach(FilePoint.COPIED)
+        except (ObjectMissing, ObjectChanged):
+            return False
+        return self.delete()
+
+    def _free(self, bucket: str, key: str, facts: ObjectFacts) -> str | None:
+        """Return a key that nothing has yet; None where the object was copied before a crash."""
+        for name in _names(key, self.number):
+            try:
+                there = self.objects.head(bucket, name)
+            except ObjectMissing:
+                return name
+            if (there.etag, there.size) == (facts.etag, facts.size):
+                return None
+        raise AssertionError("unreachable")
+
+
+def _names(name: str, number: int) -> Iterator[str]:
+    """Yield the names to try: as it is, with the sequence id, and on."""
+    yield name
+    yield f"{name}.{number}"
+    yield from (f"{name}.{number}.{further}" for further in itertools.count(2))
+
+
+def _is_same(known: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    return all(known.get(name) == value for name, value in now.items())

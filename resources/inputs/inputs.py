@@ -1,0 +1,343 @@
+"""Where inputs are: folders of this machine and buckets behind the same few verbs (design.md §3.7, D13–D17, I2–I5).
+
+A local file is read where it is, through a link, so its identity is compared before and after. An object is copied
+once, with `If-Match` on its etag, into the attempt's inbox: what Spark reads is the object that was scanned or nothing,
+and no setting of Spark's, no jar and no credential of the store is needed there. Where the session has S3A, Spark reads
+objects where they are; then their etags are compared before and after, and Spark's parser alone judges their content.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import InputChanged, InputMissing, ObjectChanged, ObjectMissing, SpoolTooSmall
+from drainmark.jobs.operators.sources.directory_scan import DirectoryScan
+from drainmark.jobs.protocol.records.addresses import address_of, hadoop_address, is_object, prefix_of
+from drainmark.jobs.protocol.records.triggers import VERSION, NewTrigger, Trigger, file_key
+from drainmark.jobs.runtime.scan.bucket_objects import (
+    ObjectFacts,
+    identity_of_object,
+    listing_prefix,
+    literal_prefix,
+    scan_objects,
+    selects,
+)
+from drainmark.jobs.runtime.scan.bucket_scanner import PrefixWatch
+from drainmark.jobs.runtime.scan.folder import IS_LINK, ScanResult, identity_key, identity_of, path_of, scan_folder
+from drainmark.jobs.runtime.scan.folder_scanner import FolderWatch
+from drainmark.jobs.runtime.scan.index import ScanLimits, ScanMemory
+from drainmark.resources.inputs.disposal import dispose
+from drainmark.resources.storage.object_store import PAGE_KEYS, ObjectStore, object_store
+from drainmark.resources.storage.s3_connection import PARALLEL
+
+if TYPE_CHECKING:
+    from drainmark.resources.settings import Settings
+    from drainmark.resources.spark.session import SparkEngine
+
+_SKIP = "put it back, or: drainmark skip {} --file '{}' --reason '…'"
+
+
+class Inputs:
+    """The files that triggers stand for.
+
+    Args:
+        objects: of all buckets; opened when the first object is asked for.
+        spool_bytes: that the copies of a group's objects may take on this machine's disk.
+        can_read: says whether Spark can read an `s3a://` path; asked once a group.
+        limits: of what one scan looks at.
+        root: folder that relative paths count from.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, *, spool_bytes: int, can_read: Callable[[str], bool] = lambda address: False,
+        limits: ScanLimits | None = None, root: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.objects = objects
+        self.spool_bytes = spool_bytes
+        self.can_read = can_read
+        self.limits = limits or ScanLimits()
+        self.root = root or Path()
+        self._watches: dict[tuple[ScanMemory, str], FolderWatch | PrefixWatch] = {}
+        self._lock = threading.Lock()
+
+    # --- what is there -----------------------------------------------------------------------------------------------
+
+    def watched(
+        self, memory: ScanMemory, location: str, scan: DirectoryScan, *, now: float
+    ) -> Generator[ScanResult, None, None]:
+        """Scan a folder or a prefix of a bucket, once more: all of a small one, of a large one what can have changed.
+
+        Each result is to be recorded before the next one is asked for: then it is remembered as seen.
+
+        Args:
+            memory: the region's, which also tells whose scan it is.
+            now: seconds since 1970.
+
+        Raises:
+            UsageError: there is no such folder.
+            StoreUnavailable, StoreRefused: a page of a listing failed; what was not yielded is found again (D15).
+        """
+        with self._lock:
+            watch = self._watches.get((memory, location))
+            if watch is None or watch.scan != scan:
+                watch = self._watches[memory, location] = self._watch(memory, location, scan)
+        for batch in watch.batches(now):
+            yield self._versioned(location, batch)
+
+    def _watch(self, memory: ScanMemory, location: str, scan: DirectoryScan) -> FolderWatch | PrefixWatch:
+        if not is_object(location):
+            return FolderWatch(Path(location), scan, memory, limits=self.limits)
+        return PrefixWatch(location, scan, memory, _Listing(self.objects, location, scan), limits=self.limits)
+
+    def scan(self, location: str, scan: DirectoryScan, known: Mapping[str, str], *, now: float) -> ScanResult:
+        """Scan a folder or a prefix of a bucket once, whole, whatever its size: for a look, not for every tick.
+
+        Of a bucket every key below the prefix is listed, 1000 a request; where `pattern` begins with plain text only
+        keys that begin so.
+
+        Raises:
+            UsageError: there is no such folder.
+            StoreUnavailable, StoreRefused: a page of the listing failed; what was listed until then is dropped (D15).
+        """
+        if not is_object(location):
+            return scan_folder(Path(location), scan, known, now=now)
+        bucket, prefix = prefix_of(location)
+        pages = _Listing(self.objects, location, scan).pages()
+        found = scan_objects(bucket, prefix, (facts for page in pages for facts in page), scan, known)
+        return self._versioned(location, found)
+
+    def _versioned(self, location: str, found: ScanResult) -> ScanResult:
+        if not is_object(location) or not (found.new or found.changed):
+            return found
+        bucket, _ = prefix_of(location)
+        changed = self.with_versions(bucket, [trigger for _, _, trigger in found.changed])
+        return replace(
+            found,
+            new=self.with_versions(bucket, found.new),
+            changed=tuple((uri, key, new) for (uri, key, _), new in zip(found.changed, changed, strict=True)),
+        )
+
+    def with_versions(self, bucket: str, triggers: Sequence[NewTrigger]) -> tuple[NewTrigger, ...]:
+        """Add to each identity the version id to read, where the bucket keeps versions: a listing does not name it.
+
+        Such an object is read, also by a replay after a rewind, whatever was put over it.
+        """
+        if not triggers or not self.objects.keeps_versions(bucket):
+            return tuple(triggers)
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="head") as pool:
+            return tuple(pool.map(self._with_version, triggers))
+
+    def _with_version(self, trigger: NewTrigger) -> NewTrigger:
+        try:
+            facts = self.objects.head(*address_of(trigger.uri))
+        except ObjectMissing:
+            return trigger
+        if facts.version is None or facts.etag != trigger.identity["etag"]:
+            return trigger  # replaced since the listing: the read will find out
+        return replace(trigger, identity={**trigger.identity, VERSION: facts.version})
+
+    def is_there(self, location: str) -> bool:
+        """Say whether there is a folder to scan; of a bucket the scan itself finds out."""
+        return is_object(location) or Path(location).is_dir()
+
+    def matching(self, address: str) -> Iterator[ObjectFacts]:
+        """Yield the objects that an address means: `s3://BUCKET/` and a key, a folder, or a glob (`**` goes below).
+
+        Raises:
+            UsageError: the address names no bucket.
+        """
+        bucket, glob = address_of(address)
+        for page in self.objects.pages(bucket, literal_prefix(glob)):
+            yield from (facts for facts in page if not facts.key.endswith("/") and selects(glob, facts.key))
+
+    def lost(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the uris of inputs that are gone, and of those that are other files now.
+
+        Args:
+            rows: (uri, identity at the scan); what else the identity holds is not compared.
+        """
+        if not rows:
+            return (), ()
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="head") as pool:
+            found = list(pool.map(lambda row: self._identity_now(*row), rows))
+        gone = tuple(uri for (uri, _), now in zip(rows, found, strict=True) if now is None)
+        changed = tuple(
+            uri
+            for (uri, known), now in zip(rows, found, strict=True)
+            if now is not None and any(known.get(name) != value for name, value in now.items())
+        )
+        return gone, changed
+
+    def _identity_now(self, uri: str, known: Mapping[str, Any]) -> dict[str, Any] | None:
+        try:
+            if is_object(uri):
+                return identity_of_object(self.objects.head(*address_of(uri), known.get(VERSION)))
+            return identity_of(os.stat(path_of(uri)))
+        except (OSError, ObjectMissing):
+            return None
+
+    # --- what a group reads (drainmark.jobs.runtime.adapters.Inputs) --------------------------------------------------
+
+    def place(self, wanted: Sequence[tuple[Trigger, Path]], *, follow_links: bool = False) -> None:
+        local = [(trigger, path) for trigger, path in wanted if not is_object(trigger.uri)]
+        self.check([trigger for trigger, _ in local], follow_links=follow_links)
+        for trigger, path in local:
+            os.symlink(os.path.abspath(path_of(trigger.uri)), path)
+        self._fetch([(trigger, path) for trigger, path in wanted if is_object(trigger.uri)])
+
+    def in_place(self, triggers: Sequence[Trigger]) -> Mapping[int, str]:
+        """Return index -> `s3a://` path of the objects that Spark can read and that are what was scanned.
+
+        What else there is, an older version for example, or a key that Hadoop would change, is left to `place`.
+        """
+        addresses: dict[str, int] = {}
+        for index, trigger in enumerate(triggers):
+            address = hadoop_address(trigger.uri) if is_object(trigger.uri) else None
+            if address is not None:
+                addresses.setdefault(address, index)
+        if not addresses or not self.can_read(next(iter(addresses))):
+            return {}
+        wanted = [triggers[index] for index in addresses.values()]
+        gone, changed = self.lost([(trigger.uri, _newest(trigger.identity)) for trigger in wanted])
+        others = {*gone, *changed}
+        return {index: address for address, index in addresses.items() if triggers[index].uri not in others}
+
+    def check(self, triggers: Sequence[Trigger], *, follow_links: bool = False) -> None:
+        objects = [trigger for trigger in triggers if is_object(trigger.uri)]
+        gone, changed = self.lost([(trigger.uri, _newest(trigger.identity)) for trigger in objects])
+        if gone:
+            raise _missing([trigger for trigger in objects if trigger.uri in gone], "the object is gone")
+        if changed:
+            raise _changed([trigger for trigger in objects if trigger.uri in changed])
+        local = [trigger for trigger in triggers if not is_object(trigger.uri)]
+        self._check_local(local, follow_links=follow_links)
+
+    def _check_local(self, triggers: Sequence[Trigger], *, follow_links: bool) -> None:
+        """Look at every file before anything is raised, which then names all that are gone.
+
+        What came into a file's place leads to another inode, whether it is a file, a link or a folder on its way.
+        """
+        gone: list[tuple[Trigger, OSError]] = []
+        changed: list[Trigger] = []
+        for trigger in triggers:
+            try:
+                facts = os.stat(path_of(trigger.uri), follow_symlinks=follow_links)
+            except OSError as error:
+                gone.append((trigger, error))
+                continue
+            if stat.S_ISLNK(facts.st_mode):
+                gone.append((trigger, OSError(errno.ELOOP, f"it {IS_LINK}")))
+                continue
+            if identity_key(identity_of(facts)) != file_key(trigger.identity_key):
+                changed.append(trigger)
+        if gone:
+            why = gone[0][1]
+            raise _missing([trigger for trigger, _ in gone], why.strerror or "it is gone") from why
+        if changed:
+            raise _changed(changed)
+
+    def dispose(self, files: Sequence[tuple[str, Mapping[str, Any], int]], scan: DirectoryScan) -> int:
+        location, move_to = self._resolved(scan.path), self._resolved(scan.move_to) if scan.move_to else None
+        gone, changed = self.lost([(uri, _newest(identity)) for uri, identity, _ in files])
+        left = {*gone, *changed}  # most of them, where it is done again
+        there = [file for file in files if file[0] not in left]
+        return dispose(there, objects=self.objects, location=location, move_to=move_to)
+
+    def _resolved(self, path: str) -> str:
+        return path if is_object(path) else str(self.root / path)
+
+    def _fetch(self, wanted: Sequence[tuple[Trigger, Path]]) -> None:
+        if not wanted:
+            return
+        self._require_room([trigger for trigger, _ in wanted])
+        pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="fetch")
+        try:
+            found = list(pool.map(self._fetched, wanted))
+        finally:
+            pool.shutdown(cancel_futures=True)
+        gone = [trigger for (trigger, _), told in zip(wanted, found, strict=True) if told is InputMissing]
+        if gone:
+            raise _missing(gone, "the object is gone")
+        changed = [trigger for (trigger, _), told in zip(wanted, found, strict=True) if told is InputChanged]
+        if changed:
+            raise _changed(changed)
+
+    def _fetched(self, wanted: tuple[Trigger, Path]) -> type[InputMissing | InputChanged] | None:
+        trigger, path = wanted
+        known = trigger.identity
+        try:
+            self.objects.fetch(
+                *address_of(trigger.uri), path, etag=known["etag"], size=known["size"], version=known.get(VERSION)
+            )
+        except ObjectMissing:
+            return InputMissing
+        except ObjectChanged:
+            return InputChanged
+        return None
+
+    def _require_room(self, triggers: Sequence[Trigger]) -> None:
+        """Refuse an object that alone is larger than the spool; groups of several are cut to it beforehand."""
+        largest = max(triggers, key=lambda trigger: trigger.size_bytes)
+        if largest.size_bytes > self.spool_bytes:
+            msg = f"{largest.uri} has {largest.size_bytes} bytes, more than s3_spool_bytes = {self.spool_bytes}"
+            remedy = f"set s3_spool_bytes to {largest.size_bytes} or more, then: drainmark resume {largest.region}"
+            raise SpoolTooSmall(msg, remedy=remedy)
+
+
+def inputs_of(settings: Settings, engine: Callable[[], SparkEngine]) -> Inputs:
+    """Return the inputs as the settings say; the Spark session is asked for when an object is to be read."""
+    from drainmark.resources.storage.s3a import can_read
+
+    return Inputs(
+        object_store(settings),
+        spool_bytes=settings.s3_spool_bytes,
+        can_read=lambda address: can_read(engine(), address, settings),
+        limits=ScanLimits(whole=settings.scan_whole_files, rest_seconds=settings.scan_round_seconds),
+        root=settings.project_root,
+    )
+
+
+class _Listing:
+    """What of a bucket a source's scan may take (`jobs.runtime.scan.bucket_scanner.Listing`)."""
+
+    def __init__(self, objects: ObjectStore, location: str, scan: DirectoryScan) -> None:
+        self.objects = objects
+        self.bucket, prefix = prefix_of(location)
+        self.prefix = prefix + listing_prefix(scan)
+        self.recursive = scan.recursive or scan.outputs is not None
+
+    def pages(self, start_after: str = "", first_page: int = PAGE_KEYS) -> Iterator[tuple[ObjectFacts, ...]]:
+        return self.objects.pages(
+            self.bucket, self.prefix, start_after=start_after, recursive=self.recursive, first_page=first_page
+        )
+
+    def head(self, key: str) -> ObjectFacts | None:
+        try:
+            return self.objects.head(self.bucket, key)
+        except ObjectMissing:
+            return None
+
+
+def _newest(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity as that of the newest version: S3A reads no other."""
+    return {name: value for name, value in identity.items() if name != VERSION}
+
+
+def _missing(triggers: Sequence[Trigger], why: str) -> InputMissing:
+    first = triggers[0]
+    msg = f"{first.uri} was scanned and cannot be read any more: {why}"
+    return InputMissing(msg, remedy=_SKIP.format(first.region, first.uri), triggers=tuple(triggers))
+
+
+def _changed(triggers: Sequence[Trigger]) -> InputChanged:
+    msg = f"{triggers[0].uri} is not the file that was scanned: it changed since"
+    remedy = "it is scanned anew; write files elsewhere and rename them into place"
+    return InputChanged(msg, remedy=remedy, triggers=tuple(triggers))

@@ -1,0 +1,142 @@
+"""What sources reach outside (`sources.contract.Reach`): files, tables, databases, topics, buffers, lists.
+
+Addresses and credentials stand in the settings; nothing that a source keeps holds any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import InputMissing, UsageError
+from drainmark.jobs.operators.sources.folder_slices import queue_of
+from drainmark.resources.storage.folder import S3, Folder
+from drainmark.resources.storage.urls import folder_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sqlalchemy import URL
+
+    from drainmark.jobs.protocol.records.triggers import Trigger
+    from drainmark.resources.kafka.topic import KafkaTopic
+    from drainmark.resources.registry.registry import Registry
+    from drainmark.resources.settings import Settings
+
+_MOST_FILES = 50_000
+_READABLE = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "deletionVectors", "invariants"})
+"""Features of a Delta table with which its added files can be read as they are; deletion vectors show in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionReach:
+    """The reach of one region's starts.
+
+    Args:
+        tables: the folder of `checkpoints/`, `state/`, `lake/` and, for files of slices, `slices/`.
+    """
+
+    region: str
+    settings: Settings
+    tables: Folder
+    registry: Registry = field(repr=False)
+
+    def path(self, path: str) -> Path:
+        return self.settings.project_root / path
+
+    def table(self, name: str) -> Folder:
+        if "://" not in name and not Path(name).is_absolute():
+            return self.tables / f"lake/{name}"
+        return folder_of(name, self.settings)
+
+    def newest_version(self, name: str) -> tuple[int, str, pa.Schema]:
+        import pyarrow as pa
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        from drainmark.resources.delta.commits import open_table
+
+        folder = self.table(name)
+        try:
+            table = open_table(folder) if folder.uri.startswith(S3) else DeltaTable(folder.uri)
+        except TableNotFoundError as error:
+            remedy = "make it first: its columns are not known before"
+            raise UsageError(f"there is no Delta table {folder}", remedy=remedy) from error
+        except DeltaError as error:  # entries of its log are gone or cut off
+            msg = f"the log of the Delta table {folder} cannot be read: {str(error).splitlines()[0]}"
+            remedy = "put its entries back from a backup; or read a copy of the table by another name of the source"
+            raise InputMissing(msg, remedy=remedy, triggers=(), trigger=folder.uri) from error
+        protocol = table.protocol()
+        unknown = sorted(set(protocol.reader_features or ()) - _READABLE)
+        if unknown or protocol.min_reader_version == 2:  # 2 is column mapping
+            what = ", ".join(unknown) or "columnMapping"
+            msg = f"the table {folder} uses {what}, which a TableSource cannot read"
+            raise UsageError(msg, remedy="read a copy without it", table=folder.uri)
+        return int(table.version()), str(table.metadata().id), pa.schema(table.schema())
+
+    def database(self, name: str) -> Any:
+        from drainmark.resources.sinks.databases import given_url
+
+        return _engine(given_url(self.settings, name))
+
+    def kafka(self, topic: str, *, servers: str, cluster: str | None) -> KafkaTopic:
+        from drainmark.resources.kafka.topic import KafkaTopic, client_settings, kafka_library
+
+        kafka_library()
+        return KafkaTopic(topic, client_settings(self.settings, servers=servers, cluster=cluster))
+
+    def buffer(self, source: str) -> Path:
+        return self.settings.home.joinpath("buffers", *self.region.split("/"), source)
+
+    def queued(self, source: str, after: int, max_bytes: int | None) -> list[Trigger]:
+        return self.registry.pending(queue_of(self.region, source), _MOST_FILES, max_bytes, after=after)
+
+    def keep_list(self, source: str, number: int, text: str) -> str:
+        import pyarrow as pa
+
+        content = text.encode()
+        name = f"{self.region}/{source}/{number:012d}-{_digest(content)}.jsonl"
+        for _ in range(2):
+            try:
+                self._lists.write(name, pa.py_buffer(content))
+                break
+            except FileExistsError:  # its name says what is in it, unless a crash of an earlier version cut it off
+                if self._read_list(name) == content:
+                    break
+                self._lists.remove([name])
+        return name
+
+    def kept_list(self, name: str) -> str:
+        try:
+            content = self._read_list(name)
+        except FileNotFoundError as error:
+            msg = f"the list of a slice's files is gone: slices/{name}"
+            raise InputMissing(msg, remedy="restore it from a backup", triggers=()) from error
+        if not name.endswith(f"-{_digest(content)}.jsonl"):
+            msg = f"the list of a slice's files is not what was kept: slices/{name} has {len(content)} bytes"
+            raise InputMissing(msg, remedy="restore it from a backup", triggers=())
+        return content.decode()
+
+    @property
+    def _lists(self) -> Folder:
+        return self.tables / "slices"
+
+    def _read_list(self, name: str) -> bytes:
+        source = self._lists.source(name)
+        content: bytes = Path(source).read_bytes() if isinstance(source, str) else source.read()
+        return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+@lru_cache(maxsize=16)
+def _engine(url: URL) -> Any:
+    """Return the engine of a database; its connections are not kept while nobody reads."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import NullPool
+
+    return create_engine(url, poolclass=NullPool, hide_parameters=True)

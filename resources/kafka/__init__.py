@@ -1,0 +1,1 @@
+"""Kafka's topics, behind the verbs of a `KafkaSource`."""

@@ -1,0 +1,205 @@
+"""Reading ranges of offsets with a consumer that belongs to no group: each record once, in order, to the range's end.
+
+Where records are missing between two offsets they were never to be seen: marks of transactions, records of aborted
+ones, or such that compaction took. So a range ends with its last offset, with a later one, or where the partition does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.frames.tags import POSITION
+from drainmark.jobs.operators.sources.kafka_topic import OffsetRange, OffsetsGone, Stood
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STALL_SECONDS = 30.0
+"""Without a record, or an end, for so long a read gives up: the region tries again."""
+
+_AT_ONCE = 10_000
+_ANY = -1  # of an error that is one of the whole topic
+_WAIT_SECONDS = 0.05
+_CONF = {
+    "group.id": "drainmark",  # asked for by the client, and not used
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",  # what is gone is said, never passed
+    "isolation.level": "read_committed",
+    "enable.partition.eof": "true",
+    "check.crcs": "true",
+    "fetch.wait.max.ms": "20",  # the fetch behind the last range is in the way of the next one
+    "queued.max.messages.kbytes": "32768",
+}
+_DAMAGED = ("_BAD_MSG", "_BAD_COMPRESSION", "INVALID_MSG", "_NOT_IMPLEMENTED", "_MSG_SIZE_TOO_LARGE")
+_OUT_OF_RANGE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION")
+
+
+class PartitionReads:
+    """A consumer, for ranges one after the other.
+
+    Args:
+        library: confluent-kafka.
+        columns: of `METADATA`.
+    """
+
+    def __init__(self, *, library: Any, conf: Mapping[str, str], topic: str, columns: Sequence[str]) -> None:
+        self._library = library
+        self._topic = topic
+        self._columns = columns
+        self._consumer = library.Consumer({**conf, **_CONF})
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def read(self, wanted: OffsetRange, end_of: Callable[[int], int]) -> Iterator[pa.RecordBatch]:
+        """Yield a range's records.
+
+        Args:
+            end_of: says where a partition ends now.
+
+        Raises:
+            OffsetsGone: see `Topic.read`.
+            StoreUnavailable: the brokers give nothing.
+        """
+        place = self._library.TopicPartition(self._topic, wanted.partition, wanted.begin)
+        self._consumer.incremental_assign([place])
+        try:
+            is_done, told_at, left = False, time.monotonic(), wanted.end - wanted.begin
+            while not is_done:
+                messages = self._consumer.consume(min(left, _AT_ONCE), _WAIT_SECONDS)
+                taken, is_done = self._taken(messages, wanted)
+                if taken:
+                    left = max(1, wanted.end - 1 - taken[-1].offset())
+                    yield self._batch(taken)
+                if messages:
+                    told_at = time.monotonic()
+                elif time.monotonic() - told_at > STALL_SECONDS:
+                    self._give_up(wanted, end_of)
+        finally:
+            self._consumer.incremental_unassign([place])
+
+    def _taken(self, messages: Sequence[Any], wanted: OffsetRange) -> tuple[list[Any], bool]:
+        """Return the records of a range among messages, and whether they are its last."""
+        taken: list[Any] = []
+        for message in messages:
+            if message.partition() not in (wanted.partition, _ANY):
+                continue  # what was fetched of the range before
+            if message.error() is not None:
+                if self._is_end(message, wanted):
+                    return taken, True
+                continue
+            offset = message.offset()
+            if offset >= wanted.end:
+                return taken, True
+            if 0 <= wanted.epoch < (message.leader_epoch() or 0):
+                raise OffsetsGone(
+                    f"partition {wanted.partition}: offset {offset} was written anew since it was found: a leader that "
+                    "had fewer records took over"
+                )
+            taken.append(message)
+            if offset == wanted.end - 1:
+                return taken, True
+        return taken, False
+
+    def _is_end(self, message: Any, wanted: OffsetRange) -> bool:
+        """Say whether a message tells that the partition ends behind the range.
+
+        Raises:
+            OffsetsGone, KafkaException: it tells of an error.
+        """
+        error = message.error()
+        name = error.name()
+        if name == "_PARTITION_EOF":
+            return bool(message.offset() >= wanted.end)  # else a leader that has just come may not know its end yet
+        if name in _OUT_OF_RANGE or name in _DAMAGED:
+            which = f"partition {wanted.partition}, offsets {wanted.begin} to {wanted.end - 1}"
+            raise OffsetsGone(f"{which} cannot be read as they were: {error.str()}")
+        raise self._library.KafkaException(error)
+
+    def _give_up(self, wanted: OffsetRange, end_of: Callable[[int], int]) -> None:
+        end = end_of(wanted.partition)
+        if end < wanted.end:
+            raise OffsetsGone(f"partition {wanted.partition} ends at offset {end}, and had records up to {wanted.end}")
+        msg = f"Kafka gives no records of partition {wanted.partition} of {self._topic}"
+        raise StoreUnavailable(msg, remedy="a new attempt starts by itself; look at the brokers")
+
+    def _batch(self, messages: Sequence[Any]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        partitions = pa.array([message.partition() for message in messages], pa.int64())
+        offsets = pa.array([message.offset() for message in messages], pa.int64())
+        columns = {
+            POSITION: pa.StructArray.from_arrays([partitions, offsets], ["block", "row"]),
+            "value": pa.array([message.value() for message in messages], pa.binary()),
+        }
+        others: Mapping[str, Callable[[], pa.Array]] = {
+            "key": lambda: pa.array([message.key() for message in messages], pa.binary()),
+            "partition": lambda: partitions.cast(pa.int32()),
+            "offset": lambda: offsets,
+            "timestamp": lambda: _times(messages),
+            "headers": lambda: _headers(messages),
+        }
+        columns.update({name: others[name]() for name in self._columns})
+        return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def others_from(library: Any, conf: Mapping[str, str], topic: str, stood: Sequence[Stood]) -> dict[int, int]:
+    """Return where partitions begin to have other records than before a place, or none; that place if they have all.
+
+    The brokers know where an epoch ended. A consumer that is told where it stands, and in which epoch, asks for that
+    (KIP-320); where its log was cut off before that place, it goes on at the cut, or where there are records again.
+
+    Raises:
+        StoreUnavailable: the brokers give nothing.
+    """
+    places = {
+        each.partition: library.TopicPartition(topic, each.partition, each.offset, leader_epoch=each.epoch)
+        for each in stood
+    }
+    found: dict[int, int] = {}
+    asking = {
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_uncommitted",  # what was aborted stands in the place of what was read, too
+        "max.partition.fetch.bytes": "1024",
+    }
+    consumer = library.Consumer({**conf, **_CONF, **asking})
+    try:
+        consumer.assign(list(places.values()))
+        told_at = time.monotonic()
+        while len(found) < len(places) and time.monotonic() - told_at <= STALL_SECONDS:
+            message = consumer.poll(_WAIT_SECONDS)
+            if message is None:
+                continue
+            if message.error() is not None and message.error().name() != "_PARTITION_EOF":
+                raise library.KafkaException(message.error())
+            partition = message.partition()
+            if partition not in found:
+                found[partition] = min(int(message.offset()), places[partition].offset)
+                told_at = time.monotonic()
+                consumer.pause([library.TopicPartition(topic, partition)])
+    finally:
+        consumer.close()
+    if len(found) < len(places):
+        msg = f"Kafka does not tell where partitions {sorted(places.keys() - found.keys())} of {topic} were cut off"
+        raise StoreUnavailable(msg, remedy="a new attempt starts by itself; look at the brokers")
+    return found
+
+
+def _times(messages: Sequence[Any]) -> pa.Array:
+    """Return when records were made, or appended, as the topic says; null where they do not tell."""
+    import pyarrow as pa
+
+    told = [message.timestamp() for message in messages]
+    return pa.array([ms * 1000 if kind else None for kind, ms in told], pa.timestamp("us", "UTC"))
+
+
+def _headers(messages: Sequence[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    told = (message.headers() for message in messages)
+    return pa.array([None if pairs is None else [{"key": k, "value": v} for k, v in pairs] for pairs in told], kind)

@@ -1,0 +1,275 @@
+"""Kafka's topics behind the verbs of a `KafkaSource`, by confluent-kafka (`jobs.operators.sources.kafka_topic.Topic`).
+
+One client a process and cluster asks for offsets; a consumer lives as long as a read. It reads given offsets and is no
+member of a group, so nothing rebalances. Nothing here remembers where a region stands.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import StoreRefused, StoreUnavailable, UsageError
+from drainmark.jobs.operators.sources.kafka_topic import Offsets, TopicGone, TopicLook
+from drainmark.resources.kafka.consumer import PartitionReads, others_from
+from drainmark.resources.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from drainmark.jobs.operators.sources.kafka_topic import OffsetRange, Stood
+
+REQUEST_SECONDS = 10.0
+"""Until a broker has to have answered: well within a sensor's time box."""
+
+_COMMIT_SECONDS = 5.0
+_POLICY_SECONDS = 60.0
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+_OURS = frozenset(
+    {
+        "group.id", "group.instance.id", "group.protocol", "enable.auto.commit", "enable.auto.offset.store",
+        "auto.commit.interval.ms", "auto.offset.reset", "isolation.level", "enable.partition.eof", "check.crcs",
+    }
+)  # fmt: skip
+"""What decides which records are read: no setting of the user's."""
+
+_GONE = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID")
+_REFUSED = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "_INVALID_ARG", "_SSL")
+
+
+def client_settings(settings: Settings, *, servers: str, cluster: str | None) -> dict[str, str]:
+    """Return what a client of a cluster is made with.
+
+    Raises:
+        UsageError: the settings have no such cluster, say what is not theirs to say, or nothing says where it is.
+    """
+    given: dict[str, str] = {}
+    if cluster is not None:
+        if cluster not in settings.kafka:
+            remedy = f'add [kafka.{cluster}] to drainmark.toml, with "bootstrap.servers" and what else its clients need'
+            raise UsageError(f"no Kafka cluster {cluster!r} is set", remedy=remedy)
+        given = {name.lower().replace("_", "."): value for name, value in settings.kafka[cluster].items()}
+    if wrong := sorted(_OURS & set(given)):
+        msg = f"the setting kafka.{cluster} has {', '.join(wrong)}, which decides what is read"
+        raise UsageError(msg, remedy="take it out: see start_from and group_id of the source")
+    if servers:
+        given["bootstrap.servers"] = servers
+    if not given.get("bootstrap.servers"):
+        raise UsageError("nothing says where the Kafka brokers are", remedy=f"set bootstrap.servers in kafka.{cluster}")
+    return {"client.id": "drainmark", "log_level": "2", **given}
+
+
+@dataclass(slots=True)
+class KafkaTopic:
+    """One topic.
+
+    Args:
+        conf: as `client_settings` returns it.
+    """
+
+    name: str
+    conf: Mapping[str, str] = field(repr=False)
+
+    def look(self) -> TopicLook:
+        library, admin = self._library, self._admin
+        description = self._described()
+        partitions = [self._partition(each.id) for each in description.partitions]
+        with self._answering(is_there=True):
+            wanted = {"isolation_level": library.IsolationLevel.READ_COMMITTED, "request_timeout": REQUEST_SECONDS}
+            spec = library.admin.OffsetSpec
+            asked = [
+                admin.list_offsets(dict.fromkeys(partitions, which), **wanted)
+                for which in (spec.earliest(), spec.latest())
+            ]
+            first, end = ({each.partition: told.result() for each, told in answers.items()} for answers in asked)
+        look = TopicLook(
+            identity=_identity(description),
+            first={partition: told.offset for partition, told in first.items()},
+            end={partition: told.offset for partition, told in end.items()},
+            epochs={partition: told.leader_epoch for partition, told in end.items() if _is_known(told.leader_epoch)},
+        )
+        _looks[os.getpid(), self._key] = (time.monotonic(), look)
+        return look
+
+    def kept_look(self, seconds: float) -> TopicLook | None:
+        taken_at, look = _looks.get((os.getpid(), self._key), (float("-inf"), None))
+        return look if time.monotonic() - taken_at <= seconds else None
+
+    def is_compacted(self) -> bool:
+        key = (os.getpid(), self._key)
+        asked_at, answer = _policies.get(key, (float("-inf"), False))
+        if time.monotonic() - asked_at > _POLICY_SECONDS:
+            answer = self._is_compacted()
+            _policies[key] = (time.monotonic(), answer)
+        return answer
+
+    def _is_compacted(self) -> bool:
+        config = self._library.admin.ConfigResource
+        resource = config(config.Type.TOPIC, self.name)
+        try:
+            with self._answering():
+                asked = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+                policy = asked[resource].result()["cleanup.policy"].value or ""
+        except StoreRefused:
+            return False  # who may read records need not be allowed to see this
+        return "compact" in policy
+
+    def at_time(self, moment: dt.datetime) -> Offsets:
+        spec = self._library.admin.OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
+        partitions = [self._partition(each.id) for each in self._described().partitions]
+        level = self._library.IsolationLevel.READ_COMMITTED
+        with self._answering(is_there=True):
+            asked = self._admin.list_offsets(
+                dict.fromkeys(partitions, spec), isolation_level=level, request_timeout=REQUEST_SECONDS
+            )
+            return {each.partition: told.result().offset for each, told in asked.items()}
+
+    def committed(self, group: str) -> Offsets:
+        with self._answering():
+            wanted = self._library.ConsumerGroupTopicPartitions(group)
+            asked = self._admin.list_consumer_group_offsets([wanted], request_timeout=REQUEST_SECONDS)
+            found = asked[group].result().topic_partitions
+        return {each.partition: each.offset for each in found if each.topic == self.name and each.offset >= 0}
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        partitions = [self._partition(partition, offset) for partition, offset in offsets.items()]
+        with self._answering():
+            wanted = self._library.ConsumerGroupTopicPartitions(group, partitions)
+            asked = self._admin.alter_consumer_group_offsets([wanted], request_timeout=_COMMIT_SECONDS)
+            for each in asked[group].result().topic_partitions:
+                if each.error is not None:
+                    raise self._library.KafkaException(each.error)
+
+    def others_from(self, stood: Sequence[Stood]) -> Offsets:
+        """See `Topic`. What is as it was stays so until the next leader comes: it is asked for once."""
+        keys = {each.partition: (os.getpid(), self._key, each.partition) for each in stood}
+        asked = [each for each in stood if _intact.get(keys[each.partition]) != each]
+        found = {each.partition: each.offset for each in stood}
+        if asked:
+            with self._answering(is_there=True):
+                found |= others_from(self._library, self.conf, self.name, asked)
+        _intact.update({keys[each.partition]: each for each in stood if found[each.partition] == each.offset})
+        return found
+
+    def read(self, identity: str, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        self._require(identity)
+        with self._answering():
+            reads = PartitionReads(library=self._library, conf=self.conf, topic=self.name, columns=columns)
+            try:
+                for wanted in ranges:
+                    yield from reads.read(wanted, self._end_of)
+            finally:
+                reads.close()
+        self._require(identity)  # made anew in between, it would have given other records under the same offsets
+
+    def _require(self, identity: str) -> None:
+        now = _identity(self._described())
+        if identity and now and identity != now:
+            raise TopicGone
+
+    def _end_of(self, partition: int) -> int:
+        return self.look().end.get(partition, 0)
+
+    def _described(self) -> Any:
+        library = self._library
+        with self._answering():
+            asked = self._admin.describe_topics(
+                library.TopicCollection([self.name]), request_timeout=REQUEST_SECONDS
+            )  # fmt: skip
+            return asked[self.name].result()
+
+    def _partition(self, number: int, offset: int | None = None) -> Any:
+        kind = self._library.TopicPartition
+        return kind(self.name, number) if offset is None else kind(self.name, number, offset)
+
+    @contextmanager
+    def _answering(self, *, is_there: bool = False) -> Iterator[None]:
+        """Tell what is over by itself from what is not (K3).
+
+        Args:
+            is_there: the brokers have just told of the partitions; one that does not know them yet will (K2).
+        """
+        try:
+            yield
+        except self._library.KafkaException as error:
+            told = telling(error.args[0], self.name)
+            if is_there and isinstance(told, TopicGone):
+                told = unanswered(error.args[0], self.name)
+            raise told from error
+
+    @property
+    def _key(self) -> tuple[str, frozenset[tuple[str, str]]]:
+        return self.name, frozenset(self.conf.items())
+
+    @property
+    def _admin(self) -> Any:
+        return _admin(os.getpid(), frozenset(self.conf.items()))
+
+    @property
+    def _library(self) -> Any:
+        return kafka_library()
+
+
+_looks: dict[Any, tuple[float, TopicLook | None]] = {}
+_intact: dict[Any, Stood] = {}
+_policies: dict[Any, tuple[float, bool]] = {}
+
+
+def kafka_library() -> Any:
+    """Return confluent-kafka.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError as error:
+        msg = "confluent-kafka, which a KafkaSource reads with, is missing"
+        raise UsageError(msg, remedy="pip install 'drainmark[kafka]'") from error
+    return confluent_kafka
+
+
+@functools.lru_cache(maxsize=16)
+def _admin(_process: int, conf: frozenset[tuple[str, str]]) -> Any:
+    """Return the client of a cluster: its connections outlive a tick. Threads do not come along with a fork."""
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        return AdminClient(dict(conf))
+    except Exception as error:
+        msg = f"these are no settings of a Kafka client: {error}"
+        raise UsageError(msg, remedy="look at the setting kafka") from None
+
+
+def telling(error: Any, topic: str) -> Exception:
+    """Return what a client's error is to a region."""
+    name = error.name()
+    if name in _GONE:
+        return TopicGone()
+    said = f"topic {topic}: {error.str()}"
+    if name in _REFUSED or name.endswith("_AUTHORIZATION_FAILED"):
+        remedy = "look at the setting kafka, and at who may read the topic"
+        return StoreRefused(f"Kafka refuses: {said}", remedy=remedy)
+    return unanswered(error, topic)
+
+
+def unanswered(error: Any, topic: str) -> StoreUnavailable:
+    """Return what a client's error is where a broker cannot answer now."""
+    remedy = "a new attempt starts by itself; look at the brokers"
+    return StoreUnavailable(f"Kafka does not answer: topic {topic}: {error.str()}", remedy=remedy)
+
+
+def _identity(description: Any) -> str:
+    found = str(description.topic_id) if description.topic_id is not None else ""
+    return "" if found == _NO_ID else found
+
+
+def _is_known(epoch: int | None) -> bool:
+    return epoch is not None and epoch >= 0

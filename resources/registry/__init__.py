@@ -1,0 +1,1 @@
+"""The registry: triggers, progress and leases, in SQLite or PostgreSQL."""

@@ -1,0 +1,127 @@
+"""The databases that can hold a registry, SQLite and PostgreSQL: connecting, and telling an outage from a mistake.
+
+Only the newest PostgreSQL server is written to: a URL may name several hosts, and one that has become a standby is
+left at once. What an interrupted transaction came to is unknown; every write of the registry may be repeated (R2).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+
+from drainmark.jobs.errors import StoreUnavailable, UsageError
+from drainmark.resources.registry.queries import BUSY_SECONDS
+
+_WAL_WRITE_LOCK = 120  # byte of the -shm file that the writer of a WAL database locks
+_READ_ONLY = "25006"  # PostgreSQL's code: this server is a standby
+_POSTGRESQL = {
+    "connect_timeout": 10,
+    "target_session_attrs": "read-write",
+    # A host that vanished without a word is noticed within the lease's 15 s.
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 12_000,
+}
+"""libpq's parameters; those that the URL sets itself stay as they are there."""
+
+
+def engine_of(url: str) -> Engine:
+    """Return an engine for a registry's URL; PostgreSQL is not connected to yet.
+
+    Raises:
+        UsageError: the URL names neither an SQLite file nor a PostgreSQL database, or the driver is not installed.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise UsageError("registry_url is no SQLAlchemy URL", remedy="sqlite:///PATH or postgresql://…") from error
+    match parsed.get_backend_name():
+        case "sqlite" if parsed.database and parsed.database != ":memory:":
+            return _sqlite_engine(parsed, Path(parsed.database))
+        case "postgresql":
+            return _postgresql_engine(parsed)
+    raise UsageError("registry_url must name an SQLite file or a PostgreSQL database", remedy="sqlite:///PATH")
+
+
+@contextmanager
+def answering(engine: Engine) -> Iterator[None]:
+    """Tell an outage as the error that the control plane waits for; what is wrong with a statement is passed on.
+
+    Raises:
+        StoreUnavailable: there is no answer now; names the process that locks an SQLite file (H25).
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if not _is_outage(error):
+            raise
+        raise _unavailable(engine, error) from error
+
+
+def _is_outage(error: DBAPIError) -> bool:
+    lost = isinstance(error, OperationalError) or error.connection_invalidated
+    return bool(lost) or getattr(error.orig, "sqlstate", None) == _READ_ONLY
+
+
+def _unavailable(engine: Engine, error: DBAPIError) -> StoreUnavailable:
+    database = engine.url.database
+    pid = None
+    if engine.dialect.name == "sqlite" and "locked" in str(error.orig) and database:
+        pid = _lock_holder(database)
+    held = f"; process {pid} holds the lock" if pid else ""
+    said = str(error.orig).strip().partition("\n")[0]
+    return StoreUnavailable(
+        f"the registry does not answer: {said}{held}",
+        remedy=f"see what process {pid} does, end it if it is stopped" if pid else "drainmark doctor",
+        pid=pid,
+    )
+
+
+def _postgresql_engine(url: URL) -> Engine:
+    given = {name: value for name, value in _POSTGRESQL.items() if name not in url.query}
+    given.setdefault("options", f"-c lock_timeout={BUSY_SECONDS * 1000}")
+    try:
+        return create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=given)
+    except ModuleNotFoundError as error:
+        raise UsageError("psycopg is missing", remedy="pip install 'drainmark[postgres]'") from error
+
+
+def _sqlite_engine(url: URL, file: Path) -> Engine:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # The mode must be right from the first byte; SQLite gives the -wal and -shm files the same.
+    os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+
+    def configure(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver begins no transactions: `begin` does
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    def begin(connection: Connection) -> None:
+        reads = connection.get_execution_options().get("drainmark_reads", False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    event.listen(engine, "connect", configure)
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def _lock_holder(database: str) -> int | None:
+    """Return the process that writes an SQLite database in WAL mode, where the system tells (H25)."""
+    try:
+        inode = Path(f"{database}-shm").stat().st_ino
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    for line in locks:
+        fields = line.split()
+        if fields[3:4] == ["WRITE"] and fields[5].endswith(f":{inode}") and fields[6] == str(_WAL_WRITE_LOCK):
+            return int(fields[4])
+    return None

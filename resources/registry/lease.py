@@ -1,0 +1,184 @@
+"""Who runs a region now: a row in the registry that its owner's heartbeat keeps alive (design.md §3.5, H25).
+
+The lease keeps two runs from working in vain; it never makes anything safe. Only the fence in Delta does, so an owner
+that lost its lease while it was stopped may go on until it finds itself `Fenced`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import uuid
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import Row, text
+
+from drainmark.jobs.errors import DrainmarkError, Owned, StoreUnavailable
+from drainmark.resources.processes import boot_id, process_started
+from drainmark.resources.registry.owners import LEASE_SECONDS, Owner, describe, is_alive
+from drainmark.resources.registry.queries import utc
+from drainmark.resources.registry.registry import Registry
+
+__all__ = ["Lease", "Owner", "describe", "process_started"]
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 3.0
+_TRIES = 3
+_given_up: set[str] = set()
+"""Tokens of leases that this process gave up, or perhaps took, while the registry did not answer: nobody holds them."""
+
+_SELECT = text("SELECT * FROM drainmark_lease WHERE region = :region")
+_ENSURE = text(
+    "INSERT INTO drainmark_lease (region, host, boot_id, pid, process_started, run_id, acquired_at, heartbeat_at)"
+    " VALUES (:region, '', '', 0, '', '', 0, 0) ON CONFLICT (region) DO NOTHING"
+)
+_TAKE = text(
+    "UPDATE drainmark_lease SET token = :token, epoch = NULL, host = :host, boot_id = :boot_id, pid = :pid,"
+    " process_started = :process_started, run_id = :run_id, acquired_at = :now, heartbeat_at = :now,"
+    " released_clean = NULL"
+    " WHERE region = :region AND coalesce(token, '') = :seen_token AND heartbeat_at = :seen_heartbeat"
+)
+_BEAT = text("UPDATE drainmark_lease SET heartbeat_at = :now WHERE region = :region AND token = :token")
+_SET_EPOCH = text("UPDATE drainmark_lease SET epoch = :epoch WHERE region = :region AND token = :token")
+_RELEASE = text(
+    "UPDATE drainmark_lease SET token = NULL, released_clean = :clean WHERE region = :region AND token = :token"
+)
+
+
+class Lease:
+    """A region's lease, held; made by `acquire`, ended by `release` or the end of the `with` block.
+
+    Attributes:
+        previous_clean: how the owner before ended: True or False as it said itself, None if it died without a
+            word or there was none.
+    """
+
+    def __init__(
+        self, registry: Registry, region: str, token: str, previous_clean: bool | None, heartbeat_seconds: float
+    ) -> None:
+        self.region = region
+        self.previous_clean = previous_clean
+        self._registry = registry
+        self._key = {"region": region, "token": token}
+        self._heartbeat_seconds = heartbeat_seconds
+        self._stop = threading.Event()
+        self._lost = threading.Event()
+        self._thread = threading.Thread(target=self._keep_alive, name=f"lease {region}", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def acquire(
+        cls,
+        registry: Registry,
+        region: str,
+        run_id: str,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    ) -> Self:
+        """Take the lease: at once if it is free or its owner dead on this host, else if its heartbeat is too old.
+
+        Raises:
+            Owned: somebody else holds it (exit 4).
+        """
+        token = uuid.uuid4().hex
+        for _ in range(_TRIES):
+            row, now = _look(registry, region)
+            is_held = row.token is not None and row.token not in _given_up
+            if is_held and is_alive(row._mapping, now, lease_seconds):
+                raise _owned(row)
+            if _try_take(registry, row, token, run_id):
+                previous = None if row.released_clean is None else bool(row.released_clean)
+                return cls(registry, region, token, previous, heartbeat_seconds)
+        raise Owned(f"region {region} changes hands just now", region=region, remedy="try again")
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody took the lease away: nothing more will be committed, so the work may be dropped."""
+        return self._lost.is_set()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Show the epoch that the owner has claimed."""
+        with self._registry.writing() as connection:
+            connection.execute(_SET_EPOCH, {**self._key, "epoch": epoch})
+
+    def release(self, *, clean: bool) -> None:
+        """End the heartbeat and free the lease, saying how the run ended; nothing happens if it was lost.
+
+        Where the registry does not answer the lease expires by itself: a run that is over does not fail for that.
+        """
+        self._stop.set()
+        self._thread.join()
+        try:
+            with self._registry.writing() as connection:
+                connection.execute(_RELEASE, {**self._key, "clean": clean})
+        except StoreUnavailable as error:
+            _given_up.add(self._key["token"])
+            logger.warning("Lease of %s was not released: %s", self.region, error, extra={"action": "release_failed"})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release(clean=kind is None)
+
+    def _keep_alive(self) -> None:
+        while not self._stop.wait(self._heartbeat_seconds):
+            try:
+                with self._registry.writing() as connection:
+                    kept = connection.execute(_BEAT, {**self._key, "now": self._registry.now(connection)}).rowcount
+            except DrainmarkError as error:
+                # A registry that does not answer for a while costs the lease at worst, never the run.
+                logger.warning("Heartbeat failed: %s", error, extra={"action": "heartbeat_failed"})
+                continue
+            if not kept:
+                logger.warning("Lease of %s was taken over", self.region, extra={"action": "lease_lost"})
+                self._lost.set()
+                return
+
+
+def _look(registry: Registry, region: str) -> tuple[Row[Any], float]:
+    with registry.writing() as connection:
+        connection.execute(_ENSURE, {"region": region})
+        return connection.execute(_SELECT, {"region": region}).one(), registry.now(connection)
+
+
+def _try_take(registry: Registry, row: Row[Any], token: str, run_id: str) -> bool:
+    # Compared with what was seen, so that looking at processes needs no open transaction and one of two wins.
+    pid = os.getpid()
+    values = {
+        "region": row.region,
+        "token": token,
+        "host": socket.gethostname(),
+        "boot_id": boot_id(),
+        "pid": pid,
+        "process_started": process_started(pid) or "",
+        "run_id": run_id,
+        "seen_token": row.token or "",
+        "seen_heartbeat": row.heartbeat_at,
+    }
+    try:
+        with registry.writing() as connection:
+            return bool(connection.execute(_TAKE, {**values, "now": registry.now(connection)}).rowcount)
+    except StoreUnavailable:
+        _given_up.add(token)  # it may have landed
+        raise
+
+
+def _owned(row: Row[Any]) -> Owned:
+    since = utc(row.acquired_at).isoformat(timespec="seconds")
+    return Owned(
+        f"region {row.region} is owned by pid {row.pid} on {row.host} since {since}",
+        remedy=f"wait for it, or end run {row.run_id}",
+        region=row.region,
+        pid=row.pid,
+        host=row.host,
+        run_id=row.run_id,
+        since=since,
+    )

@@ -1,0 +1,148 @@
+"""What is asked of a registry to look at it, and asking an SQLite file without SQLAlchemy.
+
+Importing SQLAlchemy takes longer than all that `status` asks, so where the registry is a file it is read with what
+Python brings. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
+
+REVISIONS = ("0001", "0002")
+"""Every revision in sql/migrations, oldest first: known without importing alembic."""
+BUSY_SECONDS = 30
+SQLITE_CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
+"""Seconds since 1970 UTC by the database's clock."""
+
+REVISION = "SELECT version_num FROM drainmark_version"
+REGIONS = "SELECT region FROM drainmark_region WHERE region NOT LIKE '%#%' ORDER BY region"
+REGION = "SELECT * FROM drainmark_region WHERE region = :region"
+PENDING_COUNT = "SELECT count(*) AS waiting FROM drainmark_trigger WHERE region = :region AND status = 'pending'"
+BY_ORDER = "SELECT * FROM drainmark_trigger WHERE region = :region AND order_index IN ({}) ORDER BY order_index"
+LOAD_CURSOR = "SELECT cursor FROM drainmark_cursor WHERE region = :region AND source = :source"
+LEASE = "SELECT *, {} AS now FROM drainmark_lease WHERE region = :region"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionInfo:
+    """Progress of one region; a region nobody has heard of has epoch 0 and next id 1."""
+
+    region: str
+    next_id: int = 1
+    epoch: int = 0
+    state: str = ""
+    last_error: Mapping[str, Any] | None = None
+    last_error_at: dt.datetime | None = None
+    halt_requested: str | None = None
+
+
+def utc(seconds: float) -> dt.datetime:
+    """Return a time of the tables as a value."""
+    return dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
+
+
+def trigger_of(row: Mapping[Any, Any]) -> Trigger:
+    """Return a row of `drainmark_trigger`, all columns, as a value."""
+    fields = dict(row)
+    fields["identity"] = json.loads(fields["identity"])
+    fields["status"] = TriggerStatus(fields["status"])
+    fields["discovered_at"] = utc(fields["discovered_at"])
+    return Trigger(**fields)
+
+
+def region_of(row: Mapping[Any, Any]) -> RegionInfo:
+    """Return a row of `drainmark_region`, all columns, as a value."""
+    fields = dict(row)
+    del fields["probed"]
+    error, at = fields["last_error"], fields["last_error_at"]
+    fields["last_error"] = None if error is None else json.loads(error)
+    fields["last_error_at"] = None if at is None else utc(at)
+    return RegionInfo(**fields)
+
+
+def is_cursor(name: str) -> bool:
+    """Is a name in the registry that of a cursor, and of no region?"""
+    return name.count("/") > 1
+
+
+class Looks(ABC):
+    """Questions to a registry, each in a transaction of its own that sees one state and waits for no writer."""
+
+    _clock_sql: str
+
+    @abstractmethod
+    def _ask(self, statement: str, **values: Any) -> list[Mapping[Any, Any]]:
+        """Return the rows of a SELECT, by column."""
+
+    def regions(self) -> list[str]:
+        """Return the names of all regions, sorted; queues of periodic starts, `REGION#START`, are none."""
+        return [row["region"] for row in self._ask(REGIONS)]
+
+    def region_info(self, region: str) -> RegionInfo:
+        """Return a region's progress."""
+        rows = self._ask(REGION, region=region)
+        return region_of(rows[0]) if rows else RegionInfo(region=region)
+
+    def pending_count(self, region: str) -> int:
+        """Return how many inputs wait."""
+        return int(self._ask(PENDING_COUNT, region=region)[0]["waiting"])
+
+    def by_order(self, region: str, orders: Sequence[int]) -> list[Trigger]:
+        """Return the inputs at these places (at most 10 000): how a checkpoint row finds its trigger."""
+        listed = ", ".join(str(int(order)) for order in orders) or "NULL"
+        return [trigger_of(row) for row in self._ask(BY_ORDER.format(listed), region=region)]
+
+    def load_cursor(self, region: str, source: str) -> str | None:
+        """Return what `save_cursor` kept."""
+        rows = self._ask(LOAD_CURSOR, region=region, source=source)
+        return rows[0]["cursor"] if rows else None
+
+    def lease_row(self, region: str) -> Mapping[Any, Any] | None:
+        """Return the row of the region's lease and, as `now`, the database's time; None where nobody ever held it."""
+        rows = self._ask(LEASE.format(self._clock_sql), region=region)
+        return rows[0] if rows else None
+
+
+class SqliteLooks(Looks):
+    """Looks at the registry in an SQLite file, which is neither created nor migrated.
+
+    Raises:
+        StoreUnavailable: no answer (any method may raise it).
+    """
+
+    _clock_sql = SQLITE_CLOCK
+
+    def __init__(self, file: Path) -> None:
+        self._uri = f"file:{quote(os.fsencode(file))}?mode=rw"  # read-only, SQLite could not make the files of its log
+
+    def is_of_today(self) -> bool:
+        """Say whether the file can be read and is of the newest revision; else opening it as a `Registry` says why."""
+        try:
+            return [row["version_num"] for row in self._rows(REVISION, {})] == [REVISIONS[-1]]
+        except sqlite3.Error:
+            return False
+
+    def _ask(self, statement: str, **values: Any) -> list[Mapping[Any, Any]]:
+        try:
+            return self._rows(statement, values)
+        except sqlite3.Error as error:
+            msg = f"the registry does not answer: {error}"
+            raise StoreUnavailable(msg, remedy="drainmark doctor") from error
+
+    def _rows(self, statement: str, values: Mapping[str, Any]) -> list[Mapping[Any, Any]]:
+        with closing(sqlite3.connect(self._uri, timeout=BUSY_SECONDS, uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            return [dict(row) for row in connection.execute(statement, values)]

@@ -1,0 +1,1 @@
+"""Sinks outside of Delta: databases, folders and buckets with a file an id."""

@@ -1,0 +1,169 @@
+"""Columns of database tables for the columns of a stream: which types, and whether a table that is there has them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from drainmark.jobs.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_WIDTHS = {"smallint": 2, "integer": 4, "bigint": 8}
+
+
+class _Instant(TypeDecorator[dt.datetime]):
+    """A point in time; SQLite, which keeps no zones, gets it in UTC."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        return value.astimezone(dt.UTC).replace(tzinfo=None) if value is not None and _is_sqlite(dialect) else value
+
+    def process_result_value(self, value: Any, dialect: Any) -> Any:
+        return value.replace(tzinfo=dt.UTC) if value is not None and _is_sqlite(dialect) else value
+
+
+class _Decimal(TypeDecorator[Decimal]):
+    """A decimal number; SQLite, which has none, gets its digits as text."""
+
+    impl = sa.Numeric
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Any) -> Any:
+        return dialect.type_descriptor(sa.Text() if _is_sqlite(dialect) else self.impl_instance)
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        return str(value) if value is not None and _is_sqlite(dialect) else value
+
+    def process_result_value(self, value: Any, dialect: Any) -> Any:
+        return Decimal(value) if value is not None and _is_sqlite(dialect) else value
+
+
+_TYPES: Mapping[str, type[TypeEngine[Any]] | TypeEngine[Any]] = {
+    "byte": sa.SmallInteger,
+    "short": sa.SmallInteger,
+    "integer": sa.Integer,
+    "long": sa.BigInteger,
+    "float": sa.REAL,
+    "double": sa.Double,
+    "boolean": sa.Boolean,
+    "string": sa.Text,
+    "binary": sa.LargeBinary,
+    "date": sa.Date,
+    "timestamp": _Instant,
+    "timestamp_ntz": sa.DateTime,
+}
+
+
+def columns_of(schema_json: str, names: Sequence[str] = ()) -> list[sa.Column[Any]]:
+    """Return a column for each field of a Spark schema, all nullable.
+
+    Args:
+        names: only these, in this order; all by default.
+
+    Raises:
+        SchemaMismatch: a field has a type that has no match in databases.
+    """
+    fields = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
+    return [sa.Column(name, _type_of(name, fields[name])) for name in names or fields]
+
+
+def _type_of(name: str, kind: Any) -> Any:
+    if isinstance(kind, str) and kind in _TYPES:
+        return _TYPES[kind]
+    decimal = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
+    if decimal is not None:
+        return _Decimal(int(decimal[1]), int(decimal[2]))
+    found = kind["type"] if isinstance(kind, dict) else kind
+    remedy = "give it as text, e.g. F.to_json, or leave it out"
+    raise SchemaMismatch(f"column {name!r} is of type {found}, for which databases have none", remedy=remedy)
+
+
+def require_columns(inspector: Any, wanted: sa.Table, what: str) -> None:
+    """Check that a table that is there takes the rows.
+
+    Raises:
+        SchemaMismatch: a column is missing, cannot hold the values, or must have one and gets none.
+    """
+    found = {column["name"]: column for column in inspector.get_columns(wanted.name, schema=wanted.schema)}
+    dialect = inspector.engine.dialect
+    for column in wanted.columns:
+        kind = column.type.compile(dialect)
+        if column.name not in found:
+            remedy = f"ALTER TABLE {wanted.fullname} ADD COLUMN {column.name} {kind}"
+            raise SchemaMismatch(f"{what} has no column {column.name!r}", remedy=remedy, columns=(column.name,))
+        there = found[column.name]
+        if not _can_hold(there["type"], column.type, dialect):
+            msg = f"column {column.name!r} of {what} is {there['type']}, expected {kind}"
+            raise SchemaMismatch(msg, remedy="change one of the two", columns=(column.name,))
+    bare = [
+        name for name, there in found.items()
+        if name not in wanted.columns and not there["nullable"] and there.get("default") is None
+        and not there.get("autoincrement") and not there.get("identity") and not there.get("computed")
+    ]  # fmt: skip
+    if bare:
+        msg = f"{what} has columns that the stream lacks and that take no null: {', '.join(sorted(bare))}"
+        raise SchemaMismatch(msg, remedy="give them defaults, or add them to the stream", columns=tuple(bare))
+
+
+def _can_hold(there: Any, wanted: Any, dialect: Any) -> bool:
+    mine = wanted.load_dialect_impl(dialect) if isinstance(wanted, TypeDecorator) else wanted
+    if isinstance(mine, sa.Integer):
+        if not isinstance(there, sa.Integer):
+            return False
+        has, needs = (_WIDTHS.get(kind.compile(dialect).lower(), 4) for kind in (there, mine))
+        return dialect.name == "sqlite" or has >= needs
+    if isinstance(mine, sa.DateTime):
+        is_one = isinstance(there, sa.DateTime)
+        return is_one and (dialect.name == "sqlite" or bool(there.timezone) == bool(mine.timezone))
+    for family in (sa.Boolean, sa.Date, sa.LargeBinary, sa.String, sa.Float):
+        if isinstance(mine, family):
+            return isinstance(there, family)
+    return isinstance(there, sa.Numeric) and not isinstance(there, sa.Float)
+
+
+def has_terms(inspector: Any, table: sa.Table, ours: Sequence[str]) -> bool:
+    """Say whether a table asks anything of its rows beyond what `columns_of` and our indexes do.
+
+    Args:
+        ours: names of the indexes that we made.
+    """
+    where = {"table_name": table.name, "schema": table.schema}
+    if any(
+        find(**where)
+        for find in (inspector.get_check_constraints, inspector.get_unique_constraints, inspector.get_foreign_keys)
+    ):
+        return True
+    if inspector.get_pk_constraint(**where)["constrained_columns"]:
+        return True
+    if any(index["unique"] and index["name"] not in ours for index in inspector.get_indexes(**where)):
+        return True
+    return any(
+        not column["nullable"] or getattr(column["type"], "length", None) for column in inspector.get_columns(**where)
+    )
+
+
+def arrow_schema(schema_json: str, names: Sequence[str] = ()) -> pa.Schema:
+    """Return the Arrow schema of a Spark schema's fields."""
+    import pyarrow as pa
+    from deltalake import Schema
+
+    found = pa.schema(Schema.from_json(schema_json))
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return pa.schema([pa.field(name, plain.get(found.field(name).type, found.field(name).type))
+                      for name in names or found.names])  # fmt: skip
+
+
+def _is_sqlite(dialect: Any) -> bool:
+    return bool(dialect.name == "sqlite")

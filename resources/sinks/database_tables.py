@@ -1,0 +1,271 @@
+"""A table of a database as a sink: rows and the version that they bring it to are one transaction (V124, V148).
+
+`drainmark_applied`, in the same database, has one row a sink. Every transaction locks that row and compares versions
+before it touches the table: a version at or above mine means done, or undone by a later owner. That is the fence, as
+`txnVersion` is a Delta table's (design.md §3.2); no clock and no lease is trusted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from drainmark.jobs.errors import DrainmarkError, Interrupted, TableRefused
+from drainmark.jobs.failpoints import InjectedFailure
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.records.ids import INITIAL_ID, split_txn_version
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.jobs.runtime.adapters import Breach
+from drainmark.resources.delta.commits import Faults, Published
+from drainmark.resources.delta.merge import KEEP_COLUMN, require_unique, rows_to_restore
+from drainmark.resources.settings import Settings
+from drainmark.resources.sinks import database_writes
+from drainmark.resources.sinks.applied_version import AppliedVersion, create_applied
+from drainmark.resources.sinks.database_target import DatabaseTarget
+from drainmark.resources.sinks.database_values import Unfit, may_be_unfit, up_to_unfit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Act = Callable[[sa.Connection], None]
+_IDS = 500  # fewer than a statement may have parameters
+
+
+class DatabaseTable:
+    """One table that a sink writes; holds no connection between calls.
+
+    Args:
+        settings: have the database's URL.
+        table: says which database, which table, and the columns.
+        region: whose rows these are.
+        identity: gives what tells the region's checkpoint table from any other, None before there is one.
+        faults: as for `ManagedTable`.
+
+    Raises:
+        StoreUnavailable: from any method: the database does not answer, or another one holds the lock.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        table: RegionTable,
+        region: str,
+        identity: Callable[[], str | None],
+        *,
+        faults: Faults | None = None,
+    ) -> None:
+        self._described = table
+        self._target = DatabaseTarget(settings, table)
+        self._applied = AppliedVersion(self._target, region, table.operator, identity)
+        self._pass = faults or (lambda _: None)
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Say whether the table is there and this sink's."""
+        with self._target.reading() as connection:
+            return self._applied.row(connection) is not None and self._target.is_there(connection)
+
+    def txn_version(self) -> int | None:
+        """Return the newest version of the region that is in the table, None before the first."""
+        with self._target.reading() as connection:
+            row = self._applied.row(connection)
+        return int(row.version) or None if row is not None else None
+
+    def delta_version(self) -> int:
+        """Return the sequence id that the table was brought to last: databases number no states."""
+        return split_txn_version(self.txn_version() or 0)[1]
+
+    def row_count(self) -> int:
+        """Return the number of rows of the region."""
+        return int(self._target.scalar(sa.func.count(self._target.id)) or 0)
+
+    def newest_id(self) -> int:
+        """Return the largest `_sequence_id`, 0 without one."""
+        return int(self._target.scalar(sa.func.max(self._target.id)) or INITIAL_ID)
+
+    def read(
+        self, columns: Sequence[str] | None = None, where: pa.compute.Expression | None = None, *,
+        upto: int | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """Return the region's rows for which `where` holds, in no order.
+
+        Args:
+            columns: all by default.
+            where: a condition on any of the columns; the database gives rows for which it does not hold, too.
+            upto: the last id of which the database gives rows.
+        """
+        rows = self._target.rows([self._target.id.is_not(None) if upto is None else self._target.id <= upto], where)
+        return rows if columns is None else rows.select(list(columns))
+
+    def read_ids(self, ids: Collection[int]) -> pa.Table:
+        """Return the rows of some ids, in no order; the database gives no others."""
+        ordered = sorted(ids)
+        return self._target.rows(
+            [self._target.id.in_(ordered[first : first + _IDS]) for first in range(0, len(ordered), _IDS)]
+        )
+
+    # --- before anything is committed ------------------------------------------------------------------------------
+
+    def examine(self, schema_json: str) -> None:
+        """Check that a table that is there takes rows of these columns, and is no other sink's; changes nothing.
+
+        Raises:
+            SchemaMismatch, ForeignTable: say what is in the way.
+        """
+        with self._target.reading() as connection:
+            if self._target.is_there(connection):
+                self._target.require_columns(connection)
+            self._applied.require_mine(connection, self._applied.row(connection))
+
+    def create(self, schema_json: str) -> None:
+        """Create the table and the sink's row in `drainmark_applied`; what is as it should be stays so.
+
+        Raises:
+            SchemaMismatch, ForeignTable: as `examine`.
+            TableRefused: the database does not let us.
+        """
+        self.examine(schema_json)
+        try:
+            self._create()
+        except TableRefused:  # another process may have created it at the same moment: then there is nothing to do
+            self._create()
+        self.examine(schema_json)
+
+    def _create(self) -> None:
+        with self._target.reading() as connection:
+            if self._target.is_there(connection) and self._applied.row(connection) is not None:
+                return
+        with self._target.answering(), self._target.engine.begin() as connection:
+            create_applied(connection)
+            if not self._target.is_there(connection):
+                self._target.make(connection)
+            self._applied.begin(connection)
+
+    def breach(self, rows: Iterable[pa.Table], *, replaced: Collection[int] = ()) -> Breach | None:
+        """Try rows that are not committed yet, in a transaction that is rolled back; free where the table asks nothing.
+
+        What cannot be known so: constraints against rows of groups that are committed and not published yet.
+
+        Args:
+            replaced: ids whose rows leave when these come.
+
+        Returns:
+            the first row that is refused, None if none is.
+        """
+        target, dialect = self._target, self._target.engine.dialect.name
+        refused, unfit = None, list[Unfit]()
+        given = up_to_unfit(rows, dialect, unfit)
+        with target.reading() as connection:
+            asks = target.has_terms(connection)
+        if asks:
+            with target.answering(), target.engine.connect() as connection, connection.begin() as transaction:
+                database_writes.withdraw(connection, target.table, replaced)
+                refused = database_writes.first_refused(connection, target.table, given, self._described.keys)
+                transaction.rollback()
+        if may_be_unfit(target.schema, dialect):
+            deque(given, maxlen=0)  # what nobody has looked at so far
+        if refused is None and unfit:
+            refused = unfit[0]
+        if refused is None:
+            return None
+        row, said = refused
+        shown = {name: value for name, value in row.items() if name != SEQUENCE_ID}
+        return Breach(rule=said, condition=f"row {shown}"[:500], rows=1, first_id=row[SEQUENCE_ID])
+
+    # --- committing ------------------------------------------------------------------------------------------------
+
+    def copy(
+        self, version: int, ids: Collection[int], rows: Iterable[pa.Table], *, replaced: Collection[int] = ()
+    ) -> Published:
+        """Insert the rows of a group.
+
+        Args:
+            version: of the checkpoint row that is published.
+            ids: of the group.
+            rows: with the sink's columns.
+            replaced: ids whose rows leave in the same transaction, since their files are in the group again.
+
+        Raises:
+            TableRefused: the table does not take them.
+            SplitBrain: the sink's row of `drainmark_applied` is gone.
+        """
+
+        def act(connection: sa.Connection) -> None:
+            database_writes.withdraw(connection, self._target.table, replaced)
+            database_writes.insert(connection, self._target.table, rows)
+
+        return self._commit("publish", version, act)
+
+    def merge(self, version: int, rows: pa.Table, keys: Sequence[str]) -> Published:
+        """Bring the table up to date: `rows` replace the rows of their keys, or are added.
+
+        Args:
+            rows: one row a key.
+            keys: key columns; nulls are equal (H5).
+
+        Raises:
+            AccountingError: two rows of one key.
+            TableRefused, SplitBrain: as `copy`.
+        """
+        require_unique(rows, keys, self._target.where)
+        return self._commit(
+            "publish", version, lambda given: database_writes.merge(given, self._target.table, rows, keys)
+        )
+
+    def rewind_rows(self, version: int, to: int, *, restored: Iterable[pa.Table] = ()) -> Published:
+        """Delete the rows of ids above `to`.
+
+        Args:
+            restored: rows that come back, since what replaced them is taken back.
+        """
+
+        def act(connection: sa.Connection) -> None:
+            self._delete_above(connection, to)
+            database_writes.insert(connection, self._target.table, restored)
+
+        return self._commit("rewind_table", version, act)
+
+    def rewind_upsert(
+        self,
+        version: int,
+        to: int,
+        history: Any,
+        keys: Sequence[str],
+        columns: Sequence[str],
+        *,
+        images: Sequence[str] = (),
+    ) -> Published:
+        """Give each key that changed after `to` its last row up to `to`, or delete it; see `ManagedTable`."""
+        found = rows_to_restore(history.folder, images, to, keys, columns)
+        back = found.filter(found.column(KEEP_COLUMN)).drop_columns([KEEP_COLUMN])
+
+        def act(connection: sa.Connection) -> None:
+            database_writes.merge(connection, self._target.table, back, keys)
+            self._delete_above(connection, to)
+
+        return self._commit("rewind_table", version, act)
+
+    def _delete_above(self, connection: sa.Connection, to: int) -> None:
+        connection.execute(self._target.table.delete().where(self._target.id > to))
+
+    def _commit(self, verb: str, version: int, act: Act) -> Published:
+        """Do it once: unless the version is at or above mine, in one transaction with the version."""
+        done = Published(delta_version=split_txn_version(version)[1], done_before=True)
+        if self._applied.is_reached(version):
+            return done
+        self._pass(f"{verb}.before_commit")
+        try:
+            with self._target.answering(), self._target.engine.begin() as connection:
+                if self._applied.locked(connection) >= version:
+                    return done
+                act(connection)
+                self._applied.note(connection, version)
+            self._pass(f"{verb}.after_commit")
+        except (DrainmarkError, InjectedFailure) as error:  # the outcome is unknown until it is read back (H10)
+            if isinstance(error, Interrupted) or not self._applied.is_reached(version):
+                raise
+        return Published(delta_version=split_txn_version(version)[1], done_before=False)

@@ -1,0 +1,113 @@
+"""The table of a database that a sink writes: how it is reached, its columns and indexes, the rows that are in it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.resources.settings import Settings
+from drainmark.resources.sinks import database_writes
+from drainmark.resources.sinks.database_columns import arrow_schema, columns_of, has_terms, require_columns
+from drainmark.resources.sinks.databases import answering, engine_of, url_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS_AT_ONCE = 10_000
+
+
+class DatabaseTarget:
+    """One table of a database, whether or not it is there; holds no connection between calls.
+
+    Args:
+        settings: have the database's URL.
+        described: says which database, which table, and the columns.
+    """
+
+    def __init__(self, settings: Settings, described: RegionTable) -> None:
+        self.engine = engine_of(url_of(settings, described.options["database"]))
+        schema, _, name = described.options["table"].rpartition(".")
+        columns = columns_of(described.schema_json, described.columns)
+        self.table = sa.Table(name, sa.MetaData(), *columns, schema=schema or None)
+        self.where = f"the table {self.table.fullname} in the database {described.options['database']!r}"
+        self._described = described
+
+    @property
+    def id(self) -> sa.Column[Any]:
+        """The column of the rows' ids."""
+        return self.table.c[SEQUENCE_ID]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+        return arrow_schema(self._described.schema_json, [column.name for column in self.table.columns])
+
+    def answering(self) -> contextlib.AbstractContextManager[None]:
+        """Turn what the database raises inside the block into our errors."""
+        return answering(self.engine, self.where)
+
+    @contextlib.contextmanager
+    def reading(self) -> Any:
+        """Give a connection for statements that change nothing."""
+        with self.answering(), self.engine.connect() as connection:
+            yield connection.execution_options(drainmark_reads=True)
+
+    def is_there(self, connection: sa.Connection) -> bool:
+        """Say whether the database has a table of that name."""
+        return bool(sa.inspect(connection).has_table(self.table.name, schema=self.table.schema))
+
+    def require_columns(self, connection: sa.Connection) -> None:
+        """Check that the table that is there takes rows of these columns.
+
+        Raises:
+            SchemaMismatch: it does not.
+        """
+        require_columns(sa.inspect(connection), self.table, self.where)
+
+    def has_terms(self, connection: sa.Connection) -> bool:
+        """Say whether the table asks anything of rows but their columns."""
+        return has_terms(sa.inspect(connection), self.table, [index.name or "" for index in self._indexes()])
+
+    def make(self, connection: sa.Connection) -> None:
+        """Create the table, with what a rewind and a merge find rows by."""
+        self.table.create(connection)
+        for index in self._indexes():
+            index.create(connection)
+
+    def scalar(self, what: Any) -> Any:
+        """Return one value over all rows."""
+        with self.reading() as connection:
+            return connection.execute(sa.select(what).select_from(self.table)).scalar()
+
+    def rows(
+        self, conditions: Sequence[sa.ColumnElement[bool]], where: pa.compute.Expression | None = None
+    ) -> pa.Table:
+        """Return the rows of each condition, less those for which `where` does not hold, in no order."""
+        import pyarrow as pa
+
+        schema = self.schema
+        parts = [schema.empty_table()]
+        with self.reading() as connection:
+            for condition in conditions:
+                found = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(
+                    sa.select(self.table).where(condition)
+                )
+                for rows in found.mappings().partitions():
+                    part = pa.Table.from_pylist([dict(row) for row in rows], schema)
+                    parts.append(part if where is None else part.filter(where))
+        return pa.concat_tables(parts)
+
+    def _indexes(self) -> list[sa.Index]:
+        table = sa.Table(self.table.name, sa.MetaData(), *(c._copy() for c in self.table.columns),
+                         schema=self.table.schema)  # fmt: skip
+        digest = database_writes.digest(self.table.fullname)
+        indexes = [sa.Index(f"drainmark_{digest}_ids", table.c[SEQUENCE_ID])]
+        if self._described.keys:
+            keys = (table.c[key] for key in self._described.keys)
+            indexes.append(sa.Index(f"drainmark_{digest}_keys", *keys))
+        return indexes

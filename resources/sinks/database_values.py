@@ -1,0 +1,59 @@
+"""Values that Spark holds and a database does not: they are found before a group is committed.
+
+Python's dates end with the year 9999, whatever the database. PostgreSQL has no text with a NUL. SQLite has no NaN: it
+stores null in its place without a word, and a key that is NaN would be one more row in every group. PostgreSQL holds
+NaN, and takes it for equal to itself, as Spark does. Both hold the infinities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.formats.far_times import RULE, first_far, has_times
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Unfit = tuple[dict[str, Any], str]
+"""A row, and the rule that it breaks."""
+
+
+def may_be_unfit(schema: pa.Schema, dialect: str) -> bool:
+    """Say whether a column of this type may hold such a value."""
+    return has_times(schema) or any(_suspects(field.type, dialect) for field in schema)
+
+
+def up_to_unfit(rows: Iterable[pa.Table], dialect: str, unfit: list[Unfit]) -> Iterator[pa.Table]:
+    """Yield tables up to the first with such a value, whose row and rule go to `unfit`."""
+    for table in rows:
+        found = first_unfit(table, dialect)
+        if found is not None:
+            unfit.append(found)
+            return
+        yield table
+
+
+def first_unfit(rows: pa.Table, dialect: str) -> Unfit | None:
+    """Return a row with such a value; None where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if not _suspects(column.type, dialect):
+            continue
+        is_float = pa.types.is_floating(column.type)
+        place = pc.index(pc.is_nan(column) if is_float else pc.match_substring(column, "\0"), pa.scalar(True)).as_py()
+        if place >= 0:
+            rule = "SQLite has no NaN" if is_float else "PostgreSQL has no NUL in texts"
+            return rows.slice(place, 1).to_pylist()[0], f"column {name!r}: {rule}"
+    far = first_far(rows)
+    return None if far is None else (far, RULE)
+
+
+def _suspects(kind: pa.DataType, dialect: str) -> bool:
+    import pyarrow as pa
+
+    if dialect == "sqlite":
+        return bool(pa.types.is_floating(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,0 +1,152 @@
+"""Rows into a table of a database inside a transaction: inserted, merged by key, or tried."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.resources.sinks.databases import is_passing, said_by
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 10_000
+"""Rows that are Python objects at a time."""
+
+_GIVEN = "drainmark_given"
+_IDS = 500
+
+
+def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table]) -> None:
+    """Insert rows: by COPY into PostgreSQL, by `executemany` elsewhere."""
+    names = [column.name for column in table.columns]
+    for batch in batches(rows, names):
+        if connection.dialect.name == "postgresql":
+            _copy(connection, table, batch)
+        else:
+            connection.execute(table.insert(), batch.to_pylist())
+
+
+def withdraw(connection: sa.Connection, table: sa.Table, ids: Collection[int]) -> None:
+    """Delete the rows of some ids; fewer at a time than a statement may have parameters."""
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), _IDS):
+        connection.execute(table.delete().where(table.c[SEQUENCE_ID].in_(ordered[start : start + _IDS])))
+
+
+def merge(connection: sa.Connection, table: sa.Table, rows: pa.Table, keys: Sequence[str]) -> None:
+    """Update the rows of keys that are there, insert the others; other columns of the table keep their values."""
+    if rows.num_rows == 0:
+        return
+    given = _given(table)
+    given.create(connection)
+    insert(connection, given, [rows])
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text(f"ANALYZE {_GIVEN}"))
+    # An index finds equal values, not those that are "not distinct": asked for only where there are nulls.
+    same = sa.and_(*(
+        table.c[key].is_not_distinct_from(given.c[key]) if rows.column(key).null_count
+        else table.c[key] == given.c[key]
+        for key in keys
+    ))  # fmt: skip
+    names = [column.name for column in given.columns]
+    values = {name: given.c[name] for name in names if name not in keys}
+    connection.execute(table.update().where(same).values(values))
+    there = sa.select(sa.literal(1)).select_from(table).where(same).correlate(given).exists()
+    connection.execute(table.insert().from_select(names, sa.select(given).where(~there)))
+    given.drop(connection)
+
+
+def first_refused(
+    connection: sa.Connection, table: sa.Table, rows: Iterable[pa.Table], keys: Sequence[str]
+) -> tuple[dict[str, Any], str] | None:
+    """Return the first row that the table does not take, and what the database says of it; to be rolled back.
+
+    Rows that a later one of their key replaces within the group are tried as well: a rewind may bring them in.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+    for batch in batches(rows, [column.name for column in table.columns]):
+        for tried in _one_a_key(batch, keys) if keys else [batch]:
+            found = _first_refused(connection, table, tried, keys)
+            if found is not None:
+                return found
+    return None
+
+
+def _one_a_key(rows: pa.Table, keys: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the first row of each key by id, then the second, and so on."""
+    import numpy as np
+    import pyarrow as pa
+
+    from drainmark.jobs.state.keyed_rows import key_codes
+
+    codes = key_codes([rows], keys)[0]
+    ids = rows.column(SEQUENCE_ID).to_numpy()
+    by_key = np.lexsort((ids, codes))
+    starts = np.flatnonzero(np.append(True, codes[by_key][1:] != codes[by_key][:-1]))
+    places = np.arange(len(codes)) - np.repeat(starts, np.diff(np.append(starts, len(codes))))
+    for place in range(int(places.max(initial=-1)) + 1):
+        yield rows.take(pa.array(np.sort(by_key[places == place])))
+
+
+def _first_refused(
+    connection: sa.Connection, table: sa.Table, rows: pa.Table, keys: Sequence[str]
+) -> tuple[dict[str, Any], str] | None:
+    """Halve rows that are refused together until one is left; those before it stay in."""
+    dbapi: Any = connection.dialect.dbapi
+    trial = connection.begin_nested()
+    try:
+        if keys:
+            merge(connection, table, rows, keys)
+        else:
+            insert(connection, table, [rows])
+    except (sa.exc.DBAPIError, dbapi.Error) as error:
+        trial.rollback()
+        if is_passing(connection.engine, error):
+            raise
+        said = said_by(error.orig if isinstance(error, sa.exc.DBAPIError) else error)
+    else:
+        trial.commit()
+        return None
+    if rows.num_rows == 1:
+        return rows.to_pylist()[0], said
+    half = rows.num_rows // 2
+    first = _first_refused(connection, table, rows.slice(0, half), keys)
+    return first or _first_refused(connection, table, rows.slice(half), keys)
+
+
+def batches(rows: Iterable[pa.Table], names: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield rows, so many at a time, in these columns."""
+    for table in rows:
+        chosen = table.select(list(names))
+        for start in range(0, chosen.num_rows, BATCH_ROWS):
+            yield chosen.slice(start, BATCH_ROWS)
+
+
+def digest(text: str) -> str:
+    """Return twelve characters that stand for a name that may be too long."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _given(table: sa.Table) -> sa.Table:
+    """Return a table of this session alone, with the columns of another."""
+    columns = [sa.Column(column.name, column.type) for column in table.columns]
+    return sa.Table(_GIVEN, sa.MetaData(), *columns, prefixes=["TEMPORARY"])
+
+
+def _copy(connection: sa.Connection, table: sa.Table, rows: pa.Table) -> None:
+    prepare = connection.dialect.identifier_preparer
+    names = ", ".join(prepare.quote(name) for name in rows.column_names)
+    columns = [column.to_pylist() for column in rows.columns]
+    cursor = connection.connection.cursor()
+    try:
+        with cursor.copy(f"COPY {prepare.format_table(table)} ({names}) FROM STDIN") as copy:  # type: ignore[attr-defined]
+            for row in zip(*columns, strict=True):
+                copy.write_row(row)
+    finally:
+        cursor.close()

@@ -1,0 +1,158 @@
+"""Databases of the setting `databases`: connecting, and telling an outage from a refusal; no message has a password."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import NullPool
+
+from drainmark.jobs.errors import StoreUnavailable, TableRefused, UsageError
+from drainmark.resources.settings import Settings
+
+BUSY_SECONDS = 30
+IDLE_SECONDS = 30
+"""How long a process that was stopped inside a transaction may hold its locks: PostgreSQL ends its session then."""
+
+_POSTGRESQL = {
+    "connect_timeout": 10,
+    "target_session_attrs": "read-write",
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 12_000,
+}
+_PASSING = re.compile(r"08|40|53|55|57|25006|58")
+"""How PostgreSQL's codes of what is over by itself begin: connections, conflicts, resources, locks, shut-downs."""
+
+_PASSING_SQLITE = ("locked", "busy", "disk is full", "disk I/O error", "readonly", "unable to open")
+
+
+def given_url(settings: Settings, name: str) -> URL:
+    """Return the URL of a database of the settings, for sources and for sinks.
+
+    `{home}` in it is DRAINMARK_HOME; the path of an SQLite file counts from the project's root, as every path does, and
+    not from the folder that a process happens to work in.
+
+    Raises:
+        UsageError: there is no such setting, or it is no URL.
+    """
+    given = settings.databases.get(name)
+    if given is None:
+        remedy = f"set DRAINMARK_DATABASES__{name.upper()}, or {name} below [databases] in drainmark.toml, to its URL"
+        raise UsageError(f"no database {name!r} is set", remedy=remedy)
+    try:
+        url = make_url(given.replace("{home}", str(settings.home)))
+    except ArgumentError:
+        msg = f"the setting databases.{name} is no SQLAlchemy URL"
+        raise UsageError(msg, remedy="postgresql://… or sqlite:///PATH") from None  # the cause would quote it
+    return url.set(database=str(settings.project_root / str(url.database))) if _is_sqlite_file(url) else url
+
+
+def _is_sqlite_file(url: URL) -> bool:
+    """Is it a path? SQLite also takes `file:` URIs, which are left as they are."""
+    path = url.database or ":memory:"
+    return url.get_backend_name() == "sqlite" and path != ":memory:" and not path.startswith("file:")
+
+
+def url_of(settings: Settings, name: str) -> URL:
+    """Return the URL of a database that can be written to; see `given_url`.
+
+    Raises:
+        UsageError: there is no such setting, or it is no URL of such a database.
+    """
+    url = given_url(settings, name)
+    if _is_sqlite_file(url):
+        return url
+    if url.get_backend_name() == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    raise UsageError(f"databases.{name} is neither PostgreSQL nor an SQLite file", remedy="sqlite:///PATH")
+
+
+def engine_of(url: URL) -> Engine:
+    """Return an engine without a pool: sinks commit once a group, and hold no connection in between.
+
+    Raises:
+        UsageError: the driver is not installed.
+    """
+    if url.get_backend_name() == "sqlite":
+        return _sqlite_engine(url)
+    given: dict[str, Any] = {name: value for name, value in _POSTGRESQL.items() if name not in url.query}
+    given.setdefault(
+        "options",
+        f"-c lock_timeout={BUSY_SECONDS * 1000} -c idle_in_transaction_session_timeout={IDLE_SECONDS * 1000}"
+        " -c timezone=UTC",
+    )
+    try:
+        return create_engine(url, poolclass=NullPool, connect_args=given, hide_parameters=True)
+    except ModuleNotFoundError as error:
+        raise UsageError("psycopg is missing", remedy="pip install 'drainmark[postgres]'") from error
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    with suppress(OSError):  # what is wrong with the folder is told by the first connection
+        Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS}, hide_parameters=True)
+
+    def configure(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver begins no transactions: `begin` does
+        connection.execute("PRAGMA foreign_keys = ON")
+        if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+            # A reader that is stopped would else keep writers out; a file that others made stays as it is.
+            connection.execute("PRAGMA journal_mode = WAL")
+
+    def begin(connection: Connection) -> None:
+        reads = connection.get_execution_options().get("drainmark_reads", False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    event.listen(engine, "connect", configure)
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+@contextmanager
+def answering(engine: Engine, what: str) -> Iterator[None]:
+    """Tell an outage, which is waited for, from a refusal, which halts.
+
+    Args:
+        what: names the database for messages, without credentials.
+
+    Raises:
+        StoreUnavailable: there is no answer now, or another one holds the lock.
+        TableRefused: the database says no, and would again.
+    """
+    dbapi: Any = engine.dialect.dbapi
+    try:
+        yield
+    except (DBAPIError, dbapi.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        said = said_by(cause)
+        if is_passing(engine, error):
+            remedy = "a new attempt starts by itself; look at the database if it stays so"
+            raise StoreUnavailable(f"{what} does not answer: {said}", remedy=remedy) from None
+        remedy = "mend the table, or what is in the way of its rows, then: drainmark resume REGION"
+        raise TableRefused(f"{what} refuses: {said}", remedy=remedy) from None
+
+
+def is_passing(engine: Engine, error: Any) -> bool:
+    """Say whether an error of a database is over by itself."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    operational = isinstance(cause, engine.dialect.dbapi.OperationalError)  # type: ignore[union-attr]
+    if engine.dialect.name == "sqlite":
+        return operational and any(text in str(cause) for text in _PASSING_SQLITE)
+    state = getattr(cause, "sqlstate", None)
+    return bool(_PASSING.match(state)) if state else operational
+
+
+def said_by(cause: Any) -> str:
+    """Return the first line of what a driver says; PostgreSQL's details, which name the values, after it."""
+    first = str(cause).strip().partition("\n")[0]
+    detail = getattr(getattr(cause, "diag", None), "message_detail", None)
+    return f"{first} ({detail})" if detail and detail not in first else first

@@ -1,0 +1,152 @@
+"""A prefix of a bucket that several owners may want to write to; what a late-comer brings in is taken out again.
+
+A put is whole or not there, and no store knows a put that a later owner can refuse. So an owner looks for the marks of
+later epochs before each put and once more after its last. What is withdrawn is noted *before* it is deleted: a late put
+either comes before the rewind's listing, which finds it, or its owner finds the note when it looks again, and deletes
+what it put. A process that dies between these two leaves a withdrawn file, which the next owner finds and deletes.
+
+Below `_drainmark/`, all written once and never changed: `epochs/<epoch>`, `applied/<version>`, `withdrawn/<ids>`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from drainmark.jobs.errors import Fenced, ObjectChanged, ObjectMissing
+from drainmark.resources.storage.object_store import ObjectStore
+
+CONTROL = "_drainmark"
+_KEPT_NOTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlace:
+    """One prefix.
+
+    Attributes:
+        id_in: gives the id that a name holds, None if it is none of ours.
+    """
+
+    store: ObjectStore
+    bucket: str
+    prefix: str
+    id_in: Callable[[str], int | None]
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def names(self) -> Iterator[str]:
+        return (name for name in self.store.names(self.bucket, self.key("")) if name != CONTROL)
+
+    def get(self, name: str) -> bytes:
+        return self.store.get(self.bucket, self.key(name))
+
+    def note(self) -> dict[str, Any] | None:
+        versions = self.listed("applied")
+        if not versions:
+            return None
+        try:
+            found: dict[str, Any] = json.loads(self.get(f"{CONTROL}/applied/{versions[-1]}"))
+        except ObjectMissing:  # it was among the oldest that are kept when it was listed, and went meanwhile
+            return self.note()
+        return found
+
+    def begin(self, note: dict[str, Any]) -> None:
+        with contextlib.suppress(ObjectChanged):  # another process was faster: what is there decides
+            self.put_note(note)
+
+    @contextlib.contextmanager
+    def writing(self, epoch: int) -> Iterator[BucketWriting]:
+        """Give what puts and deletes, and takes out again what came late."""
+        self.put(f"{CONTROL}/epochs/{epoch:010d}", b"")
+        writing = BucketWriting(place=self, epoch=epoch)
+        writing.require_last()
+        self.sweep()
+        yield writing
+
+    # --- how -------------------------------------------------------------------------------------------------------
+
+    def key(self, name: str) -> str:
+        return f"{self.prefix}/{name}" if self.prefix else name
+
+    def put(self, name: str, data: bytes, *, if_absent: bool = False) -> None:
+        self.store.put(self.bucket, self.key(name), data, if_absent=if_absent)
+
+    def put_note(self, note: dict[str, Any]) -> None:
+        data = json.dumps(note).encode()
+        self.put(f"{CONTROL}/applied/{note['version']:020d}", data, if_absent=note["version"] == 0)
+
+    def listed(self, kind: str) -> list[str]:
+        """Return the names of notes or marks, the last one last."""
+        return sorted(self.store.names(self.bucket, self.key(f"{CONTROL}/{kind}/")))
+
+    def withdrawn(self) -> Callable[[str], bool]:
+        """Return what says of a name whether its id was withdrawn."""
+        spans = [tuple(map(int, name.split("-"))) for name in self.listed("withdrawn")]
+
+        def is_withdrawn(name: str) -> bool:
+            number = self.id_in(name)
+            return number is not None and any(first <= number <= last for first, last in spans)
+
+        return is_withdrawn
+
+    def sweep(self) -> None:
+        """Delete what a process brought in late and died before it could look again."""
+        if self.listed("withdrawn"):
+            self.delete(list(filter(self.withdrawn(), self.names())))
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete files, or what is in folders."""
+        keys = [
+            facts.key
+            for name in names
+            for page in self.store.pages(self.bucket, self.key(name))
+            for facts in page
+            if facts.key == self.key(name) or facts.key.startswith(f"{self.key(name)}/")
+        ]
+        self.store.delete(self.bucket, keys)
+
+
+@dataclass(slots=True, kw_only=True)
+class BucketWriting:
+    """Puts and deletes of one owner."""
+
+    place: BucketPlace
+    epoch: int
+    _brought: list[str] = field(default_factory=list)
+
+    def put(self, name: str, inside: str | None, data: bytes) -> None:
+        self.require_last()
+        self._brought.append(name)
+        self.place.put(f"{name}/{inside}" if inside else name, data)
+
+    def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
+        self.require_last()
+        if first <= last:
+            self.place.put(f"{CONTROL}/withdrawn/{first:020d}-{last:020d}", b"")
+        self.place.delete(find())
+
+    def finish(self, note: dict[str, Any]) -> None:
+        """Look once more, then note the version; notes of versions long passed go."""
+        self.require_last()
+        self.place.put_note(note)
+        old = self.place.listed("applied")[:-_KEPT_NOTES]
+        self.place.delete([f"{CONTROL}/applied/{name}" for name in old])
+
+    def require_last(self) -> None:
+        """Check that no later owner has come; take out what was brought in late.
+
+        Raises:
+            Fenced: one has.
+        """
+        newest = int(self.place.listed("epochs")[-1])
+        if newest <= self.epoch:
+            return
+        is_withdrawn = self.place.withdrawn()
+        self.place.delete([name for name in self._brought if is_withdrawn(name)])
+        raise Fenced(f"an owner of epoch {newest} writes to {self.place.uri}", epoch=newest)

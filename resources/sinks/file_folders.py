@@ -1,0 +1,174 @@
+"""A folder on a POSIX file system that several owners may want to write to, of whom only the last may.
+
+Nothing tells a file system which of two processes is the later owner; a rename whose source is gone fails. So every
+owner works in `_drainmark/work/<epoch>-<uuid>/` and renames from there, both the files and `applied.json`, which has
+the version. Who comes later first makes a mark of its epoch, then renames the work folders of earlier epochs away:
+
+- a work folder that was there by then is gone, and nothing can be renamed from it any more;
+- one that is made afterwards finds the mark, which its owner looks for after it has made the folder, and is fenced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drainmark.jobs.errors import Fenced, ForeignTable
+from drainmark.jobs.errors.disk_faults import no_space
+
+CONTROL = "_drainmark"
+_APPLIED = "applied.json"
+
+
+class FolderPlace:
+    """One folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.uri = str(folder)
+        self._control = folder / CONTROL
+
+    def names(self) -> Iterator[str]:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ForeignTable(f"{self.folder} is a file, expected a folder", remedy="choose another path")
+        return iter(os.listdir(self.folder) if self.folder.is_dir() else [])
+
+    def get(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
+    def note(self) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = json.loads((self._control / _APPLIED).read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found
+
+    def begin(self, note: dict[str, Any]) -> None:
+        with _storing():
+            self._control.mkdir(parents=True, exist_ok=True)
+            first = self._control / f"first-{uuid.uuid4().hex}"
+            write(first, json.dumps(note).encode())
+            with contextlib.suppress(FileExistsError):  # another process was faster: what is there decides
+                os.link(first, self._control / _APPLIED)
+            first.unlink()
+            _sync(self._control)
+
+    @contextlib.contextmanager
+    def writing(self, epoch: int) -> Iterator[FolderWriting]:
+        """Give what renames from a folder of this owner's, which is gone once a later one has come."""
+        place = self._control / "work"
+        mine = place / f"{epoch}-{uuid.uuid4().hex}"
+        with _storing():
+            mine.mkdir(parents=True)
+            try:
+                self._keep_out_earlier(epoch, place)
+                yield FolderWriting(folder=self.folder, work=mine)
+            except FileNotFoundError as error:
+                if mine.exists():
+                    raise
+                raise self._fenced() from error
+            finally:
+                shutil.rmtree(mine, ignore_errors=True)
+
+    def _keep_out_earlier(self, epoch: int, place: Path) -> None:
+        marks = self._control / "epochs"
+        marks.mkdir(exist_ok=True)
+        (marks / str(epoch)).touch()
+        _sync(marks)
+        epochs = sorted(int(name) for name in os.listdir(marks))
+        if epochs[-1] > epoch:
+            raise self._fenced(epochs[-1])
+        for name in os.listdir(place):
+            if name.startswith("dead-") or int(name.partition("-")[0]) < epoch:
+                _kill(place / name)
+        for earlier in epochs[:-1]:
+            (marks / str(earlier)).unlink(missing_ok=True)
+
+    def _fenced(self, epoch: int | None = None) -> Fenced:
+        later = "a later owner" if epoch is None else f"an owner of epoch {epoch}"
+        return Fenced(f"{later} writes to {self.folder}", epoch=epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderWriting:
+    """Renames from a work folder into the folder."""
+
+    folder: Path
+    work: Path
+
+    def put(self, name: str, inside: str | None, data: bytes) -> None:
+        aside, target = self.work / name, self.folder / name
+        if inside is not None:
+            if target.exists():  # of the same rows: an id is never used twice
+                return
+            aside.mkdir()
+            write(aside / inside, data)
+            _sync(aside)
+        else:
+            write(aside, data)
+        os.rename(aside, target)
+
+    def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
+        for name in find():
+            _remove(self.folder / name)
+
+    def finish(self, note: dict[str, Any]) -> None:
+        _sync(self.folder)
+        control = self.folder / CONTROL
+        write(self.work / _APPLIED, json.dumps(note).encode())
+        os.rename(self.work / _APPLIED, control / _APPLIED)
+        _sync(control)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a new file that is durable when this returns."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _kill(folder: Path) -> None:
+    """Make a folder of a dead owner unusable at once, then delete it."""
+    dead = folder if folder.name.startswith("dead-") else folder.with_name(f"dead-{uuid.uuid4().hex}")
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(folder, dead)
+    shutil.rmtree(dead, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    """Delete a file or a folder; of a folder no part is seen alone."""
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    aside = path.parent / CONTROL / "work" / f"dead-{uuid.uuid4().hex}"
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _storing() -> Iterator[None]:
+    """Tell a disk that is full, which is waited for."""
+    try:
+        yield
+    except OSError as error:
+        full = no_space(error)
+        if full is None:
+            raise
+        raise full from error

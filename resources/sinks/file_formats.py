@@ -1,0 +1,144 @@
+"""Rows as the content of files of CSV, JSON lines, Parquet and text, and back."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+ENDINGS = {"csv": "csv", "json": "json", "parquet": "parquet", "text": "txt"}
+"""How files of a format end."""
+
+
+def require_format(schema: pa.Schema, file_format: str) -> None:
+    """Check that a format can hold columns.
+
+    Raises:
+        SchemaMismatch: it cannot.
+    """
+    import pyarrow as pa
+
+    if file_format == "text" and [field.type for field in schema] != [pa.string()]:
+        found = ", ".join(f"{field.name}: {field.type}" for field in schema)
+        msg = f"text files hold one column of texts, the stream has {found}"
+        raise SchemaMismatch(msg, remedy="dm.select one column before the sink, or choose another format")
+    nested = [field.name for field in schema if pa.types.is_nested(field.type) or pa.types.is_binary(field.type)]
+    if file_format == "csv" and nested:
+        msg = f"CSV cannot hold the columns {', '.join(nested)}, which are nested or binary"
+        raise SchemaMismatch(msg, remedy='write them as text, e.g. F.to_json, or format="json"', columns=tuple(nested))
+
+
+def bytes_of(rows: pa.Table, file_format: str) -> bytes:
+    """Return a file's content: CSV with a header, nulls empty and texts in quotes; JSON or text with a line a row."""
+    import pyarrow as pa
+
+    file = pa.BufferOutputStream()
+    if file_format == "csv":
+        import pyarrow.csv
+
+        pyarrow.csv.write_csv(_printable(rows), file)
+    elif file_format == "parquet":
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(rows, file)
+    elif file_format == "json":
+        return "".join(f"{_json_of(row)}\n" for row in rows.to_pylist()).encode()
+    else:
+        return "".join(f"{text or ''}\n" for text in rows.column(0).to_pylist()).encode()
+    return bytes(file.getvalue())
+
+
+def rows_of(data: bytes, file_format: str, schema: pa.Schema) -> pa.Table:
+    """Return the rows of what `bytes_of` made."""
+    import pyarrow as pa
+
+    if file_format == "parquet":
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_table(pa.BufferReader(data)).cast(schema)
+    if file_format == "csv":
+        return _read_csv(data, schema)
+    lines = data.decode().split("\n")[:-1]
+    if file_format == "text":
+        return pa.table({schema.names[0]: pa.array(lines, pa.string())})
+    rows = [json.loads(line) for line in lines]
+    columns = [[_of_json(row[field.name], field.type) for row in rows] for field in schema]
+    return pa.table([pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema)
+
+
+def _printable(rows: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    fields = [pa.field(field.name, pa.string()) if pa.types.is_decimal(field.type) else field for field in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
+def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=schema, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+    )
+    parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    return pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
+
+
+def _json_of(row: dict[str, Any]) -> str:
+    try:
+        return json.dumps(row, default=_as_json, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # JSON has no such numbers: they are texts, as Spark writes them
+        return json.dumps(_without_nan(row), default=_as_json, ensure_ascii=False)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, dt.datetime | dt.date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return str(value)
+    msg = f"no JSON for {type(value)}"
+    raise TypeError(msg)
+
+
+def _of_json(value: Any, kind: pa.DataType) -> Any:
+    import pyarrow as pa
+
+    scalars: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+        (pa.types.is_timestamp, dt.datetime.fromisoformat),
+        (pa.types.is_date, dt.date.fromisoformat),
+        (pa.types.is_decimal, Decimal),
+        (pa.types.is_binary, base64.b64decode),
+        (pa.types.is_floating, float),  # also of the texts "NaN" and "Infinity"
+    )
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _of_json(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind):
+        return [_of_json(item, kind.value_type) for item in value]
+    if pa.types.is_map(kind):
+        return [(_of_json(key, kind.key_type), _of_json(item, kind.item_type)) for key, item in value]
+    make = next((make for is_kind, make in scalars if is_kind(kind)), None)
+    return make(value) if make else value

@@ -1,0 +1,131 @@
+"""The files of a sink: what they are called by their ids, which are there, and the rows that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from drainmark.jobs.frames.tags import SEQUENCE_ID
+from drainmark.jobs.protocol.records.file_names import id_of, name_of
+from drainmark.jobs.protocol.records.manifest import RegionTable
+from drainmark.resources.settings import Settings
+from drainmark.resources.sinks.file_formats import ENDINGS, bytes_of, rows_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Writing(Protocol):
+    """What an owner may do to a place until a later one comes; then each step raises `Fenced`, or does nothing."""
+
+    def put(self, name: str, inside: str | None, data: bytes) -> None:
+        """Make a file, or a folder with one file in it, visible at once and whole."""
+
+    def withdraw(self, first: int, last: int, find: Callable[[], Collection[str]]) -> None:
+        """Delete the files of ids from first to last, by names found when it is time."""
+
+    def finish(self, note: dict[str, Any]) -> None:
+        """Note that all this was done."""
+
+
+class Place(Protocol):
+    """Where the files are."""
+
+    @property
+    def uri(self) -> str:
+        """Where it is, for messages."""
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of the files and folders directly in it."""
+
+    def get(self, name: str) -> bytes:
+        """Return what a file holds."""
+
+    def note(self) -> dict[str, Any] | None:
+        """Return the note of the highest version, None before the first."""
+
+    def begin(self, note: dict[str, Any]) -> None:
+        """Make the place, with its first note, unless it has one."""
+
+    def writing(self, epoch: int) -> AbstractContextManager[Writing]:
+        """Keep out owners of earlier epochs; raises `Fenced` where a later one has come."""
+
+
+class SinkFiles:
+    """The files of one sink in their place, one an id; holds nothing open between calls.
+
+    Args:
+        settings: say where paths begin, and how to reach buckets.
+        described: says which folder, which names, which format, and the columns.
+    """
+
+    def __init__(self, settings: Settings, described: RegionTable) -> None:
+        options = described.options
+        self.format: str = options["format"]
+        self._described = described
+        ending = "" if options["layout"] == "folder" else f".{ENDINGS[self.format]}"
+        self._template = f"{options['name']}{ending}"
+        self._inside = f"data.{ENDINGS[self.format]}" if options["layout"] == "folder" else None
+        self.place = place_of(settings, options["path"], lambda name: id_of(self._template, name))
+
+    def name(self, number: int) -> str:
+        """Return what the file of an id is called, or the folder that it is in."""
+        return name_of(self._template, number)
+
+    def ids(self) -> Iterator[int]:
+        """Yield the ids that have files, in no order."""
+        return (number for name in self.place.names() if (number := id_of(self._template, name)) is not None)
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the rows, with that of their id."""
+        from drainmark.resources.sinks.database_columns import arrow_schema
+
+        return arrow_schema(self._described.schema_json, self._described.columns)
+
+    def content(self) -> pa.Schema:
+        """Return the columns of the files: the id is in their names."""
+        import pyarrow as pa
+
+        return pa.schema([field for field in self.schema() if field.name != SEQUENCE_ID])
+
+    def rows(self, numbers: Iterable[int]) -> pa.Table:
+        """Return the rows of the files of some ids, by id."""
+        import pyarrow as pa
+
+        schema = self.schema()
+        parts = [schema.empty_table()]
+        for number in sorted(numbers):
+            name = self.name(number)
+            data = self.place.get(f"{name}/{self._inside}" if self._inside else name)
+            rows = rows_of(data, self.format, self.content())
+            parts.append(rows.append_column(SEQUENCE_ID, pa.repeat(pa.scalar(number, pa.int64()), len(rows))))
+        return pa.concat_tables([part.select(schema.names) for part in parts])
+
+    def put(self, writing: Writing, ids: Collection[int], rows: Iterable[pa.Table]) -> None:
+        """Make the files of a group: one an id that has rows, or one an id, as the sink asks for."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        whole = pa.concat_tables([self.schema().empty_table(), *rows], promote_options="permissive")
+        present = set(pc.unique(whole.column(SEQUENCE_ID)).to_pylist())
+        for number in sorted(ids if self._described.options.get("every_id") else present):
+            found = whole.filter(pc.field(SEQUENCE_ID) == number).drop_columns([SEQUENCE_ID])
+            writing.put(self.name(number), self._inside, bytes_of(found, self.format))
+
+
+def place_of(settings: Settings, path: str, id_in: Callable[[str], int | None]) -> Place:
+    """Return the place of a path as declared: `s3://BUCKET/PREFIX`, or a folder."""
+    from drainmark.resources.sinks.file_folders import FolderPlace
+
+    if settings.files_root:
+        root = Path(settings.files_root.replace("{home}", str(settings.home)))
+        return FolderPlace(root / path.replace("{home}", "").replace("://", "/").lstrip("/"))
+    if path.startswith("s3://"):
+        from drainmark.resources.sinks.file_buckets import BucketPlace
+        from drainmark.resources.storage.object_store import object_store
+
+        bucket, _, prefix = path.removeprefix("s3://").partition("/")
+        return BucketPlace(object_store(settings), bucket, prefix.rstrip("/"), id_in)
+    return FolderPlace(settings.project_root / path.replace("{home}", str(settings.home)))

@@ -1,0 +1,64 @@
+"""The note that a sink's place keeps beside its files: whose they are, and the version that they were brought to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from drainmark.jobs.errors import ForeignTable, SplitBrain
+from drainmark.jobs.protocol.records.ids import split_txn_version
+from drainmark.resources.sinks.sink_files import Place
+
+
+class VersionNote:
+    """The note of one sink.
+
+    Args:
+        place: where its files are.
+        region: whose rows these are.
+        operator: the sink.
+        identity: gives what tells the region's checkpoint table from any other, None before there is one.
+    """
+
+    def __init__(self, place: Place, region: str, operator: str, identity: Callable[[], str | None]) -> None:
+        self._place = place
+        self._region = region
+        self._operator = operator
+        self._identity = identity
+
+    def text_of(self, version: int) -> dict[str, Any]:
+        """Return what the note of a version says."""
+        return {
+            "region": self._region, "operator": self._operator, "checkpoints": self._identity() or "",
+            "version": version, "sequence_id": split_txn_version(version)[1],
+        }  # fmt: skip
+
+    def read(self) -> dict[str, Any]:
+        """Return the note of the highest version.
+
+        Raises:
+            SplitBrain: there is none any more.
+        """
+        note = self._place.note()
+        if note is None:
+            msg = f"the note of what is in {self._place.uri} is gone from _drainmark/: it cannot be known"
+            raise SplitBrain(msg, remedy="restore the folder from a backup, or write to another")
+        return note
+
+    def is_reached(self, version: int) -> bool:
+        """Say whether the files were brought to a version, or to a later one."""
+        return int(self.read()["version"]) >= version
+
+    def require_mine(self, found: dict[str, Any]) -> None:
+        """Refuse a place of another sink, or of another home's region of the same name.
+
+        Raises:
+            ForeignTable: it is one.
+        """
+        identity, uri = self._identity(), self._place.uri
+        if (found["region"], found["operator"]) != (self._region, self._operator):
+            msg = f"{uri} is written by {found['operator']} of region {found['region']!r}: ids must not mix"
+            raise ForeignTable(msg, remedy="choose another path")
+        if identity is not None and found["checkpoints"] != identity:
+            msg = f"{uri} was filled by another home's region {self._region!r}, up to {found['sequence_id']}"
+            raise ForeignTable(msg, remedy="run there, or choose another path; to begin anew, empty the folder")

@@ -1,0 +1,204 @@
+"""How a process gets at the resident server of its home: start it if need be, wait for it, connect to it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import SparkLost
+from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles
+from drainmark.resources.spark.resident.server import HOST, START_SECONDS
+from drainmark.resources.spark.session import SparkEngine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+_RETRIES = {"max_retries": 5, "max_backoff": 1000, "jitter": 50}
+"""A server on the loopback that does not answer for three seconds is gone; Spark's default waits for ten minutes."""
+
+_POLL_SECONDS = 0.05
+_PATIENCE_SECONDS = START_SECONDS + 30.0
+_OWN_TO_A_SERVER = {
+    # Functions of users are imported by name in Python workers: one that is used again would keep yesterday's code.
+    "spark.python.worker.reuse": "false",
+    # A client that was killed leaves its session; one that lingers is silent for an hour at most.
+    "spark.connect.session.manager.defaultSessionTimeout": "70m",
+}
+"""What a process that outlives many runs needs, and one of a single run does not."""
+
+
+def is_possible() -> bool:
+    """Say whether the client of Spark Connect is installed (the extra `connect`)."""
+    from importlib.util import find_spec
+
+    return all(find_spec(name) is not None for name in ("grpc", "grpc_status", "google.rpc"))
+
+
+class ResidentServer:
+    """The resident server of a home, for the settings that an engine would start in-process.
+
+    Args:
+        scratch: `DRAINMARK_HOME/spark`.
+        master: `local[...]`.
+        settings: of the session, complete.
+        idle_seconds: how long it may stay without a client.
+    """
+
+    def __init__(self, scratch: Path, master: str, settings: dict[str, str], *, idle_seconds: float) -> None:
+        self._plan = Plan(
+            settings={**_OWN_TO_A_SERVER, **settings, "spark.master": master},
+            idle_seconds=idle_seconds,
+            python=sys.executable,
+            path=tuple(filter(None, sys.path)),
+        )
+        self._scratch = scratch
+        self._files: ServerFiles | None = None
+
+    @property
+    def files(self) -> ServerFiles:
+        if self._files is None:
+            self._files = ServerFiles.of(self._scratch, self._plan)
+        return self._files
+
+    def want(self, *, owner: int | None = None) -> Access | None:
+        """Have it started if it is not, without waiting; return where it is if it is up.
+
+        Args:
+            owner: pid of the process with which it may end; without any owner it ends when it is idle.
+        """
+        if owner is not None:
+            self.files.own(owner)
+        access = self.files.access()
+        if access is None or not access.is_kept:
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._plan.path)}
+            with (self.files.folder / "keeper.log").open("ab") as log:
+                subprocess.run(  # its parent ends at once: the keeper is nobody's child
+                    [sys.executable, "-m", "drainmark.resources.spark.resident.keeper", str(self.files.folder)],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
+                    check=False,
+                )  # fmt: skip
+        return access if access is not None and access.is_up else None
+
+    def leave(self) -> None:
+        """Note that this process works on it no longer."""
+        if self._files is not None:
+            self._files.leave(os.getpid())
+
+    def wait(self, *, owner: int | None = None, seconds: float = _PATIENCE_SECONDS) -> Access:
+        """Return where it is, once it is up.
+
+        Raises:
+            SparkLost: it did not start; says why.
+        """
+        deadline = time.monotonic() + seconds
+        access = self.want(owner=owner)
+        tried_at = time.monotonic()
+        while access is None or not access.is_up:
+            if access is not None and access.failure and access.is_kept:
+                remedy = f"see {self.files.folder / 'server.log'}, or set spark = in-process"
+                raise SparkLost(access.failure, remedy=remedy)
+            if time.monotonic() > deadline:
+                msg = f"the resident Spark server was not up within {seconds:g} s"
+                raise SparkLost(msg, remedy=f"see {self.files.folder / 'keeper.log'}, or set spark = in-process")
+            time.sleep(_POLL_SECONDS)
+            access = self.files.access()
+            if (access is None or not access.is_kept) and time.monotonic() - tried_at > 5:
+                self.want(owner=owner)  # the keeper that was found was about to go
+                tried_at = time.monotonic()
+        return access
+
+
+class ResidentEngine(SparkEngine):
+    """A session on the home's resident server.
+
+    Args:
+        owner: pid of the process with which the server may end; None leaves it to its idle limit.
+    """
+
+    def __init__(
+        self, master: str, conf: dict[str, str], scratch: Path, *, idle_seconds: float, owner: int | None = None
+    ) -> None:
+        super().__init__(master, conf, scratch)
+        self._owner = owner
+        self.server = ResidentServer(scratch, master, self.settings.of_start(), idle_seconds=idle_seconds)
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+    @property
+    def is_local(self) -> bool:
+        return True
+
+    @property
+    def session_id(self) -> str | None:
+        return str(self.session.session_id)
+
+    def end_session(self, session_id: str) -> None:
+        access = self.server.files.access()
+        if access is None or not access.is_up or session_id == self.session_id:
+            return
+        try:
+            other: Any = connect(access, session_id=session_id)
+            other.interruptAll()
+            other.stop()
+        except Exception as error:  # the fence holds without it: what goes on can only leave staged files behind
+            logger.info("session %s was not ended: %s", session_id, error)
+
+    def prepare(self) -> None:
+        self.server.want(owner=self._owner)
+
+    def connect_soon(self) -> None:
+        threading.Thread(target=self._warm_up, name="connect to Spark", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        with suppress(Exception):
+            self.session.conf.get("spark.sql.session.timeZone", None)  # the first call makes the server's session
+
+    def stop(self) -> None:
+        super().stop()
+        self.server.leave()
+
+    def _connect(self) -> SparkSession:
+        self.server.files.enter(os.getpid())  # before it is looked for: its last owner may die at any moment
+        access = self.server.wait(owner=self._owner)
+        self.master = f"sc://{HOST}:{access.port}"
+        return connect(access)
+
+
+def connect(access: Access, *, session_id: str | None = None) -> SparkSession:
+    """Return a new session on a server; the settings that results depend on are the server's own.
+
+    Args:
+        session_id: of a session that exists there already, to interrupt it; by default a new one.
+    """
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession
+
+    class Loopback(DefaultChannelBuilder):  # type: ignore[misc]
+        """As Spark's for `localhost`, which sends a token without TLS; but never to an IPv6 neighbour of that name."""
+
+        @property
+        def endpoint(self) -> str:
+            return f"{HOST}:{access.port}"
+
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # `pyspark.sql.functions` go by it
+    builder = Loopback(f"sc://localhost:{access.port}")
+    builder.set("token", access.token)
+    if session_id is not None:
+        builder.set("session_id", session_id)
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself says it, as SPARK_LOST
+    session: Any = SparkSession.builder.channelBuilder(builder).create()
+    session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
+    return session  # type: ignore[no-any-return]

@@ -1,0 +1,202 @@
+"""The process that keeps a resident server: `python -m drainmark.resources.spark.resident.keeper FOLDER`.
+
+It starts the server, restarts it with back-off when it dies or no longer answers, and stops it when all of its owners
+are dead and its clients have left, or when no client was connected for so long. The server dies with it, so no JVM is
+left whatever is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from drainmark.jobs.errors import DrainmarkError
+from drainmark.resources.processes import boot_id, is_running, process_started
+from drainmark.resources.spark.resident.files import Access, Plan, ServerFiles
+from drainmark.resources.spark.resident.server import ConnectServer
+
+OWNERLESS_SECONDS = 5.0
+"""How long the server outlives its last owner: `dagster dev` replaces a code server within that."""
+
+CLIENT_GRACE_SECONDS = 30.0
+"""How much longer, while somebody is connected who did not say who he is; clients of Drainmark do, and are waited for.
+A run whose daemon died needs no limit here: it ends itself (`orchestration.runs.interruption`)."""
+
+_POLL_SECONDS = 0.5
+_COUNT_SECONDS = 5.0
+_PROBE_SECONDS = 10.0
+_DEAF_PROBES = 3
+_BACKOFF_SECONDS = (0.0, 1.0, 2.0, 5.0, 15.0, 30.0)
+_STABLE_SECONDS = 60.0
+_LONELY_FAILURES = 3
+"""After so many starts that failed in a row a server is given up that no owner wants: the next need tries again."""
+
+
+class Keeper:
+    """Keeps one server until nobody wants it."""
+
+    def __init__(self, files: ServerFiles, plan: Plan) -> None:
+        self.files = files
+        self.plan = plan
+        pid = os.getpid()
+        self.access = Access(keeper=pid, keeper_started=process_started(pid) or "", boot=boot_id())
+        self._server: ConnectServer | None = None
+        self._stop = threading.Event()
+        self._was_owned = False
+        self._ownerless_since: float | None = None
+        self._used_at = time.monotonic()
+        self._counted, self._count_at = 0, 0.0
+
+    def keep(self) -> None:
+        """Run until there is no owner, no use, or a SIGTERM."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._end_orphan()
+        failures = 0
+        try:
+            while self._is_wanted():
+                self._pause(_BACKOFF_SECONDS[min(failures, len(_BACKOFF_SECONDS) - 1)])
+                if not self._is_wanted():
+                    return
+                started = time.monotonic()
+                self._serve()
+                failures = 1 if time.monotonic() - started > _STABLE_SECONDS else failures + 1
+                if self.access.failure and failures > _LONELY_FAILURES and not self.files.owners():
+                    return
+        finally:
+            self._end_server()
+            self.files.forget()
+
+    def _serve(self) -> None:
+        """Start the server and watch it until it is dead, deaf, or not wanted any more."""
+        token = secrets.token_urlsafe(32)
+        server = self._server = ConnectServer(
+            self.files.folder, self.plan.settings, token=token, dies_with_parent=sys.platform == "linux"
+        )
+        self._note(pid=0, token="", port=0, is_warm=False, starts=self.access.starts + 1, failure="")
+        try:
+            server.start(is_wanted=self._is_owned)
+        except (DrainmarkError, OSError) as error:
+            self._note(failure=str(error))
+            return
+        pid = server.pid or 0
+        self._note(
+            pid=pid, started=process_started(pid) or "", port=server.port, token=token, since=time.time(), failure=""
+        )
+        self._used_at = time.monotonic()
+        warming = self._warm()
+        deaf, probe_at = 0, time.monotonic() + _PROBE_SECONDS
+        while server.is_alive and deaf < _DEAF_PROBES and self._is_wanted():
+            if warming is not None and warming.poll() is not None:
+                self._note(is_warm=warming.returncode == 0)
+                warming = None
+            if time.monotonic() >= probe_at:
+                deaf, probe_at = (0 if server.answers() else deaf + 1), time.monotonic() + _PROBE_SECONDS
+            self._pause(_POLL_SECONDS)
+        if warming is not None:
+            warming.kill()
+            warming.wait()
+        self._end_server()
+
+    def _warm(self) -> subprocess.Popen[bytes] | None:
+        """Let a process of its own use the server once, so that the first file does not pay for it."""
+        with (self.files.folder / "warming.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "drainmark.resources.spark.resident.warming", str(self.files.folder)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def _is_wanted(self) -> bool:
+        """Say whether somebody is left who may use the server."""
+        if not self._is_owned():
+            return False
+        if self._connected() or (self._is_idle() and self._connected(anew=True)):
+            self._used_at = time.monotonic()
+        return not self._is_idle()
+
+    def _is_idle(self) -> bool:
+        return time.monotonic() - self._used_at > self.plan.idle_seconds
+
+    def _is_owned(self) -> bool:
+        """Say whether no owner was ever named, or one lives, or has died just now or under a client at work."""
+        if self._stop.is_set():
+            return False
+        now = time.monotonic()
+        if self.files.owners():
+            self._was_owned, self._ownerless_since = True, None
+        elif self._was_owned and self.files.clients():
+            self._ownerless_since = None
+        elif self._was_owned:
+            self._ownerless_since = self._ownerless_since or now
+            if now - self._ownerless_since >= OWNERLESS_SECONDS:
+                return now - self._ownerless_since < CLIENT_GRACE_SECONDS and self._connected(anew=True) > 0
+        return True
+
+    def _connected(self, *, anew: bool = False) -> int:
+        """Return how many connections the server holds; counted every few seconds, since it takes a while.
+
+        Args:
+            anew: count now, for a server that is about to be stopped: somebody may just have come.
+        """
+        if self._server is None or self._server.pid is None:
+            return 0
+        now = time.monotonic()
+        if anew or now >= self._count_at:
+            self._count_at = now + min(_COUNT_SECONDS, self.plan.idle_seconds / 4)
+            self._counted = _connections(self._server.pid, self._server.port)
+        return self._counted
+
+    def _note(self, **changes: object) -> None:
+        self.access = replace(self.access, **changes)  # type: ignore[arg-type]
+        self.files.save(self.access)
+
+    def _pause(self, seconds: float) -> None:
+        self._stop.wait(seconds)
+
+    def _end_server(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def _end_orphan(self) -> None:
+        """End a server that a killed keeper left where the system does not do it."""
+        before = self.files.access()
+        if before is not None and before.pid and is_running(before.pid, before.started, before.boot):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(before.pid, signal.SIGKILL)
+
+
+def _connections(pid: int, port: int) -> int:
+    try:
+        found = psutil.Process(pid).net_connections(kind="tcp")
+    except psutil.Error:
+        return 0
+    return sum(c.status == psutil.CONN_ESTABLISHED and c.laddr.port == port for c in found)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Become nobody's child, and keep the server of a folder."""
+    if os.fork():
+        return 0
+    files = ServerFiles(Path(arguments[0]))
+    plan = files.plan()
+    with files.kept() as is_mine:
+        if is_mine and plan is not None:
+            Keeper(files, plan).keep()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,256 @@
+"""The Spark session adapter: builds the session, tags and cancels its jobs, stops it (design.md §4 Spark).
+
+Only DataFrame, SQL and catalog APIs that Spark Connect has are used above this file; what differs between an
+in-process session and a Connect server is in here (H32).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drainmark.jobs.errors import JavaMissing
+from drainmark.jobs.errors.spark_faults import telling_line
+from drainmark.resources.spark.session_settings import CORRECTNESS, SessionSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkEngine:
+    """One session of a process, built at first use.
+
+    Args:
+        master: `local[*]`, a master URL, or `sc://host:port` for a Connect server.
+        conf: the user's settings, passed through.
+        scratch: folder for Spark's own temporary files.
+        shared: folders that executors must reach as this process does.
+
+    Raises:
+        JavaMissing: at first use, where no Java runtime is found.
+        ClusterRefused: at first use, where executors do not reach the folders.
+    """
+
+    def __init__(self, master: str, conf: Mapping[str, str], scratch: Path, shared: Sequence[Path] = ()) -> None:
+        self.master = master
+        self.shared = tuple(shared)
+        self.settings = SessionSettings(master=master, conf=dict(conf), scratch=scratch)
+        self.scratch = scratch
+        self._session: SparkSession | None = None
+        self._probed: dict[str, str | None] = {}
+        self._reached: set[Path] = set()
+        self._server = ""  # the master of the server, where there is one
+        self._lock = threading.Lock()
+
+    @property
+    def is_remote(self) -> bool:
+        return self.master.startswith("sc://")
+
+    @property
+    def is_local(self) -> bool:
+        """Is there one executor, in the JVM of the driver?"""
+        return is_local(self._server or self.master)
+
+    @property
+    def session(self) -> SparkSession:
+        with self._lock:
+            if self._session is None:
+                session = self._connect() if self.is_remote else self._start()
+                _leave_errors_to_us()
+                if self._is_elsewhere:
+                    self._try_executors(session)
+                self._session = session
+            return self._session
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Is Spark not in this process, nor started by Drainmark on this machine?"""
+        return bool(self.shared) and not is_local(self.master)
+
+    def _try_executors(self, session: SparkSession) -> None:
+        from drainmark.resources.spark.executor_reach import require_reach, ship_drainmark
+
+        try:
+            if self.is_remote:
+                self._server = session.conf.get("spark.master", None) or ""
+            if not self.is_local:
+                ship_drainmark(session)
+            require_reach(session, self.master, self.shared, has_executors=not self.is_local)
+        except BaseException:
+            session.stop()
+            raise
+
+    def require_inputs(self, folders: Sequence[Path]) -> None:
+        """Try whether Spark sees the files of some folders; asked once a session and folder.
+
+        Raises:
+            ClusterRefused: they do not.
+        """
+        session = self.session
+        if not self._is_elsewhere or not (new := set(folders) - self._reached):
+            return
+        from drainmark.resources.spark.executor_reach import require_inputs
+
+        require_inputs(session, self.master, sorted(new), has_executors=not self.is_local)
+        self._reached |= new
+
+    @property
+    def is_started(self) -> bool:
+        return self._session is not None
+
+    def prepare(self) -> None:
+        """Have started what a session will need, without waiting for it; an in-process engine needs nothing."""
+
+    def connect_soon(self) -> None:
+        """Connect beside what the caller does next, where that costs no JVM; a failure shows at first use."""
+
+    def _start(self) -> SparkSession:
+        check_java()
+        from pyspark.sql import SparkSession
+
+        if self.master.startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
+        builder = SparkSession.builder.appName("drainmark").master(self.master)
+        for key, value in self.settings.of_start().items():
+            builder = builder.config(key, value)
+        with _stderr_to(self.scratch / "driver.log"):
+            return builder.getOrCreate()
+
+    def _connect(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.builder.remote(self.master).getOrCreate()
+        for key, value in CORRECTNESS.items():
+            session.conf.set(key, value)
+        return session
+
+    def cannot_read(self, address: str) -> str | None:
+        """Return why the session cannot read an object, None if it can; asked once a session and bucket.
+
+        The definition of a read opens the file system and looks the object up; it starts no job, also with Connect. An
+        object that is not there proves nothing: the answer is no, and it is asked again.
+        """
+        bucket = address[: address.find("/", address.find("://") + 3)]
+        if bucket not in self._probed:
+            try:
+                _ = self.session.read.schema("value string").text(address).columns
+                self._probed[bucket] = None
+            except Exception as error:
+                why = telling_line(str(error))
+                if "PATH_NOT_FOUND" in str(error):
+                    return why
+                self._probed[bucket] = why
+        return self._probed[bucket]
+
+    @contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        """Mark the jobs that the calling thread starts inside the block."""
+        if self.is_remote:
+            self.session.addTag(tag)
+        else:
+            self.session.sparkContext.addJobTag(tag)
+        try:
+            yield
+        finally:
+            if self.is_remote:
+                self.session.removeTag(tag)
+            else:
+                self.session.sparkContext.removeJobTag(tag)
+
+    @contextmanager
+    def pooled(self, pool: str) -> Iterator[None]:
+        """Put the jobs that the calling thread starts inside the block into a pool of that name; Connect has none."""
+        if self.is_remote:
+            yield
+            return
+        context = self.session.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", pool)
+        try:
+            yield
+        finally:
+            context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # takes it away
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs of a tag, whoever started them; never raises for want of jobs."""
+        if self._session is None:
+            return
+        if self.is_remote:
+            self._session.interruptTag(tag)
+        else:
+            self._session.sparkContext.cancelJobsWithTag(tag)
+
+    @property
+    def session_id(self) -> str | None:
+        """Return by what name others can end this session; None where it dies with its process anyway."""
+        return None
+
+    def end_session(self, session_id: str) -> None:
+        """End what another process's session still computes, and free what it keeps; nothing if it is gone (H32)."""
+
+    def discard(self) -> None:
+        """Forget a session whose Spark is gone, without a word to it; the next use connects anew."""
+        with self._lock:
+            session, self._session = self._session, None
+            self._probed.clear()
+            self._reached.clear()
+            if session is not None and self.is_remote:
+                session.release_session_on_close = False  # type: ignore[attr-defined]
+                session.stop()
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._session is not None:
+                self._session.stop()
+                self._session = None
+                self._probed.clear()
+                self._reached.clear()
+
+
+def is_local(master: str) -> bool:
+    """Say whether a master means one JVM on this machine: `local`, `local[4]`, and not `local-cluster[…]`."""
+    return re.match(r"local(\[|$)", master) is not None
+
+
+def _leave_errors_to_us() -> None:
+    """Keep Spark from printing each failed query as a page of JSON, twice: it raises the same, and we tell it."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Give the JVM that starts inside the block a file for its standard error: its noise is none of the user's."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def check_java() -> None:
+    """Refuse at once where Spark could not start.
+
+    Raises:
+        JavaMissing: neither JAVA_HOME nor the PATH leads to a Java runtime.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return
+    if shutil.which("java") is None:
+        msg = "Spark needs a Java runtime and none was found"
+        raise JavaMissing(msg, remedy="install Java 17 (Debian: apt install openjdk-17-jre-headless)")

@@ -1,0 +1,91 @@
+"""What a Spark session of ours is set to: what results depend on, what makes small groups fast, the user's, Delta's."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+DELTA_JARS = ("io.delta_delta-spark_4.2_2.13-4.4.0.jar", "io.delta_delta-storage-4.4.0.jar")
+_LISTS = {"spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"}
+_EXCLUDES = "io.unitycatalog:*,org.slf4j:*,org.apache.logging.log4j:*,com.google.code.findbugs:*"
+
+CORRECTNESS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.csv.parser.columnPruning.enabled": "false",  # else which rows are corrupt depends on the columns (H16)
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # Over Parquet a Python function without arguments waits for ever otherwise (Spark 4.2).
+    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+}
+"""Settings that results depend on; the user's own configuration cannot override them."""
+
+SPEED: Mapping[str, str] = {
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # no Spark job to list 1000 files (H23)
+    "spark.sql.files.openCostInBytes": "65536",  # 1000 small files are 2 tasks, not 32
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # two calls to the JVM less a Column
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.maxPlanStringLength": "200000",
+    "spark.sql.debug.maxToStringFields": "10000",  # the walk of analysed plans must see every column
+    "spark.scheduler.mode": "FAIR",  # between the pools of stages; jobs without a pool are in one, first in, first out
+    "spark.databricks.delta.snapshotPartitions": "2",  # 50 tasks for the log of a small table otherwise (P9)
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.memory": "3g",
+}
+"""Settings that make small groups fast; the user's own configuration wins over them."""
+
+_HERE: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""For executors on this machine: others would look for the driver on their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """The settings of a session that is started in a process of ours.
+
+    Attributes:
+        master: `local[*]`, or a master URL.
+        conf: the user's settings, passed through.
+        scratch: folder for Spark's own temporary files.
+    """
+
+    master: str
+    conf: Mapping[str, str]
+    scratch: Path
+
+    def of_session(self) -> dict[str, str]:
+        """Return the settings of an in-process session, for benchmarks and `doctor`."""
+        warehouse = {"spark.sql.warehouse.dir": str(self.scratch / "warehouse")}
+        here = {
+            **_HERE,
+            "spark.local.dir": str(self.scratch / "local"),
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        } if self.master.startswith("local") else {}  # fmt: skip
+        return {**SPEED, **warehouse, **here, **self.conf, **CORRECTNESS}
+
+    def of_start(self) -> dict[str, str]:
+        """Return what a JVM is started with: the session's settings and delta-spark."""
+        settings, delta = self.of_session(), delta_settings()
+        for key in _LISTS & settings.keys() & delta.keys():
+            delta[key] = f"{settings[key]},{delta[key]}"
+        return {**settings, **delta}
+
+
+def delta_settings() -> dict[str, str]:
+    """Return what makes delta-spark available: the jars that an earlier start fetched, else the package to fetch."""
+    extensions = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    homes = {Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)}  # the JVM goes by passwd, Python by HOME
+    for cache in sorted(cache for home in homes for cache in home.glob(".ivy2*/jars")):
+        jars = [cache / name for name in DELTA_JARS]
+        if all(jar.is_file() for jar in jars):
+            return {**extensions, "spark.jars": ",".join(map(str, jars))}
+    return {**extensions, "spark.jars.packages": DELTA_PACKAGE, "spark.jars.excludes": _EXCLUDES}

@@ -1,0 +1,1 @@
+"""Where files lie: folders of this machine and prefixes of buckets."""

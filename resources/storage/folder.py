@@ -1,0 +1,296 @@
+"""Where tables are: a folder on this machine, or a prefix of a bucket, behind one small set of verbs (design.md §3.1).
+
+Everything above speaks of files by their path relative to a table, as checkpoint rows name them; what such a path is
+on a disk or in a bucket is known in `resources/storage` alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import DrainmarkError, StoreUnavailable
+from drainmark.jobs.failpoints import FilePoint, reach
+from drainmark.resources.storage.copies import Copies, InPlace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+S3 = "s3://"
+
+PART = ".part"
+"""How the names of files end that are being written; where a crash left one, nobody reads it."""
+
+_MARK_BYTES = 256 * 1024
+"""From a file's end, which its mark is made of: all of a small file; of a larger one the footer, which has the places,
+sizes and bounds of all pages and who wrote it, and what is before it."""
+
+_FEW_ROWS = 10_000
+"""A file of no more is decoded sooner by one thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file that is there: path relative to the `Folder`, bytes, time of the last change in seconds since 1970."""
+
+    path: str
+    size: int
+    modified: float
+
+
+class Folder(ABC):
+    """A folder of immutable files. Paths are relative to it, separated by `/`; a file is never written twice.
+
+    Attributes:
+        uri: what messages and `deltalake` call it.
+        copies: its files as Spark reads and writes them, on this machine.
+    """
+
+    uri: str
+    copies: Copies
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri!r})"
+
+    @abstractmethod
+    def __truediv__(self, path: str) -> Folder:
+        """Return the folder below this one."""
+
+    @abstractmethod
+    def copied_to(self, copies: Path) -> Folder:
+        """Return the same folder with a place for the local copies that Spark needs of its files, if it needs any."""
+
+    # --- for deltalake ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def storage_options(self) -> dict[str, str] | None:
+        """Return what `deltalake` needs to reach the folder now; never kept, never shown: it may hold credentials.
+
+        Raises:
+            StoreRefused, StoreUnavailable: there are no credentials, or they cannot be renewed.
+        """
+
+    @abstractmethod
+    def is_failure(self, error: BaseException) -> bool:
+        """Say whether an error of `deltalake` comes from the store below it, and says nothing of the table."""
+
+    @abstractmethod
+    def failure(self, doing: str, error: BaseException) -> DrainmarkError:
+        """Return our error for one that the store caused."""
+
+    @abstractmethod
+    def require_put_if_absent(self) -> None:
+        """Check that a commit here can only be made once.
+
+        Raises:
+            StoreRefused: the store overwrites what is there (D3).
+        """
+
+    # --- files -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def write(self, path: str, data: pa.Buffer) -> str:
+        """Write a new file, which is there whole or not at all, and return its mark; it is durable when this returns.
+
+        Raises:
+            FileExistsError: there is one already.
+        """
+
+    @abstractmethod
+    def size(self, path: str) -> int:
+        """Return a file's bytes.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
+    @abstractmethod
+    def stamp(self, path: str) -> tuple[int, str]:
+        """Return a file's bytes and its mark, which another file in its place would not have.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
+    @abstractmethod
+    def source(self, path: str) -> Any:
+        """Return what pyarrow opens to read one file."""
+
+    @abstractmethod
+    def read(
+        self,
+        paths: Sequence[str],
+        schema: pa.Schema,
+        columns: Sequence[str] | None = None,
+        where: pa.compute.Expression | None = None,
+    ) -> pa.Table:
+        """Return the rows of Parquet files for which `where` holds, in the types of `schema`, in no order (H34)."""
+
+    @abstractmethod
+    def read_each(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of each Parquet file, in the order of the paths, in the types of the file."""
+
+    # --- what is there ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def names(self, path: str = "") -> Iterator[str]:
+        """Yield the names of the files and folders directly below, sorted; none where there is nothing."""
+
+    @abstractmethod
+    def modified(self, path: str) -> Mapping[str, float]:
+        """Return the files directly below by name, with the time of their last change in seconds since 1970."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Delete a folder with all that is below it; none will do."""
+
+    @abstractmethod
+    def everything(self, path: str) -> Iterator[Entry]:
+        """Yield all files below a folder, at any depth, in no order; hidden ones too."""
+
+    @abstractmethod
+    def remove(self, paths: Sequence[str]) -> None:
+        """Delete files, and folders that have no file left then; those that are gone will do."""
+
+
+class LocalFolder(Folder):
+    """A folder on a disk of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.uri = str(path)
+        self.copies = InPlace(path)
+
+    def __truediv__(self, path: str) -> LocalFolder:
+        return LocalFolder(self.path / path)
+
+    def copied_to(self, copies: Path) -> LocalFolder:
+        return self
+
+    def storage_options(self) -> None:
+        return None
+
+    def is_failure(self, error: BaseException) -> bool:
+        return isinstance(error, OSError)
+
+    def failure(self, doing: str, error: BaseException) -> DrainmarkError:
+        return StoreUnavailable(f"cannot {doing} {self.uri}: {error}", table=self.uri)
+
+    def require_put_if_absent(self) -> None:
+        """Nothing to ask: `deltalake` commits by link(2)."""
+
+    def write(self, path: str, data: pa.Buffer) -> str:
+        target = self.path / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{uuid.uuid4().hex}{PART}")
+        try:
+            with part.open("xb") as sink:
+                sink.write(data)
+                sink.flush()
+                os.fsync(sink.fileno())
+            reach(FilePoint.WRITTEN)
+            os.link(part, target)  # a rename would put it over another writer's
+        finally:
+            part.unlink(missing_ok=True)
+        sync_folder(target.parent)
+        return _mark(data.slice(max(0, data.size - _MARK_BYTES)))
+
+    def size(self, path: str) -> int:
+        return (self.path / path).stat().st_size
+
+    def stamp(self, path: str) -> tuple[int, str]:
+        with (self.path / path).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _MARK_BYTES))
+            return size, _mark(file.read(_MARK_BYTES))
+
+    def source(self, path: str) -> Any:
+        return str(self.path / path)
+
+    def read(
+        self,
+        paths: Sequence[str],
+        schema: pa.Schema,
+        columns: Sequence[str] | None = None,
+        where: pa.compute.Expression | None = None,
+    ) -> pa.Table:
+        import pyarrow.dataset as ds
+
+        if not paths:
+            return nothing(schema, columns)
+        files = [str(self.path / path) for path in paths]
+        dataset = ds.dataset(files, schema=schema, format="parquet", partitioning=None)
+        return dataset.to_table(columns=list(columns) if columns is not None else None, filter=where)
+
+    def read_each(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        import pyarrow.parquet as pq
+
+        for path in paths:
+            with pq.ParquetFile(self.path / path) as file:
+                is_large = file.metadata.num_rows > _FEW_ROWS
+                yield file.read(columns=list(columns) if columns is not None else None, use_threads=is_large)
+
+    def names(self, path: str = "") -> Iterator[str]:
+        folder = self.path / path
+        return iter(sorted(os.listdir(folder)) if folder.is_dir() else ())
+
+    def modified(self, path: str) -> Mapping[str, float]:
+        folder = self.path / path
+        if not folder.is_dir():
+            return {}
+        with os.scandir(folder) as entries:
+            return {entry.name: entry.stat().st_mtime for entry in entries if entry.is_file()}
+
+    def delete(self, path: str) -> None:
+        shutil.rmtree(self.path / path, ignore_errors=True)
+
+    def everything(self, path: str) -> Iterator[Entry]:
+        for folder, _, names in os.walk(self.path / path):
+            for place in (Path(folder, name) for name in names):
+                with suppress(FileNotFoundError):
+                    facts = place.lstat()
+                    yield Entry(place.relative_to(self.path).as_posix(), facts.st_size, facts.st_mtime)
+
+    def remove(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            (self.path / path).unlink(missing_ok=True)
+        parents = {parent.as_posix() for path in paths for parent in Path(path).parents}
+        for parent in sorted(parents - {"."}, reverse=True):
+            with suppress(OSError):  # not empty
+                (self.path / parent).rmdir()
+
+
+def folder_at(place: Path | Folder) -> Folder:
+    """Return a folder; a path is one on this machine."""
+    return LocalFolder(place) if isinstance(place, Path) else place
+
+
+def _mark(tail: Any) -> str:
+    return hashlib.blake2b(tail, digest_size=16).hexdigest()
+
+
+def nothing(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Table:
+    """Return no rows, as a reader of no files would."""
+    empty = schema.empty_table()
+    return empty.select(list(columns)) if columns is not None else empty
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,95 @@
+"""What a failure of an object store means: one of our errors, without a word of a credential (Z5, D13–D17)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, StoreRefused, StoreUnavailable
+
+AGAIN = "a new attempt starts by itself; look at the store and s3_endpoint_url if it stays so"
+_MISSING = frozenset({"404", "NoSuchKey", "NoSuchVersion", "NotFound"})
+_CHANGED = frozenset({"412", "PreconditionFailed"})
+_PASSING = frozenset({"ConditionalRequestConflict", "RequestTimeout", "SlowDown", "ThrottlingException"})
+_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
+_MEND = {
+    "NoSuchBucket": "create the bucket, or give another address",
+    **dict.fromkeys(
+        ("301", "PermanentRedirect", "AuthorizationHeaderMalformed"), "the bucket is in another region: set s3_region"
+    ),
+}
+_SECRETS = (
+    (re.compile(r"(?<=://)[^/@\s'\"]+@"), "***@"),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"), "***"),
+    (
+        re.compile(r"(?i)\b(X-Amz-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature)=[^&\s'\"]+"),
+        r"\1=***",
+    ),
+)
+
+
+def translation(where: str, error: Exception, redact: Callable[[str], str]) -> DrainmarkError | None:
+    """Return our error for one of botocore's, None for what is neither botocore's nor the disk's.
+
+    Args:
+        where: what was done to what, in the infinitive.
+        redact: takes credentials out of a text.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from botocore.parsers import ResponseParserError
+    from urllib3.exceptions import HTTPError
+
+    if isinstance(error, ClientError):
+        return _answered(where, error.response, redact)
+    told = f"cannot {where}: {type(error).__name__}: {redact(str(error))}"
+    if isinstance(error, HTTPClientError | ResponseParserError | HTTPError) or _is_passing(error):
+        return StoreUnavailable(told, remedy=AGAIN)
+    if isinstance(error, BotoCoreError | ValueError):
+        return StoreRefused(told, remedy="look at s3_profile, s3_region, s3_endpoint_url and the AWS_* variables")
+    if isinstance(error, OSError):
+        return StoreUnavailable(told, remedy="make room where DRAINMARK_HOME is; a new attempt starts by itself")
+    return None
+
+
+def code_of(answer: Mapping[str, Any]) -> str:
+    """Return the code of an answer that botocore took for an error."""
+    return str(answer.get("Error", {}).get("Code", ""))
+
+
+def redacted(text: str) -> str:
+    """Return a text without user info of addresses, access keys and signatures (Z5)."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _answered(where: str, answer: Mapping[str, Any], redact: Callable[[str], str]) -> DrainmarkError:
+    code = code_of(answer)
+    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    text = redact(f"cannot {where}: {code} {answer.get('Error', {}).get('Message', '')}".rstrip())
+    if code in _MISSING:
+        return ObjectMissing(text)
+    if code in _CHANGED:
+        return ObjectChanged(text)
+    if code in _EXPIRED:
+        return StoreUnavailable(text, remedy="renew the credentials; a new attempt starts by itself")
+    if code in _PASSING or status == 429 or (status >= 500 and code != "NotImplemented"):
+        return StoreUnavailable(text, remedy=AGAIN)
+    allow = "reading needs s3:ListBucket and s3:GetObject on the bucket; look at s3_profile"
+    return StoreRefused(text, remedy=_MEND.get(code, allow))
+
+
+def _is_passing(error: Exception) -> bool:
+    """Say whether an error of botocore is about this moment and not about how it is set."""
+    from botocore import exceptions
+
+    return isinstance(
+        error,
+        exceptions.ConnectionError
+        | exceptions.IncompleteReadError
+        | exceptions.CredentialRetrievalError
+        | exceptions.FlexibleChecksumError
+        | exceptions.UnauthorizedSSOTokenError
+        | exceptions.TokenRetrievalError,
+    )

@@ -1,0 +1,265 @@
+"""The objects of an S3 store: inputs and tables, read, listed and written through one connection (D13–D17, Z15).
+
+Every call is retried with jitter inside a bounded time; what is left of a failure is one of our errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from drainmark.jobs.errors import ObjectChanged, StoreRefused, StoreUnavailable
+from drainmark.jobs.runtime.scan.bucket_objects import ObjectFacts
+from drainmark.resources.storage.object_errors import AGAIN, code_of
+from drainmark.resources.storage.s3_connection import ATTEMPTS, CONNECT_SECONDS, READ_SECONDS, S3Connection
+
+if TYPE_CHECKING:
+    from drainmark.resources.settings import Settings
+
+_T = TypeVar("_T")
+
+PAGE_KEYS = 1000
+"""Keys that a store puts on a page of a listing at most."""
+
+_CHUNK = 1024 * 1024
+_DELETED_AT_ONCE = 1000
+_BACK_OFF_SECONDS = 0.2
+_LAST = "\U0010ffff"  # sorts after every key below a folder: a listing goes on behind the folder
+_WRITE_NO_LINK = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+"""A file of the spool is made here: a link in its place would lead a copy elsewhere."""
+
+
+class ObjectStore:
+    """Objects of one store; safe for many threads, opened at first use.
+
+    Args:
+        endpoint_url: address of an S3-compatible server, None for AWS.
+        profile: name of a profile of the AWS configuration, None for boto3's own chain (environment, role, default).
+        region: None for that of the profile or the environment.
+        connect_seconds, read_seconds: time-outs of one try.
+        attempts: tries of one call.
+
+    Raises:
+        StoreUnavailable: from any method: no answer, or a passing one (500, 503, a short body), after all tries.
+        StoreRefused: from any method: no permission, no credentials, no such bucket, another region.
+    """
+
+    def __init__(
+        self,
+        endpoint_url: str | None = None,
+        profile: str | None = None,
+        region: str | None = None,
+        *,
+        connect_seconds: float = CONNECT_SECONDS,
+        read_seconds: float = READ_SECONDS,
+        attempts: int = ATTEMPTS,
+    ) -> None:
+        self.connection = S3Connection(
+            endpoint_url, profile, region,
+            connect_seconds=connect_seconds, read_seconds=read_seconds, attempts=attempts,
+        )  # fmt: skip
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def head(self, bucket: str, key: str, version: str | None = None) -> ObjectFacts:
+        """Return the facts of an object, or of one of its versions.
+
+        Raises:
+            ObjectMissing: it is not there.
+        """
+        with self.connection.translating("look at", bucket, key):
+            answer = self.connection.client.head_object(Bucket=bucket, Key=key, **_of(version))
+            return _facts(key, answer, size=answer["ContentLength"])
+
+    def get(self, bucket: str, key: str) -> bytes:
+        """Return an object's bytes.
+
+        Raises:
+            ObjectMissing: it is not there.
+        """
+        return self._read(bucket, key, b"".join)
+
+    def keeps_versions(self, bucket: str) -> bool:
+        """Say whether a bucket keeps what is overwritten; no, where one may not ask."""
+        try:
+            with self.connection.translating("ask for versions", bucket):
+                return bool(self.connection.client.get_bucket_versioning(Bucket=bucket).get("Status") == "Enabled")
+        except StoreRefused:
+            return False
+
+    def fetch(self, bucket: str, key: str, path: Path, *, etag: str, size: int, version: str | None = None) -> None:
+        """Copy an object, or one of its versions, to a file, if it is what was named; the file is whole or it raises.
+
+        Raises:
+            ObjectMissing, ObjectChanged: it is gone, or has another etag (D16).
+        """
+
+        def copy(chunks: Iterator[bytes]) -> None:
+            with os.fdopen(os.open(path, _WRITE_NO_LINK, 0o600), "wb") as file:
+                written = sum(file.write(chunk) for chunk in chunks)
+            if written != size:
+                raise StoreUnavailable(f"s3://{bucket}/{key} came with {written} of {size} bytes", remedy=AGAIN)
+
+        self._read(bucket, key, copy, IfMatch=f'"{etag}"', **_of(version))
+
+    def pages(
+        self, bucket: str, prefix: str = "", *, start_after: str = "", recursive: bool = True,
+        first_page: int = PAGE_KEYS,
+    ) -> Iterator[tuple[ObjectFacts, ...]]:  # fmt: skip
+        """Yield the objects below a prefix in the order of their keys, page by page (1000 at most).
+
+        Each page is asked for by the last key of the one before. A page that fails after all tries raises: what was
+        yielded until then is no listing (D15).
+
+        Args:
+            start_after: leave out keys up to this one.
+            recursive: also keys with a slash after the prefix.
+            first_page: keys that the first page may hold.
+        """
+        arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, **({} if recursive else {"Delimiter": "/"})}
+        cursor, size = start_after, {"MaxKeys": first_page} if first_page < PAGE_KEYS else {}
+        while True:
+            with self.connection.translating("list", bucket, prefix):
+                page = self.connection.client.list_objects_v2(
+                    **arguments, **({"StartAfter": cursor} if cursor else {}), **size
+                )
+                found = tuple(_facts(entry["Key"], entry, size=entry["Size"]) for entry in page.get("Contents", ()))
+                folders = [item["Prefix"] + _LAST for item in page.get("CommonPrefixes", ())]
+                is_last = not page["IsTruncated"]
+            reached = max([entry.key for entry in found] + folders, default=cursor)
+            if not is_last and reached <= cursor:
+                msg = f"the listing of {bucket}/{prefix} does not advance: its pages are not in the order of the keys"
+                raise StoreRefused(msg, remedy="a general purpose bucket lists in order, a directory bucket does not")
+            yield found
+            if is_last:
+                return
+            cursor, size = reached, {}
+
+    def names(self, bucket: str, prefix: str) -> Iterator[str]:
+        """Yield the names of the objects and folders directly below a prefix that ends in a slash, in their order."""
+        going_on: dict[str, str] = {}
+        while True:
+            with self.connection.translating("list", bucket, prefix):
+                page = self.connection.client.list_objects_v2(Bucket=bucket, Prefix=prefix, Delimiter="/", **going_on)
+                found = [entry["Key"] for entry in page.get("Contents", ())]
+                found += [entry["Prefix"].rstrip("/") for entry in page.get("CommonPrefixes", ())]
+            yield from sorted(key.removeprefix(prefix) for key in found)
+            if not page["IsTruncated"]:
+                return
+            going_on = {"ContinuationToken": page["NextContinuationToken"]}
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def put(self, bucket: str, key: str, body: bytes, *, if_absent: bool = False) -> str:
+        """Write an object and return its etag.
+
+        Args:
+            if_absent: a conditional put: exactly one of several writers succeeds.
+
+        Raises:
+            ObjectChanged: `if_absent`, and it is there. A reply that was lost looks the same: read it back (D14).
+        """
+        with self.connection.translating("write", bucket, key):
+            condition = {"IfNoneMatch": "*"} if if_absent else {}
+            return _etag(self.connection.client.put_object(Bucket=bucket, Key=key, Body=body, **condition)["ETag"])
+
+    def upload(self, bucket: str, key: str, path: Path) -> None:
+        """Write an object from a file, a large one in parts; whatever was there is replaced."""
+        from boto3.exceptions import S3UploadFailedError
+
+        with self.connection.translating("write", bucket, key):
+            try:
+                self.connection.client.upload_file(str(path), bucket, key)
+            except S3UploadFailedError as error:  # tells of the cause in words only
+                raise (error.__context__ if isinstance(error.__context__, Exception) else error) from None
+
+    def copy(self, bucket: str, key: str, to_bucket: str, to_key: str, *, etag: str | None = None) -> None:
+        """Copy an object inside the store, a large one in parts; whatever was there is replaced.
+
+        Args:
+            etag: of what is to be copied, and nothing else.
+
+        Raises:
+            ObjectMissing: it is not there.
+            ObjectChanged: it has another etag. Some stores do not look: who has to know asks right before.
+        """
+        condition = {"CopySourceIfMatch": f'"{etag}"'} if etag is not None else {}
+        with self.connection.translating("copy", bucket, key):
+            self.connection.client.copy({"Bucket": bucket, "Key": key}, to_bucket, to_key, ExtraArgs=condition)
+
+    def delete_same(self, bucket: str, key: str, etag: str) -> None:
+        """Delete an object if it is what was named: by a condition, and where a store knows none, by a look before.
+
+        Raises:
+            ObjectMissing, ObjectChanged: it is gone, or has another etag.
+        """
+        from botocore.exceptions import ClientError
+
+        if self.head(bucket, key).etag != etag:
+            raise ObjectChanged(f"s3://{bucket}/{key} is another object now")
+        with self.connection.translating("delete", bucket, key):
+            try:
+                self.connection.client.delete_object(Bucket=bucket, Key=key, IfMatch=f'"{etag}"')
+            except ClientError as error:
+                if code_of(error.response) != "NotImplemented":
+                    raise
+                self.connection.client.delete_object(Bucket=bucket, Key=key)
+
+    def delete(self, bucket: str, keys: Sequence[str]) -> None:
+        """Delete objects; what is not there is no error."""
+        for first in range(0, len(keys), _DELETED_AT_ONCE):
+            objects = [{"Key": key} for key in keys[first : first + _DELETED_AT_ONCE]]
+            with self.connection.translating("delete in", bucket, ""):
+                answer = self.connection.client.delete_objects(
+                    Bucket=bucket, Delete={"Objects": objects, "Quiet": True}
+                )
+            for failed in answer.get("Errors", ()):
+                msg = f"cannot delete {bucket}/{failed['Key']}: {self.connection.redacted(failed['Code'])}"
+                raise StoreUnavailable(msg, remedy=AGAIN)
+
+    # --- the boundary ------------------------------------------------------------------------------------------------
+
+    def _read(self, bucket: str, key: str, consume: Callable[[Iterator[bytes]], _T], **condition: str) -> _T:
+        """Give an object's bytes to a function, anew where they break off: botocore tries again up to the first one."""
+        for attempt in range(1, self.connection.attempts + 1):
+            with self.connection.translating("read", bucket, key):
+                body = self.connection.client.get_object(Bucket=bucket, Key=key, **condition)["Body"]
+            try:
+                with self.connection.translating("read", bucket, key), contextlib.closing(body):
+                    return consume(body.iter_chunks(_CHUNK))
+            except StoreUnavailable:
+                if attempt == self.connection.attempts:
+                    raise
+            time.sleep(_BACK_OFF_SECONDS * 2**attempt * random.random())  # noqa: S311 jitter is no secret
+        raise AssertionError("unreachable")
+
+
+def object_store(settings: Settings) -> ObjectStore:
+    """Return this process's store of the settings: inputs and tables share its connections."""
+    return _store_at(settings.s3_endpoint_url, settings.s3_profile, settings.s3_region)
+
+
+@functools.cache
+def _store_at(endpoint_url: str | None, profile: str | None, region: str | None) -> ObjectStore:
+    return ObjectStore(endpoint_url, profile, region)
+
+
+def _of(version: str | None) -> dict[str, str]:
+    return {} if version is None else {"VersionId": version}
+
+
+def _facts(key: str, answer: Mapping[str, Any], *, size: int) -> ObjectFacts:
+    return ObjectFacts(
+        key=key, size=size, etag=_etag(answer["ETag"]), modified=answer["LastModified"].timestamp(),
+        version=answer.get("VersionId"),
+    )  # fmt: skip
+
+
+def _etag(quoted: str) -> str:
+    return quoted.strip('"')

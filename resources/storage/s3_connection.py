@@ -1,0 +1,134 @@
+"""The way to an S3 server: one client of boto3, its credentials, and the boundary at which its errors become ours.
+
+Nothing that leaves this module holds a credential but `credentials`: messages pass `redacted`, and causes are not
+chained, since their text and attributes hold what the server sent back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from drainmark.jobs.errors import DrainmarkError, StoreRefused
+from drainmark.resources.storage.object_errors import redacted, translation
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 20.0
+ATTEMPTS = 4
+"""With the time-outs a call gives up within about 100 s, less than any drain_timeout; a slow-down is over by then."""
+
+PARALLEL = 16
+"""Requests at a time: a bucket's latency is hidden by then, and one connection each is kept open."""
+
+_SHORTEST_SECRET = 12  # shorter ones are of test servers, and words of messages
+
+
+class S3Connection:
+    """A client of one server; safe for many threads, opened at first use.
+
+    Args:
+        endpoint_url: address of an S3-compatible server, None for AWS.
+        profile: name of a profile of the AWS configuration, None for boto3's own chain (environment, role, default).
+        region: None for that of the profile or the environment.
+        connect_seconds, read_seconds: time-outs of one try.
+        attempts: tries of one call.
+    """
+
+    def __init__(
+        self,
+        endpoint_url: str | None,
+        profile: str | None,
+        region: str | None,
+        *,
+        connect_seconds: float,
+        read_seconds: float,
+        attempts: int,
+    ) -> None:
+        self.endpoint_url = endpoint_url
+        self.profile = profile
+        self.region = region
+        self.attempts = attempts
+        self._timeouts = {"connect_timeout": connect_seconds, "read_timeout": read_seconds}
+        self._client: Any = None
+        self._session: Any = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"S3Connection({redacted(self.endpoint_url or 'AWS')}, profile={self.profile}, region={self.region})"
+
+    @property
+    def client(self) -> Any:
+        """The boto3 client; what it raises is not translated, and not redacted."""
+        with self._lock:
+            if self._client is None:
+                from botocore.config import Config
+
+                config = Config(
+                    retries={"mode": "standard", "total_max_attempts": self.attempts},
+                    max_pool_connections=PARALLEL,
+                    request_checksum_calculation="when_required",  # stores other than AWS refuse trailing checksums
+                    **self._timeouts,
+                )
+                with self.translating("open the store"):
+                    self._client = self._opened().client("s3", endpoint_url=self.endpoint_url, config=config)
+            return self._client
+
+    def _opened(self) -> Any:
+        if self._session is None:
+            import boto3
+
+            self._session = boto3.session.Session(profile_name=self.profile, region_name=self.region)
+        return self._session
+
+    @property
+    def address(self) -> str:
+        """The address that requests go to, however it was set."""
+        return str(self.client.meta.endpoint_url)
+
+    @property
+    def region_name(self) -> str:
+        """The region that requests are signed for."""
+        found = str(self.client.meta.region_name)
+        return "us-east-1" if found == "aws-global" else found
+
+    def credentials(self) -> tuple[str, str, str | None]:
+        """Return access key, secret and token for another client, renewed where they expire; not to be kept (D17)."""
+        with self.translating("find the credentials"):
+            found = self._opened().get_credentials()
+            if found is not None:
+                access_key, secret, token = found.get_frozen_credentials()[:3]
+                return access_key, secret, token
+        raise StoreRefused("there are no credentials for S3", remedy="set s3_profile, or the AWS_* variables")
+
+    @contextlib.contextmanager
+    def translating(self, verb: str, bucket: str = "", key: str = "") -> Iterator[None]:
+        """Turn what boto3 raises inside the block into one of our errors, without credentials.
+
+        Args:
+            verb: what is done, for the message.
+        """
+        where = f"{verb} s3://{bucket}/{key}" if bucket else verb
+        try:
+            yield
+        except DrainmarkError:
+            raise
+        except Exception as error:
+            translated = translation(where, error, self.redacted)
+            if translated is None:
+                raise
+            raise translated from None
+
+    def redacted(self, text: str) -> str:
+        """Return a text without the credentials of this store (Z5)."""
+        for secret in self._credentials():
+            text = text.replace(secret, "***") if len(secret) >= _SHORTEST_SECRET else text
+        return redacted(text)
+
+    def _credentials(self) -> Sequence[str]:
+        """Return access key, secret and token; none where it is the credentials that fail."""
+        with contextlib.suppress(Exception):
+            frozen = self._session.get_credentials().get_frozen_credentials()
+            return [secret for secret in frozen[:3] if secret]
+        return ()

@@ -1,0 +1,190 @@
+"""Tables in a bucket: files by boto3, commits by `deltalake` with put-if-absent (design.md §3.2, D3, D13–D17).
+
+Python writes small files by one conditional put and reads files whole. Spark writes and reads copies on this machine
+(`bucket_copies`).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drainmark.jobs.errors import DrainmarkError, ObjectChanged, ObjectMissing, StoreRefused, StoreUnavailable
+from drainmark.resources.storage.bucket_copies import BucketCopies
+from drainmark.resources.storage.bucket_prefix import BucketPrefix
+from drainmark.resources.storage.folder import Entry, Folder, nothing
+from drainmark.resources.storage.object_store import ObjectStore
+from drainmark.resources.storage.s3_connection import CONNECT_SECONDS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_REQUEST_SECONDS = 30
+_RETRIES = 4
+_RETRY_SECONDS = 40
+"""`deltalake` gives one call up after at most the sum of both; it lets the heartbeat of the lease go on meanwhile."""
+
+_NOISE = re.compile(r"\x1b\[[0-9;]*m|\s*↳\s*|\s+")  # deltalake draws its chain of causes as a coloured tree
+_STATUS = re.compile(r"status code (\d{3})|\b(\d{3}) (?:Forbidden|Not Found|Bad Request|Moved|Unauthorized)")
+
+
+class S3Folder(Folder):
+    """A prefix of a bucket.
+
+    Args:
+        store: the client.
+        bucket: its name.
+        prefix: of the keys, without a slash at its ends; may be empty.
+        copies: folder of this process for the local copies of files; none where Spark reads and writes nothing.
+    """
+
+    def __init__(self, store: ObjectStore, bucket: str, prefix: str, copies: Path | None = None) -> None:
+        self.store = store
+        self.bucket = bucket
+        self.prefix = prefix
+        self._objects = BucketPrefix(store, bucket, prefix)
+        self.copies: BucketCopies = BucketCopies(self._objects, copies)
+        self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
+
+    def __truediv__(self, path: str) -> S3Folder:
+        copies = self.copies.folder
+        return S3Folder(self.store, self.bucket, self._objects.key(path), copies / path if copies else None)
+
+    def copied_to(self, copies: Path) -> S3Folder:
+        return S3Folder(self.store, self.bucket, self.prefix, copies)
+
+    def storage_options(self) -> dict[str, str]:
+        connection = self.store.connection
+        access_key, secret_key, token = connection.credentials()
+        address = connection.address
+        return {
+            "aws_access_key_id": access_key,
+            "aws_secret_access_key": secret_key,
+            **({"aws_session_token": token} if token else {}),
+            "aws_region": connection.region_name,
+            "aws_endpoint_url": address,
+            "aws_endpoint_url_s3": address,
+            "aws_allow_http": str(address.startswith("http://")).lower(),
+            "aws_conditional_put": "etag",  # the fence: a log entry is written only where there is none
+            "aws_s3_allow_unsafe_rename": "false",  # what is not set here, the environment may set otherwise
+            "aws_skip_signature": "false",
+            "connect_timeout": f"{CONNECT_SECONDS:g}s",
+            "timeout": f"{_REQUEST_SECONDS}s",
+            "max_retries": str(_RETRIES),
+            "retry_timeout": f"{_RETRY_SECONDS}s",
+        }
+
+    def failure(self, doing: str, error: BaseException) -> DrainmarkError:
+        text = self.store.connection.redacted(_NOISE.sub(" ", str(error)))[:400]
+        found = _STATUS.search(text)
+        status = int(found.group(1) or found.group(2)) if found else 0
+        msg = f"cannot {doing} {self.uri}: {text}"
+        if 300 <= status < 500 and status not in (408, 429) and "Expired" not in text:
+            return StoreRefused(msg, remedy="look at tables_url, s3_region, s3_profile and the bucket's policy")
+        return StoreUnavailable(msg, remedy="a new attempt starts by itself; look at the store if it stays so")
+
+    def is_failure(self, error: BaseException) -> bool:
+        return isinstance(error, OSError) or "object store" in str(error) or "S3 error" in str(error)
+
+    def require_put_if_absent(self) -> None:
+        """Write an object twice: a store that takes both knows no conditional put, and no commit would be safe (D3).
+
+        Raises:
+            StoreRefused: it does.
+        """
+        key = self._objects.key(f"_staged/put-if-absent-{uuid.uuid4().hex}")
+        try:
+            for content in (b"1", b"2"):
+                self.store.put(self.bucket, key, content, if_absent=True)
+        except ObjectChanged:  # of the first put, too: it was sent again, since its reply was lost
+            return
+        finally:
+            self.store.delete(self.bucket, [key])
+        msg = f"the store of {self.uri} overwrites objects in spite of If-None-Match: two owners could both commit"
+        raise StoreRefused(msg, remedy="use a store with conditional writes (AWS, MinIO, R2, Ceph)")
+
+    # --- files -----------------------------------------------------------------------------------------------------
+
+    def write(self, path: str, data: pa.Buffer) -> str:
+        try:
+            return self.store.put(self.bucket, self._objects.key(path), memoryview(data).tobytes(), if_absent=True)
+        except ObjectChanged as error:  # also the answer to a put of ours whose reply was lost: it is a new name then
+            raise FileExistsError(path) from error
+
+    def size(self, path: str) -> int:
+        return self.stamp(path)[0]
+
+    def stamp(self, path: str) -> tuple[int, str]:
+        """Return the object's bytes and etag."""
+        try:
+            found = self.store.head(self.bucket, self._objects.key(path))
+        except ObjectMissing as error:
+            raise FileNotFoundError(path) from error
+        return found.size, found.etag
+
+    def source(self, path: str) -> Any:
+        return _reader(self._objects.content(path))
+
+    def read(
+        self,
+        paths: Sequence[str],
+        schema: pa.Schema,
+        columns: Sequence[str] | None = None,
+        where: pa.compute.Expression | None = None,
+    ) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        if not paths:
+            return nothing(schema, columns)
+        wanted = list(columns) if columns is not None else None
+        form = ds.ParquetFileFormat()
+        fragments = (form.make_fragment(_reader(content)) for content in self._objects.contents(paths))
+        return pa.concat_tables([part.to_table(schema=schema, columns=wanted, filter=where) for part in fragments])
+
+    def read_each(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        import pyarrow.parquet as pq
+
+        for content in self._objects.contents(paths):
+            with pq.ParquetFile(_reader(content)) as file:
+                yield file.read(columns=list(columns) if columns is not None else None)
+
+    # --- what is there ---------------------------------------------------------------------------------------------
+
+    def names(self, path: str = "") -> Iterator[str]:
+        return self.store.names(self.bucket, self._objects.below(path))
+
+    def modified(self, path: str) -> Mapping[str, float]:
+        below = self._objects.below(path)
+        pages = self.store.pages(self.bucket, below, recursive=False)
+        return {found.key.removeprefix(below): found.modified for page in pages for found in page}
+
+    def delete(self, path: str) -> None:
+        self.copies.delete(path)
+        for page in self.store.pages(self.bucket, self._objects.below(path)):
+            self.store.delete(self.bucket, [found.key for found in page])
+
+    def everything(self, path: str) -> Iterator[Entry]:
+        start = len(self._objects.below(""))
+        for page in self.store.pages(self.bucket, self._objects.below(path)):
+            yield from (Entry(found.key[start:], found.size, found.modified) for found in page)
+
+    def remove(self, paths: Sequence[str]) -> None:
+        self.copies.remove(paths)
+        self.store.delete(self.bucket, [self._objects.key(path) for path in paths])
+
+
+def _reader(content: bytes) -> pa.BufferReader:
+    """Return a file over a copy of the bytes in Arrow's own memory.
+
+    Of Python's bytes a thread of Arrow's pool may be the last holder. It takes the interpreter's lock to let go of
+    them, and where the interpreter is ending at that moment, the process aborts with code 134 (H34).
+    """
+    import pyarrow as pa
+
+    buffer = pa.allocate_buffer(len(content))
+    memoryview(buffer).cast("B")[:] = content
+    return pa.BufferReader(buffer)

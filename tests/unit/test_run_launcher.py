@@ -1,0 +1,87 @@
+"""A Dagster that has changed inside: its default launcher takes over, and the daemon's log says so."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from drainmark.orchestration.dagster_jobs.run_launcher import Spares, WarmRunLauncher
+
+ORDERS = "drainmark.orchestration.dagster_jobs.run_orders"
+
+
+class Counted(Spares):
+    """Spares that make no process, and count who asks for one."""
+
+    wanted = 0
+
+    def make_soon(self) -> None:
+        self.wanted += 1
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A launcher of an instance in memory; `defaulted`: ids of the runs that Dagster's own was given."""
+
+    launcher: WarmRunLauncher
+    spares: Counted
+    defaulted: list[str]
+
+    def launch(self, run: Any = None) -> None:
+        context: Any = SimpleNamespace(dagster_run=run or dg.DagsterRun(job_name="any", run_id="a-run"))
+        self.launcher.launch_run(context)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        scene = Scene(WarmRunLauncher(), Counted(), [])
+        scene.launcher.register_instance(instance)
+        monkeypatch.setattr(WarmRunLauncher, "_spares", scene.spares)
+        monkeypatch.setattr(
+            dg.DefaultRunLauncher, "launch_run", lambda _, context: scene.defaulted.append(context.dagster_run.run_id)
+        )
+        yield scene
+
+
+def test_a_run_of_other_code_goes_the_default_way_in_silence(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.launch()
+    assert (scene.defaulted, scene.spares.wanted, caplog.records) == (["a-run"], 1, [])
+
+
+@pytest.mark.parametrize("moved", ["dagster._grpc.types", "dagster._cli.api", "dagster._core.remote_origin"])
+def test_a_module_of_dagster_that_has_moved(
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, moved: str
+) -> None:
+    monkeypatch.delitem(sys.modules, ORDERS, raising=False)
+    monkeypatch.setitem(sys.modules, moved, None)
+    scene.launch()
+    assert (scene.defaulted, scene.spares.wanted) == (["a-run"], 0)
+    (said,) = caplog.records
+    assert said.levelno == logging.WARNING
+    assert moved in said.getMessage()
+
+
+def test_an_order_of_dagster_that_takes_other_arguments(
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = importlib.import_module(ORDERS)
+    monkeypatch.setattr(orders, "ExecuteRunArgs", lambda *, run: run)
+    pointer = SimpleNamespace(module=orders.DEFINITIONS)
+    python = SimpleNamespace(executable_path=sys.executable, container_image=None, code_pointer=pointer)
+    near = orders.GrpcServerCodeLocationOrigin(host="localhost", port=1)
+    run = SimpleNamespace(
+        run_id="ours",
+        job_code_origin=SimpleNamespace(repository_origin=python),
+        remote_job_origin=SimpleNamespace(repository_origin=SimpleNamespace(code_location_origin=near)),
+    )
+    scene.launch(run)
+    assert (scene.defaulted, scene.spares.wanted, len(caplog.records)) == (["ours"], 0, 1)
