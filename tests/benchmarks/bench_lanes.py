@@ -303,7 +303,7 @@ class Stateless(MicroBatches):
             outside=self.outside,
             group=group,
             states=self._states.handlers,
-            hosts=self._states.attempts(),
+            hosts=self._states.hosted.attempts(),
             small=small,
             tag=f"drainmark-{group.attempt}",
         ).stage()

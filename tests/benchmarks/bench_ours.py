@@ -13,7 +13,7 @@ from bench_input import as_totals
 from bench_peer import Measured
 
 from drainmark.jobs.runtime.region_run import GroupReport
-from drainmark.jobs.state.keyed_state import last_per_key
+from drainmark.jobs.state.keyed_rows import last_per_key
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.runs.region_runs import region_run
 from drainmark.orchestration.workplace.workplace import Workplace, open_application

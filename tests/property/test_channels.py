@@ -153,7 +153,7 @@ class Channels(RuleBasedStateMachine):
     @rule(through=st.integers(0, 40))
     def forget(self, through: int) -> None:
         with self.channel.changed:
-            self.channel.forget(through)
+            self.channel.fifo.forget(through)
         self.kept = [known for known in self.kept if known.last > through]
 
     @rule(data=st.data())
