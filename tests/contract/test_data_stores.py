@@ -189,7 +189,7 @@ def checkpoints(opened: Opener) -> StoredCheckpoints:
     return StoredCheckpoints(opened().create("app/op"))
 
 
-@pytest.mark.seed("V120", "V160")
+@pytest.mark.seed("V120", "V160", "V155")
 def test_every_id_is_read_back(opened: Opener) -> None:
     stored = checkpoints(opened)
     first = chain([3, 4, 7])

@@ -245,7 +245,7 @@ def test_an_epoch_whose_answer_was_lost_is_left_for_a_higher_one(
 # --- clocks -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.seed("C4")
+@pytest.mark.seed("FM-C4")
 def test_a_lease_expires_by_the_database_clock_alone(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that is a day ahead takes nothing away from anybody, nor does its own lease last longer."""
     with Lease.acquire(registry, REGION, "run"):

@@ -78,7 +78,7 @@ def tables(result: Result) -> dict[str, list[tuple[Any, ...]]]:
     return {name: table(result, name) for name in EXPECTED}
 
 
-@pytest.mark.seed("V14")
+@pytest.mark.seed("V14", "V8")
 @pytest.mark.parametrize("settings", [{}, {"small_group_bytes": 0}], ids=["by Arrow", "by Spark"])
 def test_a_part_gives_what_the_region_would_without_its_machinery(run_app: RunApp, settings: dict[str, Any]) -> None:
     """V57: what is computed is the same; V8: neither checkpoints nor epochs nor ids of a region."""

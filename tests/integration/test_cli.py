@@ -470,6 +470,7 @@ def test_a_dry_run_commits_nothing(fresh: Project) -> None:
     assert fresh.status()["pending_triggers"] == 0
 
 
+@pytest.mark.seed("I1")
 def test_a_file_that_still_settles_is_waited_for(fresh: Project) -> None:
     (fresh.inbox / "a.txt").write_text("just written\n")
     assert fresh.run()["regions"][0]["triggers"] == 1

@@ -123,7 +123,7 @@ def test_properties_and_features_that_we_did_not_set_are_told(place: Workplace) 
     assert any("deletionVectors" in message for message in found(place)["tables:fail"])
 
 
-@pytest.mark.seed("R4", "C2")
+@pytest.mark.seed("R4", "FM-C2")
 def test_a_registry_that_is_ahead_and_an_owner_that_was_passed_are_told(place: Workplace) -> None:
     place.registry.set_epoch(REGION, 9)
     assert "registry_agrees:fail" in found(place)
@@ -134,7 +134,7 @@ def test_a_registry_that_is_ahead_and_an_owner_that_was_passed_are_told(place: W
         assert "one_writer:fail" not in found(place)
 
 
-@pytest.mark.seed("T1")
+@pytest.mark.seed("FM-T1")
 def test_a_clock_behind_the_last_row_is_told(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = place.store(REGION).checkpoint.rows()
     newest = max(row.recorded_at for row in rows)

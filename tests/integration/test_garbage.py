@@ -206,7 +206,7 @@ def interrupt(point: str, action: str) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.seed("T1")
+@pytest.mark.seed("FM-T1")
 def test_a_doubtful_clock_deletes_nothing(
     workplace: Workplace,
     application: Opened,

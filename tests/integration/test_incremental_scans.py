@@ -259,6 +259,7 @@ def test_a_backdated_file_is_found_though_its_directory_is_backdated_too(large: 
     assert large.names(large.scan()) == ["a/old.txt"]
 
 
+@pytest.mark.seed("I8")
 def test_a_renamed_file_is_a_new_one(large: Scene) -> None:
     (large.folder / "a/00.txt").rename(large.folder / "b/renamed.txt")
     assert large.names(large.scan()) == ["b/renamed.txt"]

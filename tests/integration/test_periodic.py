@@ -235,6 +235,7 @@ def test_another_file_under_a_scanned_name_halts_also_where_missing_ones_are_ski
         result.run()
 
 
+@pytest.mark.seed("I6")
 def test_a_rewind_behind_files_that_are_gone_names_the_slice(run_app: RunApp) -> None:
     result = run_app(two_folders(), {"left": LEFT})
     (result.inbox.folders["left"] / "2.csv").unlink()

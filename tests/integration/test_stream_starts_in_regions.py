@@ -124,6 +124,7 @@ POINTS = [
 SAMPLE = (FailPoint.SEAL_AFTER,)
 
 
+@pytest.mark.seed("C3")
 @pytest.mark.parametrize(
     "point",
     [pytest.param(point, marks=() if point in SAMPLE else pytest.mark.slow, id=point.value) for point in POINTS],

@@ -122,7 +122,7 @@ def test_records_of_transactions_are_counted_as_they_are_seen(stream: Stream, br
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning(stream: Stream, broker: Broker) -> None:
-    """K2."""
+    """FM-K2."""
     stream.declare(broker.new_topic())
     stream.send([1])
     stream.run()
@@ -159,7 +159,7 @@ def test_offsets_follow_into_the_group_and_nothing_of_ours_reads_them(stream: St
 
 
 def test_a_lost_range_halts_and_is_passed_only_where_somebody_accepts_it(stream: Stream, broker: Broker) -> None:
-    """K1."""
+    """FM-K1."""
     stream.declare(broker.new_topic(2))
     stream.send(range(3))
     stream.run()
@@ -190,7 +190,7 @@ def test_a_lost_range_halts_and_is_passed_only_where_somebody_accepts_it(stream:
 def test_what_was_cut_and_is_lost_before_it_is_read_costs_nothing_but_that(
     stream: Stream, broker: Broker, point: str
 ) -> None:
-    """K1; and the word is given again where it was cut off."""
+    """FM-K1; and the word is given again where it was cut off."""
     stream.declare(broker.new_topic(2))
     stream.send(range(12))
     stream.send(range(20, 24), 1)
@@ -217,7 +217,7 @@ def test_what_was_cut_and_is_lost_before_it_is_read_costs_nothing_but_that(
 
 @pytest.mark.parametrize("waits", [False, True], ids=["not-cut", "cut"])
 def test_a_periodic_region_goes_on_behind_a_loss(stream: Stream, broker: Broker, waits: bool) -> None:
-    """K1; also where the slice waits already, which has what all starts had at the tick."""
+    """FM-K1; also where the slice waits already, which has what all starts had at the tick."""
     stream.declare(broker.new_topic(), trigger=PERIODIC)
     stream.send(range(3))
     stream.run()
@@ -233,7 +233,7 @@ def test_a_periodic_region_goes_on_behind_a_loss(stream: Stream, broker: Broker,
 
 
 def test_a_topic_that_was_made_anew_halts(stream: Stream, broker: Broker) -> None:
-    """K1, K2: the same offsets have other records then."""
+    """FM-K1, FM-K2: the same offsets have other records then."""
     stream.declare(broker.new_topic())
     stream.send(range(3))
     stream.run()

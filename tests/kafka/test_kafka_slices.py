@@ -157,7 +157,7 @@ def test_some_partitions_may_be_read_alone(reach: RegionReach, broker: Broker) -
 
 
 def test_partitions_that_are_added_begin_at_0_in_a_later_slice(reach: RegionReach, broker: Broker) -> None:
-    """K2."""
+    """FM-K2."""
     topic = broker.new_topic(1)
     broker.send(topic, numbered(2))
     source = source_of(topic)
@@ -172,7 +172,7 @@ def test_partitions_that_are_added_begin_at_0_in_a_later_slice(reach: RegionReac
 def test_partitions_that_a_broker_does_not_know_yet_are_waited_for(
     reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K2, K3: those that have just been added are told of before they are led; the topic is not gone."""
+    """FM-K2, FM-K3: those that have just been added are told of before they are led; the topic is not gone."""
     topic = broker.new_topic(1)
     source = source_of(topic)
     described = kafka.KafkaTopic._described
@@ -190,6 +190,7 @@ def test_partitions_that_a_broker_does_not_know_yet_are_waited_for(
 # --- where the first run begins -----------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("E54")
 def test_latest_is_where_the_first_scan_found_the_end(reach: RegionReach, broker: Broker) -> None:
     topic = broker.new_topic(1)
     broker.send(topic, numbered(3))
@@ -274,7 +275,7 @@ def test_an_open_transaction_holds_back_what_is_behind_it_and_nothing_before_it(
 def test_offsets_that_retention_took_are_named_before_and_while_they_are_read(
     reach: RegionReach, broker: Broker
 ) -> None:
-    """K1."""
+    """FM-K1."""
     topic = broker.new_topic(2)
     broker.send_all(topic, {0: numbered(10), 1: numbered(10)})
     source = source_of(topic, max_messages=4)
@@ -358,7 +359,7 @@ def test_records_written_anew_under_offsets_that_were_found_are_not_taken_for_th
 def test_an_end_that_a_disk_lost_is_lost_from_there_on(
     reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch, anew: str
 ) -> None:
-    """K1: what is before it is as it was, and a leader that came without a loss costs a question.
+    """FM-K1: what is before it is as it was, and a leader that came without a loss costs a question.
 
     Records of an aborted transaction are never seen, and take the place of those that were lost all the same.
     """
@@ -408,7 +409,7 @@ def test_an_end_that_a_disk_lost_is_lost_from_there_on(
 def test_brokers_that_do_not_answer_are_waited_for(
     reach: RegionReach, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K3."""
+    """FM-K3."""
     monkeypatch.setattr(kafka, "REQUEST_SECONDS", 1.0)
     monkeypatch.setattr(consumer, "STALL_SECONDS", 1.0)
     topic = broker.new_topic(1)

@@ -73,6 +73,7 @@ def test_a_column_that_the_source_has_not_is_refused() -> None:
     assert "a" in (caught.value.remedy or "")
 
 
+@pytest.mark.seed("I17")
 def test_files_are_settled_and_in_the_order_given_across_calls(tmp_path: Path) -> None:
     made = inbox(tmp_path)
     paths = [*made.add({"b.csv": "", "a.csv": b"x,1\n"}), *made.add({"0.csv": [{"a": "x", "n": 1}]})]

@@ -27,7 +27,7 @@ from drainmark.orchestration.testing.crash.invariants import misplaced_files, re
 from drainmark.orchestration.testing.running import Result
 from drainmark.orchestration.workplace.workplace import Workplace
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.seed("X8", "C2", "C26", "T1", "T5")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.seed("X8", "C2", "C26", "T1", "T5", "V169")]
 
 RunApp = Callable[..., Result]
 Declare = Callable[[Streams], Any]

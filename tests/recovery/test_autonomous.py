@@ -70,7 +70,7 @@ def test_warnings_of_a_committed_state_are_kept(bank: Scene) -> None:
     assert expected["bank_alerts"], "nobody was warned: the test shows nothing"
 
 
-@pytest.mark.seed("V3", "T2")
+@pytest.mark.seed("V3", "T2", "V1")
 @pytest.mark.parametrize(
     "point", ["send.after_commit", pytest.param("checkpoint.before_commit", marks=pytest.mark.recovery)]
 )

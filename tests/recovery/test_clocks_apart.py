@@ -42,7 +42,7 @@ def scene(request: pytest.FixtureRequest, build: Callable[..., Scene]) -> Scene:
     return scene
 
 
-@pytest.mark.seed("H25", "H26", "T1")
+@pytest.mark.seed("H25", "H26", "FM-T1")
 @pytest.mark.parametrize("ahead", [HOUR, pytest.param(-HOUR, marks=pytest.mark.recovery)])
 def test_an_owner_that_is_taken_over_by_a_wrong_clock_is_fenced(scene: Scene, ahead: int) -> None:
     """A lease may look as if it had run out an hour ago, or ran for another hour: the tables are right anyhow."""
@@ -62,7 +62,7 @@ def test_an_owner_that_is_taken_over_by_a_wrong_clock_is_fenced(scene: Scene, ah
     scene.assert_ids_never_reused()
 
 
-@pytest.mark.seed("H25", "H26", "T1")
+@pytest.mark.seed("H25", "H26", "FM-T1")
 @pytest.mark.recovery
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 def test_hosts_that_start_at_once_and_are_killed_process_each_file_once(scene: Scene, ahead: int) -> None:

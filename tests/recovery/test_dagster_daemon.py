@@ -38,7 +38,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield served
 
 
-@pytest.mark.seed("V68")
+@pytest.mark.seed("V68", "K9")
 def test_a_killed_run_worker_is_retried(deployment: Deployment) -> None:
     before = deployment.total()
     deployment.hold()

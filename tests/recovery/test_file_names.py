@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import pytest
 from graphs import Build, any_name
 from harness import LONG_AGO
 from scene import Scene
@@ -53,6 +54,7 @@ NAMES: tuple[bytes, ...] = (
 )
 
 
+@pytest.mark.seed("I15")
 def test_every_name_is_read(build: MakeScene) -> None:
     scene = build(any_name)
     folder = os.fsencode(scene.folder / "in")
@@ -75,6 +77,7 @@ def test_every_name_is_read(build: MakeScene) -> None:
     assert again.steps("scan")[0]["new"] == 0, "a name is the same at the next scan"
 
 
+@pytest.mark.seed("I16")
 def test_what_is_no_readable_file_is_refused_with_a_reason(build: MakeScene) -> None:
     scene = build(any_name)
     folder = scene.folder / "in"

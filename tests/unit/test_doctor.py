@@ -182,7 +182,7 @@ def beat(dagster_home: Path, daemon_type: str, daemon_id: str, seconds_ago: floa
         instance.add_daemon_heartbeat(heartbeat)
 
 
-@pytest.mark.seed("C1")
+@pytest.mark.seed("FM-C1")
 def test_two_daemons_are_seen_in_their_heartbeats(dagster_home: Path) -> None:
     assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.OK}
     beat(dagster_home, "SENSOR", "first")
@@ -216,7 +216,7 @@ def two_daemons(dagster_home: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.seed("C1")
+@pytest.mark.seed("FM-C1")
 def test_two_daemons_are_seen_while_they_live(dagster_home: Path, two_daemons: list[subprocess.Popen[bytes]]) -> None:
     assert verdicts(daemons(dagster_home)) == {"one_daemon": Verdict.FAIL}
     assert all(str(process.pid) in daemons(dagster_home)[0].message for process in two_daemons)

@@ -150,6 +150,7 @@ def test_a_node_emits_what_it_says_and_holds_what_it_keeps(case: Case) -> None:
     scene.end()
 
 
+@pytest.mark.seed("C13", "E44", "E46", "E50", "E51")
 @ids(CASES)
 def test_metadata_go_with_the_datum_every_time_that_it_is_emitted(case: Case) -> None:
     """C12, C13: neither fewer nor others, of each output; streamz gives those of a list to its last element alone."""

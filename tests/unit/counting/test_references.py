@@ -162,7 +162,7 @@ def begun(acknowledged: Acknowledged, *positions: Any) -> list[RefCounter]:
     return counters
 
 
-@pytest.mark.seed("X8", "C2", "C25")
+@pytest.mark.seed("X8", "C2", "C25", "C1")
 def test_a_position_waits_for_those_before_it() -> None:
     told: list[int] = []
     acknowledged = Acknowledged(told.append, after=6)

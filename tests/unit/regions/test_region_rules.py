@@ -378,7 +378,7 @@ def test_every_kind_of_the_library_starts_a_region_or_says_why_not(cls: type[Ope
     assert bool(cls.refused_because) == bool(cls.instead) == (not cls.supports_consistent)
 
 
-@pytest.mark.seed("V60", "E8", "V125")
+@pytest.mark.seed("V60", "E8", "V125", "V142", "V145")
 @pytest.mark.parametrize("name", ["gate", "switch", "tcp_source", "udp_source", "tcp_sink", "udp_sink"])
 def test_what_is_unsupported_on_purpose_says_why_and_what_to_do(name: str) -> None:
     (violation,) = violations_of(app(start(), dm_declared(getattr(dm, name), *(["start"] * ("source" not in name)))))

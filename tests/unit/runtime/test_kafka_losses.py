@@ -1,4 +1,4 @@
-"""What a `KafkaSource` takes for lost, on a model of a topic; the same on a real broker in `tests/kafka` (K1, K2)."""
+"""What a `KafkaSource` takes for lost, on a model of a topic; on a real broker in `tests/kafka` (FM-K1, FM-K2)."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ dm.sink(both, dm.DeltaAppend("kept"))
 """
 
 
-@pytest.mark.seed("K1", "V40")
+@pytest.mark.seed("FM-K1", "V40")
 def test_the_files_of_a_slice_that_waits_are_cut_anew_with_what_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,7 +290,7 @@ def test_an_operator_may_ask_for_a_reset() -> None:
         host.context.reset_region("from a thread without a permit")
 
 
-@pytest.mark.seed("E19", "V137", "V9", "V85")
+@pytest.mark.seed("E19", "V137", "V9", "V85", "V138")
 def test_a_thread_submits_under_a_permit_and_what_it_changed_is_of_that_state() -> None:
     host, handler = hosted(Recorder)
 
