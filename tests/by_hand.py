@@ -79,7 +79,7 @@ class HandFed:
             key = identity_key(identity)
             new.append(NewTrigger(uri=str(self.inbox / name), identity=identity, identity_key=key,
                                   size_bytes=int(identity["size"])))  # fmt: skip
-        self.workplace.registry.add_triggers(self.region, new)
+        self.workplace.registry.triggers.add(self.region, new)
 
     @contextmanager
     def owning(self) -> Iterator[RegionOwner]:
@@ -98,7 +98,7 @@ class HandFed:
         """Assign ids to the next pending files and stage what is in them, the same in every table."""
         registry = self.workplace.registry
         pending = self.next(count)
-        first = registry.take_ids(self.region, self.owner.epoch, len(pending))
+        first = registry.progress.take_ids(self.region, self.owner.epoch, len(pending))
         members = tuple(Assigned(sequence_id=first + i, trigger=trigger) for i, trigger in enumerate(pending))
         group = Group(members=members, epoch=self.owner.epoch, attempt=uuid.uuid4().hex)
         found = [(v, m.sequence_id) for m in members for v in Path(m.trigger.uri).read_text().splitlines()]
@@ -116,7 +116,7 @@ class HandFed:
 
     def next(self, count: int) -> Sequence[Trigger]:
         """Return what the next group of at most so many takes."""
-        return one_of_each(self.workplace.registry.pending(self.region, count))
+        return one_of_each(self.workplace.registry.triggers.pending(self.region, count))
 
     def process(self, count: int) -> None:
         """Commit and publish one group."""

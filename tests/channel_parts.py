@@ -113,7 +113,7 @@ def commit_in_flight(owner: RegionOwner, trigger: Trigger, channel: str, **throu
     Args:
         through: what stages have done before; the one that writes the channel has done the trigger.
     """
-    number = owner.outside.registry.take_ids(owner.region, owner.epoch, 1)
+    number = owner.outside.registry.progress.take_ids(owner.region, owner.epoch, 1)
     member = Assigned(sequence_id=number, trigger=trigger)
     group = Group(members=(member,), epoch=owner.epoch, attempt=part_attempt(uuid.uuid4().hex))
     channels = channels_to_json({channel: (InFlight(first_id=number, last_id=number),)})

@@ -46,11 +46,11 @@ class Backlog:
         if count <= 0:
             return []
         after = max((trigger.order_index for trigger in in_hand), default=0)
-        return one_of_each(self.registry.pending(self.region, count, self.limits.size_bytes, after=after))
+        return one_of_each(self.registry.triggers.pending(self.region, count, self.limits.size_bytes, after=after))
 
     def next_uri(self) -> str | None:
         """Return the address of the trigger that is next, whatever the run may take."""
-        pending = self.registry.pending(self.region, 1)
+        pending = self.registry.triggers.pending(self.region, 1)
         return pending[0].uri if pending else None
 
     def published(self, triggers: int) -> None:

@@ -110,14 +110,14 @@ class FailureHandling:
         """Halt, and then take the request back: else a crash in between would lose it. `resume` takes it back, too."""
         halted = self.owner.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
         with suppress(StoreUnavailable):
-            self.owner.outside.registry.clear_halt_request(self.owner.region, self.owner.epoch)
+            self.owner.outside.registry.progress.clear_halt_request(self.owner.region, self.owner.epoch)
         return halted
 
     def note(self, error: Mapping[str, Any]) -> None:
         """Leave an error in the registry, with what was split; the checkpoint table gets it as well."""
         with suppress(StoreUnavailable):
             noted = {**error, **self.split}
-            self.owner.outside.registry.record_error(self.owner.region, self.owner.epoch, noted)
+            self.owner.outside.registry.progress.record_error(self.owner.region, self.owner.epoch, noted)
 
     def _tell_split(self, error: DrainmarkError, triggers: int) -> None:
         """Say why a group is done again in groups of one: whoever looks on, and the registry, until all went well."""
@@ -145,10 +145,10 @@ class FailureHandling:
         self.report("input", {"error": error.message})
         for trigger in triggers:
             if isinstance(error, InputChanged):
-                registry.mark(region, epoch, [trigger.id], TriggerStatus.SUPERSEDED, error.message)
+                registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.SUPERSEDED, error.message)
             elif source.scan.on_missing == "skip":
                 self.owner.refuse(trigger.uri, full_identity(trigger), error.message)
-                registry.mark(region, epoch, [trigger.id], TriggerStatus.MISSING, error.message)
+                registry.triggers.mark(region, epoch, [trigger.id], TriggerStatus.MISSING, error.message)
             else:
                 raise self.halted(error.message, error=described(error), trigger=trigger.uri)
         self.owner.reset_done()

@@ -23,7 +23,7 @@ class IdAssignment:
 
     def take(self, count: int = 1) -> int:
         """Return the first of so many ids that are the caller's."""
-        return self.owner.outside.registry.take_ids(self.owner.region, self.owner.epoch, count)
+        return self.owner.outside.registry.progress.take_ids(self.owner.region, self.owner.epoch, count)
 
     def assign(self, pending: Sequence[Trigger]) -> tuple[Assigned, ...]:
         """Return triggers with their ids; those of slices know what they gave before."""

@@ -223,7 +223,7 @@ class RegionTicks:
             self._watch(runs)
             active = runs.active()
         taken = len(active)  # theirs are the first that are pending
-        waiting = self.workplace.registry.pending(self.region.name, taken + REQUESTS_A_TICK)[taken:]
+        waiting = self.workplace.registry.triggers.pending(self.region.name, taken + REQUESTS_A_TICK)[taken:]
         if not waiting and not active and needs_recovery(history):
             return self._one_run(history, active, cursor, runs)
         if not waiting:

@@ -51,10 +51,10 @@ class Feeds:
         """
         registry, settings = self.workplace.registry, self.workplace.settings
         name = self._scanned(reader, source)
-        if not registry.pending(name, 1):
+        if not registry.triggers.pending(name, 1):
             return []  # looking takes no lock
         count = limit or settings.max_group_triggers
-        found: list[Trigger] = registry.take_pending(
+        found: list[Trigger] = registry.triggers.take_pending(
             name, NO_EPOCH, count, settings.max_group_bytes, sequence_id=sequence_id
         )
         return found
@@ -69,7 +69,7 @@ class Feeds:
 
     def numbers(self, reader: str, source: DirectorySource, count: int) -> int:
         """Return the first of so many numbers that were never given to the reader."""
-        return int(self.workplace.registry.take_ids(cursor_name(reader, source.name), NO_EPOCH, count))
+        return int(self.workplace.registry.progress.take_ids(cursor_name(reader, source.name), NO_EPOCH, count))
 
     def _scanned(self, reader: str, source: DirectorySource) -> str:
         """Record what is new in a source's folder; return the name of the reader's cursor."""
@@ -77,7 +77,7 @@ class Feeds:
 
         registry = self.workplace.registry
         name = cursor_name(reader, source.name)
-        first_look = not registry.knows(name)
+        first_look = not registry.is_known(name)
         scan = source.scan if source.scan.on_change == "reprocess" else replace(source.scan, on_change="ignore")
         location = source_folder(self.workplace, source)
         record_scan(registry, name, self.workplace.inputs, location, scan, now=time.time())
@@ -97,5 +97,5 @@ class Feeds:
 
     def _pass_over(self, name: str) -> None:
         registry = self.workplace.registry
-        while registry.take_pending(name, NO_EPOCH, 5000, sequence_id=0):
+        while registry.triggers.take_pending(name, NO_EPOCH, 5000, sequence_id=0):
             pass

@@ -45,9 +45,9 @@ def record_scan(
     result, stopped = ScanResult(), None
     with closing(inputs.watched(RegistryScans(registry, region), location, scan, now=now)) as batches:
         for batch in batches:
-            registry.add_triggers(region, batch.new)
+            registry.triggers.add(region, batch.new)
             changed, refusal = _taken_anew(registry, region, scan, batch, was_refused)
-            registry.add_triggers(region, changed)
+            registry.triggers.add(region, changed)
             result, stopped = result.with_batch(batch), stopped or refusal
     if stopped is not None:
         raise stopped
@@ -61,7 +61,9 @@ def _taken_anew(
     changed: list[NewTrigger] = []
     refusal: InputChanged | None = None
     for uri, _, trigger in found.changed:
-        committed = [known for known in registry.by_uri(region, uri) if known.status is TriggerStatus.COMMITTED]
+        committed = [
+            known for known in registry.triggers.by_uri(region, uri) if known.status is TriggerStatus.COMMITTED
+        ]
         is_mended = bool(committed) and was_refused(committed[-1].sequence_id)
         if not committed or is_mended or scan.on_change == "reprocess":
             changed.append(trigger)

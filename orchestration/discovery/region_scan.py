@@ -59,7 +59,7 @@ def scan_region(
         msg = f"the registry knows nothing of {region.name!r}, its checkpoint table does"
         raise RegistryLost(msg, remedy="rebuild it first: drainmark doctor --repair")
     require_own_file(workplace, region)
-    newest = workplace.registry.newest(region.name)
+    newest = workplace.registry.triggers.newest(region.name)
     if newest is not None:
         _require_same_kind(region, newest)
     if has_folder(region):
@@ -100,7 +100,7 @@ def _scan_folder(
 
 def upcoming(workplace: Workplace, region: RegionPlan) -> Iterator[NewTrigger]:
     """Return the slices of an operator-driven start that nobody has recorded yet: what a scan now would record."""
-    return _slices_behind(workplace, region, workplace.registry.newest(region.name))
+    return _slices_behind(workplace, region, workplace.registry.triggers.newest(region.name))
 
 
 def _slices_behind(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) -> Iterator[NewTrigger]:
@@ -117,7 +117,7 @@ def _cut(workplace: Workplace, region: RegionPlan, newest: KnownTrigger | None) 
     except Exception as error:
         stopped = error  # what comes before is whole, and is taken first
     reach(FailPoint.SLICE_BEFORE)
-    workplace.registry.add_triggers(region.name, found, after=newest.order_index if newest else 0)
+    workplace.registry.triggers.add(region.name, found, after=newest.order_index if newest else 0)
     reach(FailPoint.SLICE_NOTED)
     if stopped is not None and not found:
         raise stopped
@@ -153,7 +153,7 @@ def _tick(
     if trigger is None:
         return found
     reach(FailPoint.SLICE_LISTED)
-    registry.add_triggers(region.name, [trigger], after=newest.order_index if newest else 0)
+    registry.triggers.add(region.name, [trigger], after=newest.order_index if newest else 0)
     reach(FailPoint.SLICE_NOTED)
     for start in starts:
         if isinstance(start, DirectorySource):
@@ -171,7 +171,7 @@ def _note_taken(workplace: Workplace, region: RegionPlan, start: Source, identit
     """Note which files of a start belong to slices: of those a change is one of a committed file."""
     after = positions(identity).get(start.name)
     if after is not None:
-        workplace.registry.take_queued(_queue(region, start), int(after["order"]), int(identity[NUMBER]))
+        workplace.registry.triggers.take_queued(_queue(region, start), int(after["order"]), int(identity[NUMBER]))
 
 
 def pace(workplace: Workplace, region: RegionPlan, history: RegionHistory, newest: Any) -> tuple[int | None, int]:

@@ -116,7 +116,7 @@ def _sources(workplace: Workplace, region: str, registry: Registry | None) -> Fi
     from drainmark.jobs.runtime.input.slices import positions
 
     found = load_region(workplace, region)
-    newest = registry.newest(region) if registry is not None else None
+    newest = registry.triggers.newest(region) if registry is not None else None
     before = positions(newest.identity if newest is not None else None)
     looked = []
     for start in found[1].starts if found is not None else ():

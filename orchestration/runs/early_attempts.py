@@ -104,6 +104,6 @@ def _counted(owner: RegionOwner, error: DrainmarkError, allowed: int) -> Drainma
         owner.release(Outcome.CLEAN)
         return halted
     assert isinstance(decision, EndRun)  # noqa: S101 - the caller has looked
-    owner.outside.registry.record_error(owner.region, owner.epoch, blamed)
+    owner.outside.registry.progress.record_error(owner.region, owner.epoch, blamed)
     owner.release(Outcome.FAILED, blamed)
     return error

@@ -48,8 +48,8 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
     with owning(region_owner(workplace, region)) as owner:
         registry = workplace.registry
         was_halted = owner.history.halt is not None
-        waiting = registry.pending(region, _MOST)
-        newest, anew = registry.newest(region), _to_be_cut_anew(waiting)
+        waiting = registry.triggers.pending(region, _MOST)
+        newest, anew = registry.triggers.newest(region), _to_be_cut_anew(waiting)
         trigger = cut_loss(
             [start for start in found[1].starts if isinstance(start, Source)],
             newest.identity if newest else None, workplace.reach(region), waiting=anew,
@@ -62,11 +62,13 @@ def accept_loss(workplace: Workplace, region: str, reason: str) -> dict[str, Any
             _give_back(workplace, found[1], anew)
             _note(workplace, region, trigger, newest.order_index if newest else 0)
         replaced = [each.id for each in waiting if noted is None or each.order_index < noted]
-        registry.mark(region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}")
+        registry.triggers.mark(
+            region, owner.epoch, replaced, TriggerStatus.SUPERSEDED, f"cut anew behind {trigger.uri}"
+        )
         reach(SourcePoint.LOSS_PASSED)
         owner.resume(f"{reason} (accepted as lost: {trigger.uri})")
-        registry.clear_halt_request(region, owner.epoch)
-        registry.clear_error(region, owner.epoch)
+        registry.progress.clear_halt_request(region, owner.epoch)
+        registry.progress.clear_error(region, owner.epoch)
     lost = {name: piece["lost"] for name, piece in slices_of(trigger.identity).items() if "lost" in piece}
     return {
         "region": region,
@@ -87,7 +89,9 @@ def _give_back(workplace: Workplace, plan: RegionPlan, anew: Sequence[Mapping[st
     for start in plan.starts:
         if anew and isinstance(start, DirectorySource):
             taken = slices_of(anew[0]).get(start.name, {}).get("from")
-            workplace.registry.give_back_queued(queue_of(plan.name, start.name), int(taken["order"]) if taken else 0)
+            workplace.registry.triggers.give_back_queued(
+                queue_of(plan.name, start.name), int(taken["order"]) if taken else 0
+            )
 
 
 def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) -> None:
@@ -97,8 +101,8 @@ def _note(workplace: Workplace, region: str, trigger: NewTrigger, after: int) ->
         UsageError: a scan found something in between.
     """
     reach(SourcePoint.LOSS_BEFORE)
-    workplace.registry.add_triggers(region, [trigger], after=after)
-    last = workplace.registry.newest(region)
+    workplace.registry.triggers.add(region, [trigger], after=after)
+    last = workplace.registry.triggers.newest(region)
     if last is None or last.identity_key != trigger.identity_key:
         msg = f"a scan of {region!r} came in between, and nothing was changed"
         raise UsageError(msg, remedy="repeat the command")

@@ -82,7 +82,7 @@ def queue(workplace: Workplace, region: str, wanted: Wanted, *, dry_run: bool = 
     ]
     require_replaceable(region, history, [newest[trigger.uri] for trigger in new if AGAIN in trigger.identity])
     if not dry_run:
-        workplace.registry.add_triggers(region, new)
+        workplace.registry.triggers.add(region, new)
     return {
         "region": region,
         "matched": len(matched),
@@ -203,7 +203,7 @@ def _output_of(path: str, relative: str, wanted: Wanted, scan: DirectoryScan | N
 
 
 def _known_as(workplace: Workplace, region: str, trigger: NewTrigger) -> str:
-    for known in workplace.registry.by_uri(region, trigger.uri):
+    for known in workplace.registry.triggers.by_uri(region, trigger.uri):
         if known.identity_key == trigger.identity_key:
             if known.status is TriggerStatus.COMMITTED:
                 return "committed"
@@ -218,7 +218,7 @@ def _judged(workplace: Workplace, region: str, trigger: NewTrigger, *, is_replac
     status = _known_as(workplace, region, trigger)
     if not is_replacing or status not in ("queued", "committed"):
         return status, trigger
-    known = workplace.registry.by_uri(region, trigger.uri)
+    known = workplace.registry.triggers.by_uri(region, trigger.uri)
     waiting = (other for other in known if other.status is TriggerStatus.PENDING and AGAIN in other.identity)
     if any(file_key(other.identity_key) == trigger.identity_key for other in waiting):
         return "pending", trigger

@@ -31,9 +31,9 @@ def rehearse(workplace: Workplace, opened: Opened, region: RegionPlan) -> dict[s
         UsageError: there is no folder to scan.
     """
     registry = existing_registry(workplace)
-    known = registry.known(region.name) if registry is not None else {}
+    known = registry.triggers.known(region.name) if registry is not None else {}
     found = _found(workplace, region, known)
-    waiting = registry.pending(region.name, _SHOWN) if registry is not None else []
+    waiting = registry.triggers.pending(region.name, _SHOWN) if registry is not None else []
     count = registry.pending_count(region.name) if registry is not None else 0
     run = region_run(workplace, opened, region)
     blueprint = run.blueprint

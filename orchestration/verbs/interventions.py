@@ -273,7 +273,7 @@ def _pass_lost(workplace: Workplace, owner: RegionOwner, rows: Sequence[Checkpoi
         owner.refuse(row.trigger_uri or "", row.trigger_identity or {}, reason)
     triggers = workplace.registry.by_order(owner.region, [row.trigger_order or 0 for row in lost])
     ids = [trigger.id for trigger in triggers]
-    workplace.registry.mark(owner.region, owner.epoch, ids, TriggerStatus.MISSING, reason)
+    workplace.registry.triggers.mark(owner.region, owner.epoch, ids, TriggerStatus.MISSING, reason)
     return len(lost)
 
 
@@ -302,7 +302,7 @@ def halt(
             except Owned:
                 continue  # another run was faster: ask that one
         if not is_asked:
-            workplace.registry.request_halt(region, reason)
+            workplace.registry.progress.request_halt(region, reason)
             is_asked = True
         if time.monotonic() > deadline:
             msg = f"region {region!r} is owned by pid {owner.pid} on {owner.host}, which is busy with a group"
@@ -314,7 +314,7 @@ def _halt_here(workplace: Workplace, region: str, reason: str) -> dict[str, Any]
     with owning(region_owner(workplace, region)) as owner:
         if owner.history.halt is None:
             owner.halt(reason, trigger=None, operator=None, error=None, event=Event.HALT_ASKED)
-        workplace.registry.clear_halt_request(region, owner.epoch)
+        workplace.registry.progress.clear_halt_request(region, owner.epoch)
     return {"region": region, "state": "HALTED", "reason": reason, "by": "command"}
 
 
@@ -323,8 +323,8 @@ def resume(workplace: Workplace, region: str, reason: str) -> dict[str, Any]:
     with owning(region_owner(workplace, region)) as owner:
         was_halted = owner.history.halt is not None
         owner.resume(reason)
-        workplace.registry.clear_halt_request(region, owner.epoch)
-        workplace.registry.clear_error(region, owner.epoch)
+        workplace.registry.progress.clear_halt_request(region, owner.epoch)
+        workplace.registry.progress.clear_error(region, owner.epoch)
     return {"region": region, "was_halted": was_halted, "reason": reason, "epoch": owner.epoch}
 
 
@@ -343,11 +343,11 @@ def skip(workplace: Workplace, region: str, file: str, reason: str) -> dict[str,
         trigger = pending_trigger(workplace, region, trigger.uri)
         blamed = _blamed(owner.history)
         number = owner.skip(trigger, reason)
-        workplace.registry.mark_skipped(region, owner.epoch, trigger.id, number, reason)
+        workplace.registry.triggers.mark_skipped(region, owner.epoch, trigger.id, number, reason)
         is_resumed = blamed == trigger.uri
         if is_resumed:
             owner.resume(f"skipped {trigger.uri}: {reason}")
-            workplace.registry.clear_error(region, owner.epoch)
+            workplace.registry.progress.clear_error(region, owner.epoch)
     return {
         "region": region,
         "sequence_id": number,
@@ -375,8 +375,8 @@ def pending_trigger(workplace: Workplace, region: str, file: str) -> Trigger:
         UnknownName, UsageError: see `skip`.
     """
     registry = existing_registry(workplace)
-    uris = [uri for uri in registry.known(region) if names_file(uri, file)] if registry is not None else []
-    seen = [trigger for uri in uris for trigger in workplace.registry.by_uri(region, uri)]
+    uris = [uri for uri in registry.triggers.known(region) if names_file(uri, file)] if registry is not None else []
+    seen = [trigger for uri in uris for trigger in workplace.registry.triggers.by_uri(region, uri)]
     waiting = [trigger for trigger in seen if trigger.status is TriggerStatus.PENDING]
     if len({trigger.uri for trigger in waiting}) > 1:
         msg = f"{file!r} names {len(waiting)} pending files"

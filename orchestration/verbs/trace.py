@@ -75,7 +75,7 @@ class Tracer:
         """
         registry = existing_registry(self.workplace)
         uris = {row.trigger_uri for row in self.rows if row.trigger_uri}
-        uris |= set(registry.known(self.region)) if registry is not None else set()
+        uris |= set(registry.triggers.known(self.region)) if registry is not None else set()
         found = sorted(uri for uri in uris if names_file(uri, name))
         if not found:
             found = sorted(self._slices_with(name))
@@ -86,7 +86,7 @@ class Tracer:
             raise UsageError(f"{name!r} names {len(found)} files", remedy=f"give the whole path, e.g. {found[0]}")
         kinds = NUMBERED | {RowKind.REFUSED}
         rows = [row for row in self.rows if row.kind in kinds and row.trigger_uri == found[0]]
-        seen = registry.by_uri(self.region, found[0]) if registry is not None else []
+        seen = registry.triggers.by_uri(self.region, found[0]) if registry is not None else []
         settled = {row.trigger_order for row in self.history.states.values()}
         waiting = [trigger for trigger in seen if _is_waiting(trigger, settled)]
         entries = [

@@ -91,7 +91,7 @@ class RegionReach:
         return self.settings.home.joinpath("buffers", *self.region.split("/"), source)
 
     def queued(self, source: str, after: int, max_bytes: int | None) -> list[Trigger]:
-        return self.registry.pending(queue_of(self.region, source), _MOST_FILES, max_bytes, after=after)
+        return self.registry.triggers.pending(queue_of(self.region, source), _MOST_FILES, max_bytes, after=after)
 
     def keep_list(self, source: str, number: int, text: str) -> str:
         import pyarrow as pa

@@ -14,13 +14,14 @@ import uuid
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Row, text
+from sqlalchemy import Row
 
 from drainmark.jobs.errors import DrainmarkError, Owned, StoreUnavailable
 from drainmark.resources.processes import boot_id, process_started
 from drainmark.resources.registry.owners import LEASE_SECONDS, Owner, describe, is_alive
 from drainmark.resources.registry.queries import utc
 from drainmark.resources.registry.registry import Registry
+from drainmark.resources.registry.statements import statement
 
 __all__ = ["Lease", "Owner", "describe", "process_started"]
 
@@ -30,23 +31,6 @@ HEARTBEAT_SECONDS = 3.0
 _TRIES = 3
 _given_up: set[str] = set()
 """Tokens of leases that this process gave up, or perhaps took, while the registry did not answer: nobody holds them."""
-
-_SELECT = text("SELECT * FROM drainmark_lease WHERE region = :region")
-_ENSURE = text(
-    "INSERT INTO drainmark_lease (region, host, boot_id, pid, process_started, run_id, acquired_at, heartbeat_at)"
-    " VALUES (:region, '', '', 0, '', '', 0, 0) ON CONFLICT (region) DO NOTHING"
-)
-_TAKE = text(
-    "UPDATE drainmark_lease SET token = :token, epoch = NULL, host = :host, boot_id = :boot_id, pid = :pid,"
-    " process_started = :process_started, run_id = :run_id, acquired_at = :now, heartbeat_at = :now,"
-    " released_clean = NULL"
-    " WHERE region = :region AND coalesce(token, '') = :seen_token AND heartbeat_at = :seen_heartbeat"
-)
-_BEAT = text("UPDATE drainmark_lease SET heartbeat_at = :now WHERE region = :region AND token = :token")
-_SET_EPOCH = text("UPDATE drainmark_lease SET epoch = :epoch WHERE region = :region AND token = :token")
-_RELEASE = text(
-    "UPDATE drainmark_lease SET token = NULL, released_clean = :clean WHERE region = :region AND token = :token"
-)
 
 
 class Lease:
@@ -103,8 +87,8 @@ class Lease:
 
     def set_epoch(self, epoch: int) -> None:
         """Show the epoch that the owner has claimed."""
-        with self._registry.writing() as connection:
-            connection.execute(_SET_EPOCH, {**self._key, "epoch": epoch})
+        with self._registry.database.writing() as connection:
+            connection.execute(statement("leases/set_epoch"), {**self._key, "epoch": epoch})
 
     def release(self, *, clean: bool) -> None:
         """End the heartbeat and free the lease, saying how the run ended; nothing happens if it was lost.
@@ -114,8 +98,8 @@ class Lease:
         self._stop.set()
         self._thread.join()
         try:
-            with self._registry.writing() as connection:
-                connection.execute(_RELEASE, {**self._key, "clean": clean})
+            with self._registry.database.writing() as connection:
+                connection.execute(statement("leases/release"), {**self._key, "clean": clean})
         except StoreUnavailable as error:
             _given_up.add(self._key["token"])
             logger.warning("Lease of %s was not released: %s", self.region, error, extra={"action": "release_failed"})
@@ -131,8 +115,10 @@ class Lease:
     def _keep_alive(self) -> None:
         while not self._stop.wait(self._heartbeat_seconds):
             try:
-                with self._registry.writing() as connection:
-                    kept = connection.execute(_BEAT, {**self._key, "now": self._registry.now(connection)}).rowcount
+                with self._registry.database.writing() as connection:
+                    kept = connection.execute(
+                        statement("leases/beat"), {**self._key, "now": self._registry.database.now(connection)}
+                    ).rowcount
             except DrainmarkError as error:
                 # A registry that does not answer for a while costs the lease at worst, never the run.
                 logger.warning("Heartbeat failed: %s", error, extra={"action": "heartbeat_failed"})
@@ -144,9 +130,9 @@ class Lease:
 
 
 def _look(registry: Registry, region: str) -> tuple[Row[Any], float]:
-    with registry.writing() as connection:
-        connection.execute(_ENSURE, {"region": region})
-        return connection.execute(_SELECT, {"region": region}).one(), registry.now(connection)
+    with registry.database.writing() as connection:
+        connection.execute(statement("leases/add"), {"region": region})
+        return connection.execute(statement("leases/one"), {"region": region}).one(), registry.database.now(connection)
 
 
 def _try_take(registry: Registry, row: Row[Any], token: str, run_id: str) -> bool:
@@ -164,8 +150,12 @@ def _try_take(registry: Registry, row: Row[Any], token: str, run_id: str) -> boo
         "seen_heartbeat": row.heartbeat_at,
     }
     try:
-        with registry.writing() as connection:
-            return bool(connection.execute(_TAKE, {**values, "now": registry.now(connection)}).rowcount)
+        with registry.database.writing() as connection:
+            return bool(
+                connection.execute(
+                    statement("leases/take"), {**values, "now": registry.database.now(connection)}
+                ).rowcount
+            )
     except StoreUnavailable:
         _given_up.add(token)  # it may have landed
         raise

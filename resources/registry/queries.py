@@ -20,20 +20,11 @@ from urllib.parse import quote
 
 from drainmark.jobs.errors import StoreUnavailable
 from drainmark.jobs.protocol.records.triggers import Trigger, TriggerStatus
+from drainmark.resources.registry.statements import text_of
 
 REVISIONS = ("0001", "0002")
 """Every revision in sql/migrations, oldest first: known without importing alembic."""
 BUSY_SECONDS = 30
-SQLITE_CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
-"""Seconds since 1970 UTC by the database's clock."""
-
-REVISION = "SELECT version_num FROM drainmark_version"
-REGIONS = "SELECT region FROM drainmark_region WHERE region NOT LIKE '%#%' ORDER BY region"
-REGION = "SELECT * FROM drainmark_region WHERE region = :region"
-PENDING_COUNT = "SELECT count(*) AS waiting FROM drainmark_trigger WHERE region = :region AND status = 'pending'"
-BY_ORDER = "SELECT * FROM drainmark_trigger WHERE region = :region AND order_index IN ({}) ORDER BY order_index"
-LOAD_CURSOR = "SELECT cursor FROM drainmark_cursor WHERE region = :region AND source = :source"
-LEASE = "SELECT *, {} AS now FROM drainmark_lease WHERE region = :region"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,39 +72,45 @@ def is_cursor(name: str) -> bool:
 class Looks(ABC):
     """Questions to a registry, each in a transaction of its own that sees one state and waits for no writer."""
 
-    _clock_sql: str
-
     @abstractmethod
-    def _ask(self, statement: str, **values: Any) -> list[Mapping[Any, Any]]:
-        """Return the rows of a SELECT, by column."""
+    def _ask(self, name: str, **values: Any) -> list[Mapping[Any, Any]]:
+        """Return the rows that `sql/NAME.sql` finds, by column; a parameter may be a list of values."""
+
+    @property
+    @abstractmethod
+    def clock_statement(self) -> str:
+        """The name of the statement that asks for the database's time."""
+
+    def clock(self) -> float:
+        """Return the database's time, seconds since 1970 UTC."""
+        return float(self._ask(self.clock_statement)[0]["now"])
 
     def regions(self) -> list[str]:
         """Return the names of all regions, sorted; queues of periodic starts, `REGION#START`, are none."""
-        return [row["region"] for row in self._ask(REGIONS)]
+        return [row["region"] for row in self._ask("regions/names")]
 
     def region_info(self, region: str) -> RegionInfo:
         """Return a region's progress."""
-        rows = self._ask(REGION, region=region)
+        rows = self._ask("regions/one", region=region)
         return region_of(rows[0]) if rows else RegionInfo(region=region)
 
     def pending_count(self, region: str) -> int:
         """Return how many inputs wait."""
-        return int(self._ask(PENDING_COUNT, region=region)[0]["waiting"])
+        return int(self._ask("triggers/pending_count", region=region)[0]["waiting"])
 
     def by_order(self, region: str, orders: Sequence[int]) -> list[Trigger]:
         """Return the inputs at these places (at most 10 000): how a checkpoint row finds its trigger."""
-        listed = ", ".join(str(int(order)) for order in orders) or "NULL"
-        return [trigger_of(row) for row in self._ask(BY_ORDER.format(listed), region=region)]
+        return [trigger_of(row) for row in self._ask("triggers/by_order", region=region, orders=list(orders))]
 
     def load_cursor(self, region: str, source: str) -> str | None:
         """Return what `save_cursor` kept."""
-        rows = self._ask(LOAD_CURSOR, region=region, source=source)
+        rows = self._ask("cursors/load", region=region, source=source)
         return rows[0]["cursor"] if rows else None
 
     def lease_row(self, region: str) -> Mapping[Any, Any] | None:
         """Return the row of the region's lease and, as `now`, the database's time; None where nobody ever held it."""
-        rows = self._ask(LEASE.format(self._clock_sql), region=region)
-        return rows[0] if rows else None
+        rows = self._ask("leases/one", region=region)
+        return {**rows[0], "now": self.clock()} if rows else None
 
 
 class SqliteLooks(Looks):
@@ -123,7 +120,9 @@ class SqliteLooks(Looks):
         StoreUnavailable: no answer (any method may raise it).
     """
 
-    _clock_sql = SQLITE_CLOCK
+    @property
+    def clock_statement(self) -> str:
+        return "registry/clock.sqlite"
 
     def __init__(self, file: Path) -> None:
         self._uri = f"file:{quote(os.fsencode(file))}?mode=rw"  # read-only, SQLite could not make the files of its log
@@ -131,18 +130,23 @@ class SqliteLooks(Looks):
     def is_of_today(self) -> bool:
         """Say whether the file can be read and is of the newest revision; else opening it as a `Registry` says why."""
         try:
-            return [row["version_num"] for row in self._rows(REVISION, {})] == [REVISIONS[-1]]
+            return [row["version_num"] for row in self._rows("registry/revision", {})] == [REVISIONS[-1]]
         except sqlite3.Error:
             return False
 
-    def _ask(self, statement: str, **values: Any) -> list[Mapping[Any, Any]]:
+    def _ask(self, name: str, **values: Any) -> list[Mapping[Any, Any]]:
         try:
-            return self._rows(statement, values)
+            return self._rows(name, values)
         except sqlite3.Error as error:
             msg = f"the registry does not answer: {error}"
             raise StoreUnavailable(msg, remedy="drainmark doctor") from error
 
-    def _rows(self, statement: str, values: Mapping[str, Any]) -> list[Mapping[Any, Any]]:
+    def _rows(self, name: str, values: Mapping[str, Any]) -> list[Mapping[Any, Any]]:
+        text = text_of(name)
+        for parameter, value in values.items():
+            if isinstance(value, list):  # of numbers; SQLite has no parameter that is a list
+                text = text.replace(f":{parameter}", f"({', '.join(str(int(one)) for one in value) or 'NULL'})")
+        single = {parameter: value for parameter, value in values.items() if not isinstance(value, list)}
         with closing(sqlite3.connect(self._uri, timeout=BUSY_SECONDS, uri=True)) as connection:
             connection.row_factory = sqlite3.Row
-            return [dict(row) for row in connection.execute(statement, values)]
+            return [dict(row) for row in connection.execute(text, single)]

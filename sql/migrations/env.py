@@ -12,7 +12,7 @@ from pathlib import Path
 from alembic import context
 from sqlalchemy import Connection
 
-from drainmark.resources.registry.models import declared_tables
+from drainmark.resources.registry.tables import METADATA
 
 
 def copy_first(connection: Connection) -> None:
@@ -40,7 +40,7 @@ def run() -> None:
     connection = context.config.attributes["connection"]
     context.configure(
         connection=connection,
-        target_metadata=declared_tables(),
+        target_metadata=METADATA,
         version_table=context.config.attributes["version_table"],
         transactional_ddl=True,
         render_as_batch=True,

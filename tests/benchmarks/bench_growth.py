@@ -214,7 +214,7 @@ def _live_mb(engine: SparkEngine) -> float:
 def synthesise(workplace: Workplace, owner: RegionOwner, size: Size) -> None:
     """Commit and publish many states: first many ids a commit, then one by one with maintenance."""
     store = workplace.store(owner.region)
-    owner.outside.registry.take_ids(owner.region, owner.epoch, size.states)
+    owner.outside.registry.progress.take_ids(owner.region, owner.epoch, size.states)
     number, last = owner.history.next_id, owner.history.next_id + size.states - 1
     while number <= last:
         count = min(_BULK_IDS, last - size.commits - number + 1) if number <= last - size.commits else 1

@@ -214,7 +214,7 @@ class Without(Lane):
             blueprint=analyse(region, self.application.application.name, self.application.params, outside),
             outside=outside,
             take=lambda source, limit: self._take(),
-            numbers=lambda source, count: int(registry.take_ids(region.name, _NO_EPOCH, count)),
+            numbers=lambda source, count: int(registry.progress.take_ids(region.name, _NO_EPOCH, count)),
             run_id="without",
             small_bytes=self.place.settings.small_group_bytes,
         )
@@ -224,9 +224,9 @@ class Without(Lane):
     def _take(self) -> Sequence[Trigger]:
         """Move the cursor over the next window."""
         name, registry = self.region.name, self.place.registry
-        found = registry.pending(name, self._most)
+        found = registry.triggers.pending(name, self._most)
         if found:
-            registry.mark_committed(name, _NO_EPOCH, [(trigger.id, 0) for trigger in found])
+            registry.triggers.settle(name, _NO_EPOCH, [(trigger.order_index, 0) for trigger in found])
         return found
 
     def close(self) -> None:

@@ -38,10 +38,10 @@ from drainmark.jobs.runtime.scan.folder import identity_key, identity_of
 from drainmark.jobs.runtime.scan.index import ScanLimits, ScanNote, in_batches
 from drainmark.orchestration.discovery.region_scan import scan_region
 from drainmark.orchestration.workplace.workplace import Opened, Workplace, open_application
-from drainmark.resources.registry import models
 from drainmark.resources.registry.lease import describe
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.scan_queries import RegistryScans
+from drainmark.resources.registry.triggers import insert
 from drainmark.resources.settings import Settings
 
 REGION = "word_count/lines"
@@ -274,25 +274,21 @@ def _scanned(place: Workplace, opened: Opened, new: int) -> None:
 
 def _insert(registry: Registry, files: Iterable[tuple[str, Mapping[str, object]]]) -> None:
     """Make files known, and committed, as if a region had processed them one by one."""
-    registry.add_triggers(REGION, [])
+    registry.triggers.add(REGION, [])
     for some in in_batches(enumerate(files, start=1), 50_000):
-        with registry.writing() as connection:
-            rows = [
-                models.columns_of(
-                    REGION,
-                    RebuiltTrigger(
-                        uri=uri, identity=identity, identity_key=identity_key(identity), size_bytes=0,
-                        order_index=order, status=TriggerStatus.COMMITTED, sequence_id=order,
-                    ),
-                    0.0,
+        with registry.database.writing() as connection:
+            committed = (
+                RebuiltTrigger(
+                    uri=uri, identity=identity, identity_key=identity_key(identity), size_bytes=0,
+                    order_index=order, status=TriggerStatus.COMMITTED, sequence_id=order,
                 )
                 for order, (uri, identity) in some
-            ]  # fmt: skip
-            connection.execute(models.ADD, rows)
+            )  # fmt: skip
+            insert(connection, REGION, committed, 0.0)
 
 
 def _all_committed(place: Workplace) -> None:
-    with place.registry.writing() as connection:
+    with place.registry.database.writing() as connection:
         connection.execute(text("UPDATE drainmark_trigger SET status = 'committed', sequence_id = order_index"))
 
 
@@ -300,10 +296,10 @@ def _pending_growth(place: Workplace, root: Path) -> float:
     """Return what asking for a group of ten costs, over the same with ten known."""
     small = Registry(f"sqlite:///{root}/small.db")
     small.add_triggers(REGION, [_new(number) for number in range(10)])
-    place.registry.add_triggers(REGION, [_new(number) for number in range(10)])
+    place.registry.triggers.add(REGION, [_new(number) for number in range(10)])
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for registry in (small, place.registry):
-        registry.set_epoch(REGION, 1)
+        registry.progress.set_epoch(REGION, 1)
     for _ in range(200):  # in turns: what else the machine does weighs on both
         for registry in (small, place.registry):
             seconds[registry is small].append(_seconds(lambda registry=registry: _group(registry)))
@@ -312,9 +308,9 @@ def _pending_growth(place: Workplace, root: Path) -> float:
 
 
 def _group(registry: Registry) -> None:
-    triggers = registry.pending(REGION, 10)
-    registry.take_ids(REGION, 1, len(triggers))
-    registry.mark(REGION, 1, [trigger.id for trigger in triggers], TriggerStatus.PENDING, None)
+    triggers = registry.triggers.pending(REGION, 10)
+    registry.progress.take_ids(REGION, 1, len(triggers))
+    registry.triggers.mark(REGION, 1, [trigger.id for trigger in triggers], TriggerStatus.PENDING, None)
 
 
 def _new(number: int) -> NewTrigger:

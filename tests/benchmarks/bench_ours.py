@@ -51,7 +51,7 @@ def measure(
     analysed = time.monotonic()
     run.claim()
     # Spark caches generated code by its text, ids included: ids of an earlier run would cost less than new ones do.
-    workplace.registry.take_ids(region.name, run.owner.epoch, next(_FRESH_IDS))
+    workplace.registry.progress.take_ids(region.name, run.owner.epoch, next(_FRESH_IDS))
     first = time.monotonic()
     reports = list(run.groups())
     last = time.monotonic()

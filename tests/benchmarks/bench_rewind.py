@@ -108,12 +108,12 @@ class Fed:
             path.write_text(f"{number}\n")
             identity = identity_of(path.stat())
             new.append(NewTrigger(uri=str(path), identity=identity, identity_key=identity_key(identity), size_bytes=8))
-        self.workplace.registry.add_triggers(self.region, new)
+        self.workplace.registry.triggers.add(self.region, new)
 
     def _staged(self, owner: RegionOwner) -> StagedGroup:
         registry = self.workplace.registry
-        (trigger,) = registry.pending(self.region, 1)
-        number = registry.take_ids(self.region, owner.epoch, 1)
+        (trigger,) = registry.triggers.pending(self.region, 1)
+        number = registry.progress.take_ids(self.region, owner.epoch, 1)
         group = Group(members=(Assigned(sequence_id=number, trigger=trigger),), epoch=owner.epoch,
                       attempt=uuid.uuid4().hex)  # fmt: skip
         staged = {}

@@ -221,7 +221,7 @@ def drained(
     try:
         run.claim()
         # Spark caches generated code by its text, ids included: those of an earlier run would cost less.
-        place.registry.take_ids(region.name, run.owner.epoch, next(_fresh_ids))
+        place.registry.progress.take_ids(region.name, run.owner.epoch, next(_fresh_ids))
         for _ in run.groups():
             pass
     except BaseException as raised:

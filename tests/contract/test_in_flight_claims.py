@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
     """A home with three pending files."""
     found = Workplace(Settings(home=tmp_path / "home", project_root=tmp_path))
     files = [NewTrigger(uri=f"file:///in/{n}", identity={}, identity_key=str(n), size_bytes=1) for n in range(3)]
-    found.registry.add_triggers(REGION, files)
+    found.registry.triggers.add(REGION, files)
     yield found
     found.registry.close()
 
@@ -43,7 +43,7 @@ def claimed(place: Workplace, code: Code) -> RegionOwner:
 
 
 def put_in_flight(place: Workplace, owner: RegionOwner) -> int:
-    return commit_in_flight(owner, place.registry.pending(REGION, 1)[0], CHANNEL, behind=0)
+    return commit_in_flight(owner, place.registry.triggers.pending(REGION, 1)[0], CHANNEL, behind=0)
 
 
 @pytest.mark.seed("F28")

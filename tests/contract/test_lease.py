@@ -154,7 +154,7 @@ def test_the_heartbeat_goes_on_while_the_owner_works(registry: Registry) -> None
 
 def test_an_owner_that_lost_its_lease_notices_and_does_not_release_the_new_one(registry: Registry) -> None:
     lease = acquire(registry)
-    with registry.writing() as connection:
+    with registry.database.writing() as connection:
         connection.execute(text("UPDATE drainmark_lease SET token = 'somebody else'"))
     wait_until(lambda: lease.is_lost)
     lease.release(clean=True)
@@ -197,7 +197,7 @@ def test_a_killed_owner_is_taken_over_at_once(registry: Registry, url: str) -> N
 def test_a_process_that_got_the_number_of_a_dead_owner_does_not_own(registry: Registry) -> None:
     abandoned = acquire(registry)
     abandoned._stop.set()
-    with registry.writing() as connection:
+    with registry.database.writing() as connection:
         connection.execute(text("UPDATE drainmark_lease SET process_started = 'long ago'"))
     with Lease.acquire(registry, REGION, "next", lease_seconds=3600) as lease:
         assert not lease.is_lost
@@ -209,12 +209,12 @@ def test_an_owner_elsewhere_keeps_its_lease_until_it_expires(registry: Registry,
     abandoned = acquire(registry)
     abandoned._stop.set()
     abandoned._thread.join()
-    with registry.writing() as connection:
+    with registry.database.writing() as connection:
         # No such process here, which says nothing about another machine or another pid namespace.
         connection.execute(text(f"UPDATE drainmark_lease SET {column} = 'elsewhere', pid = 0"))  # noqa: S608
     with pytest.raises(Owned):
         acquire(registry)
-    with registry.writing() as connection:
+    with registry.database.writing() as connection:
         connection.execute(text("UPDATE drainmark_lease SET heartbeat_at = heartbeat_at - 2"))
     acquire(registry).release(clean=True)
 
@@ -256,7 +256,7 @@ def test_of_three_processes_that_race_for_a_lease_one_gets_it(registry: Registry
     abandoned = acquire(registry)
     abandoned._stop.set()
     abandoned._thread.join()
-    with registry.writing() as connection:
+    with registry.database.writing() as connection:
         connection.execute(text("UPDATE drainmark_lease SET process_started = 'long ago'"))
     with child(RACE, url) as one, child(RACE, url) as two, child(RACE, url) as three:
         racers = (one, two, three)

@@ -17,10 +17,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import MetaData, inspect, text
 
 from drainmark.jobs.errors import FormatTooNew
+from drainmark.jobs.protocol.records.triggers import NewTrigger
 from drainmark.resources.registry import registry as registry_module
 from drainmark.resources.registry.engines import engine_of
-from drainmark.resources.registry.models import NewTrigger, declared_tables
 from drainmark.resources.registry.registry import MIGRATIONS, REVISIONS, VERSION_TABLE, Registry
+from drainmark.resources.registry.tables import METADATA
 
 LAST, COMING = REVISIONS[-1], f"{len(REVISIONS) + 1:04d}"
 NEXT = f'''"""one more column"""
@@ -41,7 +42,7 @@ BROKEN = NEXT + '    op.execute("DROP TABLE no_such_table")\n'
 def made(url: str) -> str:
     """URL of an existing registry at the last revision, with one input, in SQLite and in PostgreSQL."""
     registry = Registry(url)
-    registry.add_triggers("app/start", [NewTrigger(uri="file:///a", identity={}, identity_key="1", size_bytes=1)])
+    registry.triggers.add("app/start", [NewTrigger(uri="file:///a", identity={}, identity_key="1", size_bytes=1)])
     registry.close()
     return url
 
@@ -51,7 +52,7 @@ def file(tmp_path: Path) -> Path:
     """The file of an existing SQLite registry at the last revision, with one input."""
     path = tmp_path / "registry.db"
     registry = Registry(f"sqlite:///{path}")
-    registry.add_triggers("app/start", [NewTrigger(uri="file:///a", identity={}, identity_key="1", size_bytes=1)])
+    registry.triggers.add("app/start", [NewTrigger(uri="file:///a", identity={}, identity_key="1", size_bytes=1)])
     registry.close()
     return path
 
@@ -83,11 +84,11 @@ def test_the_revisions_that_open_fast_are_those_of_the_scripts() -> None:
 
 def test_a_fresh_registry_is_what_the_models_declare(made: str) -> None:
     registry = Registry(made)
-    with registry.reading() as connection:
+    with registry.database.reading() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": VERSION_TABLE, "compare_type": True, "compare_server_default": True}
         )
-        assert compare_metadata(context, declared_tables()) == []
+        assert compare_metadata(context, METADATA) == []
     registry.close()
 
 

@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import text
 
 from drainmark.jobs.errors import Fenced, RegistryLost, StoreUnavailable, UsageError
+from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
 from drainmark.resources.registry import engines
-from drainmark.resources.registry.models import NewTrigger, RebuiltTrigger, TriggerStatus
 from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
@@ -31,8 +31,8 @@ def registry(url: str) -> Iterator[Registry]:
 @pytest.fixture
 def owned(registry: Registry) -> Registry:
     """A registry whose region is at epoch 1 and has the inputs 1, 2, 3 pending."""
-    registry.add_triggers(REGION, [found(1), found(2), found(3)])
-    registry.set_epoch(REGION, 1)
+    registry.triggers.add(REGION, [found(1), found(2), found(3)])
+    registry.progress.set_epoch(REGION, 1)
     return registry
 
 
@@ -45,14 +45,16 @@ def found(number: int, *, version: int = 1, size_bytes: int = 10) -> NewTrigger:
 
 def uris(registry: Registry, limit: int = 100, max_bytes: int | None = None) -> list[int]:
     """Return the numbers of the pending inputs, in order."""
-    return [int(trigger.uri.rpartition("/")[2]) for trigger in registry.pending(REGION, limit, max_bytes)]
+    return [int(trigger.uri.rpartition("/")[2]) for trigger in registry.triggers.pending(REGION, limit, max_bytes)]
 
 
 def commit(registry: Registry, count: int) -> None:
     """Commit the next inputs, one id each, under epoch 1."""
-    triggers = registry.pending(REGION, count)
-    first = registry.take_ids(REGION, 1, count)
-    registry.mark_committed(REGION, 1, [(trigger.id, first + place) for place, trigger in enumerate(triggers)])
+    triggers = registry.triggers.pending(REGION, count)
+    first = registry.progress.take_ids(REGION, 1, count)
+    registry.triggers.settle(
+        REGION, 1, [(trigger.order_index, first + place) for place, trigger in enumerate(triggers)]
+    )
 
 
 # --- triggers -----------------------------------------------------------------------------------------------------
@@ -60,17 +62,17 @@ def commit(registry: Registry, count: int) -> None:
 
 @pytest.mark.seed("X13")
 def test_inputs_wait_in_the_order_in_which_they_were_given(registry: Registry) -> None:
-    assert registry.add_triggers(REGION, [found(3), found(1)]) == 2
-    assert registry.add_triggers(REGION, [found(2)]) == 1
+    assert registry.triggers.add(REGION, [found(3), found(1)]) == 2
+    assert registry.triggers.add(REGION, [found(2)]) == 1
     assert uris(registry) == [3, 1, 2]
     assert registry.pending_count(REGION) == 3
 
 
 @pytest.mark.seed("X12")
 def test_inputs_of_a_group_under_way_are_passed_over(registry: Registry) -> None:
-    registry.add_triggers(REGION, [found(number) for number in (1, 2, 3)])
-    first, second, _ = registry.pending(REGION, 3)
-    assert [trigger.order_index for trigger in registry.pending(REGION, 1, after=first.order_index)] == [
+    registry.triggers.add(REGION, [found(number) for number in (1, 2, 3)])
+    first, second, _ = registry.triggers.pending(REGION, 3)
+    assert [trigger.order_index for trigger in registry.triggers.pending(REGION, 1, after=first.order_index)] == [
         second.order_index
     ]
     assert uris(registry) == [1, 2, 3], "they are pending until they are committed"
@@ -78,8 +80,8 @@ def test_inputs_of_a_group_under_way_are_passed_over(registry: Registry) -> None
 
 def test_a_trigger_comes_back_as_it_was_given(registry: Registry) -> None:
     before = time.time()
-    registry.add_triggers(REGION, [found(7)])
-    (trigger,) = registry.pending(REGION, 1)
+    registry.triggers.add(REGION, [found(7)])
+    (trigger,) = registry.triggers.pending(REGION, 1)
     assert trigger.identity == {"size": 10, "mtime_ns": 1, "inode": 7}
     assert (trigger.region, trigger.status, trigger.origin, trigger.output) == (
         REGION,
@@ -93,32 +95,32 @@ def test_a_trigger_comes_back_as_it_was_given(registry: Registry) -> None:
 
 def test_a_known_identity_is_ignored_whatever_became_of_it(owned: Registry) -> None:
     commit(owned, 1)
-    assert owned.add_triggers(REGION, [found(1), found(2), found(4)]) == 1
+    assert owned.triggers.add(REGION, [found(1), found(2), found(4)]) == 1
     assert uris(owned) == [2, 3, 4]
 
 
 def test_one_call_with_the_same_identity_twice_adds_it_once(registry: Registry) -> None:
-    assert registry.add_triggers(REGION, [found(1), found(1)]) == 1
+    assert registry.triggers.add(REGION, [found(1), found(1)]) == 1
 
 
 def test_a_changed_file_is_a_new_input_and_the_newest_is_the_known_one(registry: Registry) -> None:
-    registry.add_triggers(REGION, [found(1), found(2)])
-    assert registry.add_triggers(REGION, [found(1, version=2)]) == 1
-    assert registry.known(REGION) == {"file:///in/1": "1-2", "file:///in/2": "2-1"}
-    assert [trigger.identity_key for trigger in registry.by_uri(REGION, "file:///in/1")] == ["1-1", "1-2"]
+    registry.triggers.add(REGION, [found(1), found(2)])
+    assert registry.triggers.add(REGION, [found(1, version=2)]) == 1
+    assert registry.triggers.known(REGION) == {"file:///in/1": "1-2", "file:///in/2": "2-1"}
+    assert [trigger.identity_key for trigger in registry.triggers.by_uri(REGION, "file:///in/1")] == ["1-1", "1-2"]
 
 
 def test_nothing_to_add_and_nothing_to_ask_are_answered(registry: Registry) -> None:
-    assert registry.add_triggers(REGION, []) == 0
+    assert registry.triggers.add(REGION, []) == 0
     assert registry.by_order(REGION, []) == []
-    assert registry.pending(REGION, 5) == []
+    assert registry.triggers.pending(REGION, 5) == []
 
 
 @pytest.mark.seed("V61")
 def test_regions_do_not_see_each_other(registry: Registry) -> None:
-    registry.add_triggers(REGION, [found(1)])
-    assert registry.add_triggers("other", [found(1)]) == 1
-    registry.set_epoch("other", 5)
+    registry.triggers.add(REGION, [found(1)])
+    assert registry.triggers.add("other", [found(1)]) == 1
+    registry.progress.set_epoch("other", 5)
     assert registry.region_info(REGION).epoch == 0
     assert registry.pending_count("other") == 1
     assert registry.regions() == [REGION, "other"]
@@ -140,10 +142,10 @@ def test_a_group_is_bounded_by_count_and_bytes(
 
 
 def test_what_is_committed_skipped_or_refused_waits_no_more(owned: Registry) -> None:
-    first, second, third = owned.pending(REGION, 3)
-    owned.mark_committed(REGION, 1, [(first.id, 1)])
-    owned.mark_skipped(REGION, 1, second.id, 2, "cannot be mended")
-    owned.mark(REGION, 1, [third.id], TriggerStatus.REFUSED, "not a CSV")
+    first, second, third = owned.triggers.pending(REGION, 3)
+    owned.triggers.settle(REGION, 1, [(first.order_index, 1)])
+    owned.triggers.mark_skipped(REGION, 1, second.id, 2, "cannot be mended")
+    owned.triggers.mark(REGION, 1, [third.id], TriggerStatus.REFUSED, "not a CSV")
     assert owned.pending_count(REGION) == 0
     orders = [first.order_index, second.order_index, third.order_index]
     after = owned.by_order(REGION, orders)
@@ -155,30 +157,30 @@ def test_what_is_committed_skipped_or_refused_waits_no_more(owned: Registry) -> 
 
 
 def test_a_refused_input_can_be_made_pending_again(owned: Registry) -> None:
-    (first, *_) = owned.pending(REGION, 1)
-    owned.mark(REGION, 1, [first.id], TriggerStatus.MISSING, "gone")
-    owned.mark(REGION, 1, [first.id], TriggerStatus.PENDING, None)
+    (first, *_) = owned.triggers.pending(REGION, 1)
+    owned.triggers.mark(REGION, 1, [first.id], TriggerStatus.MISSING, "gone")
+    owned.triggers.mark(REGION, 1, [first.id], TriggerStatus.PENDING, None)
     assert uris(owned) == [1, 2, 3]
 
 
 def test_a_status_that_needs_a_sequence_id_is_not_given_without(owned: Registry) -> None:
-    with pytest.raises(ValueError, match="mark_committed"):
-        owned.mark(REGION, 1, [1], TriggerStatus.COMMITTED, None)
+    with pytest.raises(ValueError, match="settle"):
+        owned.triggers.mark(REGION, 1, [1], TriggerStatus.COMMITTED, None)
 
 
 def test_a_rewind_puts_inputs_back_in_their_old_order_before_newer_ones(owned: Registry) -> None:
     commit(owned, 3)
-    owned.add_triggers(REGION, [found(4)])
-    assert owned.requeue_above(REGION, 1, 1) == 2
+    owned.triggers.add(REGION, [found(4)])
+    assert owned.triggers.requeue_above(REGION, 1, 1) == 2
     assert uris(owned) == [2, 3, 4]
-    assert [trigger.sequence_id for trigger in owned.pending(REGION, 9)] == [None, None, None]
+    assert [trigger.sequence_id for trigger in owned.triggers.pending(REGION, 9)] == [None, None, None]
 
 
 def test_a_rewind_leaves_refused_inputs_refused(owned: Registry) -> None:
-    first, second, _ = owned.pending(REGION, 3)
-    owned.mark_skipped(REGION, 1, first.id, 1, "why")
-    owned.mark(REGION, 1, [second.id], TriggerStatus.REFUSED, "why")
-    assert owned.requeue_above(REGION, 1, 0) == 1
+    first, second, _ = owned.triggers.pending(REGION, 3)
+    owned.triggers.mark_skipped(REGION, 1, first.id, 1, "why")
+    owned.triggers.mark(REGION, 1, [second.id], TriggerStatus.REFUSED, "why")
+    assert owned.triggers.requeue_above(REGION, 1, 0) == 1
     assert uris(owned) == [1, 3]
 
 
@@ -187,34 +189,32 @@ def test_a_rewind_leaves_refused_inputs_refused(owned: Registry) -> None:
 
 @pytest.mark.seed("E16", "H40", "V79")
 def test_ids_start_at_one_and_are_taken_once(owned: Registry) -> None:
-    assert owned.take_ids(REGION, 1, 3) == 1
-    assert owned.take_ids(REGION, 1, 1) == 4
-    owned.set_next_id(REGION, 1, 9)
-    owned.set_next_id(REGION, 1, 2)  # never back
-    assert owned.take_ids(REGION, 1, 1) == 9
+    assert owned.progress.take_ids(REGION, 1, 3) == 1
+    assert owned.progress.take_ids(REGION, 1, 1) == 4
+    owned.progress.set_next_id(REGION, 1, 9)
+    owned.progress.set_next_id(REGION, 1, 2)  # never back
+    assert owned.progress.take_ids(REGION, 1, 1) == 9
 
 
 @pytest.mark.seed("H26")
 @pytest.mark.parametrize("epoch", [1, 0])
 def test_an_epoch_only_rises(owned: Registry, epoch: int) -> None:
     with pytest.raises(Fenced):
-        owned.set_epoch(REGION, epoch)
+        owned.progress.set_epoch(REGION, epoch)
     assert owned.region_info(REGION).epoch == 1
 
 
 WRITES: dict[str, Callable[[Registry], Any]] = {
-    "mark_committed": lambda registry: registry.mark_committed(REGION, 1, [(1, 1)]),
-    "mark_committed, none": lambda registry: registry.mark_committed(REGION, 1, []),
-    "take_pending": lambda registry: registry.take_pending(REGION, 1, 2, sequence_id=5),
-    "mark_skipped": lambda registry: registry.mark_skipped(REGION, 1, 1, 1, "why"),
-    "mark": lambda registry: registry.mark(REGION, 1, [1], TriggerStatus.REFUSED, "why"),
-    "requeue_above": lambda registry: registry.requeue_above(REGION, 1, 0),
-    "take_ids": lambda registry: registry.take_ids(REGION, 1, 1),
-    "set_next_id": lambda registry: registry.set_next_id(REGION, 1, 50),
-    "record_error": lambda registry: registry.record_error(REGION, 1, {"id": "X"}),
-    "clear_error": lambda registry: registry.clear_error(REGION, 1),
-    "set_state": lambda registry: registry.set_state(REGION, 1, "HALTED"),
-    "clear_halt_request": lambda registry: registry.clear_halt_request(REGION, 1),
+    "take_pending": lambda registry: registry.triggers.take_pending(REGION, 1, 2, sequence_id=5),
+    "mark_skipped": lambda registry: registry.triggers.mark_skipped(REGION, 1, 1, 1, "why"),
+    "mark": lambda registry: registry.triggers.mark(REGION, 1, [1], TriggerStatus.REFUSED, "why"),
+    "requeue_above": lambda registry: registry.triggers.requeue_above(REGION, 1, 0),
+    "take_ids": lambda registry: registry.progress.take_ids(REGION, 1, 1),
+    "set_next_id": lambda registry: registry.progress.set_next_id(REGION, 1, 50),
+    "record_error": lambda registry: registry.progress.record_error(REGION, 1, {"id": "X"}),
+    "clear_error": lambda registry: registry.progress.clear_error(REGION, 1),
+    "set_state": lambda registry: registry.progress.set_state(REGION, 1, "HALTED"),
+    "clear_halt_request": lambda registry: registry.progress.clear_halt_request(REGION, 1),
     "rebuild": lambda registry: registry.rebuild(REGION, epoch=1, next_id=1, triggers=[]),
 }
 
@@ -222,8 +222,8 @@ WRITES: dict[str, Callable[[Registry], Any]] = {
 @pytest.mark.seed("H26")
 @pytest.mark.parametrize("write", WRITES)
 def test_an_owner_whose_epoch_is_over_changes_nothing(owned: Registry, write: str) -> None:
-    owned.request_halt(REGION, "stop")
-    owned.set_epoch(REGION, 2)
+    owned.progress.request_halt(REGION, "stop")
+    owned.progress.set_epoch(REGION, 2)
     before = (owned.region_info(REGION), owned.by_order(REGION, [1, 2, 3]))
     with pytest.raises(Fenced):
         WRITES[write](owned)
@@ -233,7 +233,7 @@ def test_an_owner_whose_epoch_is_over_changes_nothing(owned: Registry, write: st
 @pytest.mark.seed("H26")
 def test_a_region_that_vanished_fences_its_owner(registry: Registry) -> None:
     with pytest.raises(Fenced):
-        registry.set_state("unheard/of", 1, "PROCESSING")
+        registry.progress.set_state("unheard/of", 1, "PROCESSING")
 
 
 # --- progress -----------------------------------------------------------------------------------------------------
@@ -242,38 +242,38 @@ def test_a_region_that_vanished_fences_its_owner(registry: Registry) -> None:
 @pytest.mark.seed("H27", "R3")
 def test_a_registry_is_empty_until_a_run_has_written_even_if_a_scan_has(registry: Registry) -> None:
     assert registry.is_empty(REGION)
-    registry.add_triggers(REGION, [found(1)])
+    registry.triggers.add(REGION, [found(1)])
     assert registry.is_empty(REGION)
-    registry.set_epoch(REGION, 1)
+    registry.progress.set_epoch(REGION, 1)
     assert not registry.is_empty(REGION)
 
 
 def test_errors_states_and_hints_are_kept_and_cleared(owned: Registry) -> None:
-    owned.record_error(REGION, 1, {"id": "BAD_INPUT", "operator": "words"})
-    owned.set_state(REGION, 1, "DRAINING")
+    owned.progress.record_error(REGION, 1, {"id": "BAD_INPUT", "operator": "words"})
+    owned.progress.set_state(REGION, 1, "DRAINING")
     info = owned.region_info(REGION)
     assert info.last_error == {"id": "BAD_INPUT", "operator": "words"}
     assert info.last_error_at is not None
     assert info.state == "DRAINING"
-    owned.clear_error(REGION, 1)
+    owned.progress.clear_error(REGION, 1)
     assert owned.region_info(REGION).last_error is None
     assert owned.region_info(REGION).last_error_at is None
 
 
 def test_a_halt_can_be_asked_for_by_anybody_and_taken_back_by_the_owner(registry: Registry) -> None:
-    registry.request_halt(REGION, "maintenance")
+    registry.progress.request_halt(REGION, "maintenance")
     assert registry.region_info(REGION).halt_requested == "maintenance"
-    registry.set_epoch(REGION, 1)
-    registry.clear_halt_request(REGION, 1)
+    registry.progress.set_epoch(REGION, 1)
+    registry.progress.clear_halt_request(REGION, 1)
     assert registry.region_info(REGION).halt_requested is None
 
 
 def test_probes_are_remembered_beside_each_other(registry: Registry) -> None:
-    assert registry.get_probed(REGION) == {}
-    registry.set_probed(REGION, {"words": "a"})
-    registry.set_probed(REGION, {"hosts": "b"})
-    registry.set_probed(REGION, {"words": "c"})
-    assert registry.get_probed(REGION) == {"words": "c", "hosts": "b"}
+    assert registry.progress.get_probed(REGION) == {}
+    registry.progress.set_probed(REGION, {"words": "a"})
+    registry.progress.set_probed(REGION, {"hosts": "b"})
+    registry.progress.set_probed(REGION, {"words": "c"})
+    assert registry.progress.get_probed(REGION) == {"words": "c", "hosts": "b"}
 
 
 def test_cursors_are_kept_by_source(registry: Registry) -> None:
@@ -304,8 +304,8 @@ def rebuilt(number: int, status: TriggerStatus, sequence_id: int | None = None) 
 @pytest.mark.seed("H27", "R3")
 def test_a_rebuilt_region_is_what_it_was(owned: Registry, tmp_path: Path) -> None:
     commit(owned, 1)
-    _, third = owned.pending(REGION, 2)
-    owned.mark(REGION, 1, [third.id], TriggerStatus.REFUSED, "why")
+    _, third = owned.triggers.pending(REGION, 2)
+    owned.triggers.mark(REGION, 1, [third.id], TriggerStatus.REFUSED, "why")
 
     def durable() -> list[tuple[Any, ...]]:
         rows = owned.by_order(REGION, [1, 2, 3, 4])
@@ -320,15 +320,15 @@ def test_a_rebuilt_region_is_what_it_was(owned: Registry, tmp_path: Path) -> Non
     owned.rebuild(REGION, epoch=1, next_id=2, triggers=triggers)
     assert durable() == before
     assert owned.region_info(REGION) == info
-    assert owned.add_triggers(REGION, [found(1), found(4)]) == 1
+    assert owned.triggers.add(REGION, [found(1), found(4)]) == 1
     assert uris(owned) == [2, 4]
 
 
 @pytest.mark.seed("H27", "H40")
 def test_a_rebuild_drops_what_it_is_not_told_and_never_lowers_the_next_id(owned: Registry) -> None:
-    owned.take_ids(REGION, 1, 10)
+    owned.progress.take_ids(REGION, 1, 10)
     owned.save_cursor(REGION, "lines", "{}")
-    owned.add_triggers("other", [found(1)])
+    owned.triggers.add("other", [found(1)])
     owned.rebuild(REGION, epoch=4, next_id=3, triggers=[])
     assert owned.region_info(REGION).next_id == 11
     assert owned.region_info(REGION).epoch == 4
@@ -352,11 +352,11 @@ def test_a_rebuild_that_fails_leaves_everything(owned: Registry) -> None:
 ADD = """
 import sys
 from drainmark.resources.registry.registry import Registry
-from drainmark.resources.registry.models import NewTrigger
+from drainmark.jobs.protocol.records.triggers import NewTrigger
 registry = Registry(sys.argv[1])
 found = [NewTrigger(uri=f"file:///in/{n}", identity={}, identity_key="1", size_bytes=1) for n in range(600)]
 sys.stdin.readline()
-print(sum(registry.add_triggers("app/start", found[at : at + 20]) for at in range(0, 600, 20)))
+print(sum(registry.triggers.add("app/start", found[at : at + 20]) for at in range(0, 600, 20)))
 """
 
 TAKE = """
@@ -364,7 +364,7 @@ import sys
 from drainmark.resources.registry.registry import Registry
 registry = Registry(sys.argv[1])
 sys.stdin.readline()
-print(*(registry.take_ids("app/start", 1, 2) for _ in range(40)))
+print(*(registry.progress.take_ids("app/start", 1, 2) for _ in range(40)))
 """
 
 
@@ -385,13 +385,13 @@ def race(program: str, url: str) -> list[str]:
 def test_two_scans_at_once_add_each_input_once(registry: Registry, url: str) -> None:
     added = [int(output) for output in race(ADD, url)]
     assert sum(added) == 600
-    orders = [trigger.order_index for trigger in registry.pending(REGION, 1000)]
+    orders = [trigger.order_index for trigger in registry.triggers.pending(REGION, 1000)]
     assert len(orders) == len(set(orders)) == 600
 
 
 @pytest.mark.seed("E16")
 def test_two_processes_never_get_the_same_ids(registry: Registry, url: str) -> None:
-    registry.set_epoch(REGION, 1)
+    registry.progress.set_epoch(REGION, 1)
     firsts = [int(first) for output in race(TAKE, url) for first in output.split()]
     assert sorted(firsts) == list(range(1, 161, 2))
 
@@ -401,14 +401,14 @@ import sys
 from drainmark.resources.registry.registry import Registry
 registry = Registry(sys.argv[1])
 sys.stdin.readline()
-while taken := registry.take_pending("app/start", 1, 7, sequence_id=3):
+while taken := registry.triggers.take_pending("app/start", 1, 7, sequence_id=3):
     print(*(trigger.order_index for trigger in taken))
 """
 
 
 @pytest.mark.seed("V46", "R1")
 def test_two_processes_never_take_the_same_inputs(owned: Registry, url: str) -> None:
-    owned.add_triggers(REGION, [found(number) for number in range(4, 301)])
+    owned.triggers.add(REGION, [found(number) for number in range(4, 301)])
     taken = [int(place) for output in race(TAKE_FILES, url) for place in output.split()]
     assert sorted(taken) == list(range(1, 301))
     assert owned.pending_count(REGION) == 0
@@ -417,16 +417,16 @@ def test_two_processes_never_take_the_same_inputs(owned: Registry, url: str) -> 
 
 @pytest.mark.seed("V46")
 def test_inputs_are_taken_in_order_within_bounds(owned: Registry) -> None:
-    assert [trigger.order_index for trigger in owned.take_pending(REGION, 1, 5, 25, sequence_id=1)] == [1, 2]
-    assert [trigger.order_index for trigger in owned.take_pending(REGION, 1, 5, 1, sequence_id=2)] == [3]
-    assert owned.take_pending(REGION, 1, 5, sequence_id=3) == []
+    assert [trigger.order_index for trigger in owned.triggers.take_pending(REGION, 1, 5, 25, sequence_id=1)] == [1, 2]
+    assert [trigger.order_index for trigger in owned.triggers.take_pending(REGION, 1, 5, 1, sequence_id=2)] == [3]
+    assert owned.triggers.take_pending(REGION, 1, 5, sequence_id=3) == []
 
 
 STUCK = """
 import sys
 from drainmark.resources.registry.registry import Registry
 registry = Registry(sys.argv[1])
-with registry.writing():
+with registry.database.writing():
     print("writing", flush=True)
     sys.stdin.readline()
 """
@@ -445,11 +445,11 @@ def test_a_locked_registry_is_readable_and_names_the_process_that_holds_it(
         assert child.stdout.readline() == "writing\n"
         assert registry.pending_count(REGION) == 0
         with pytest.raises(StoreUnavailable) as caught:
-            registry.add_triggers(REGION, [found(1)])
+            registry.triggers.add(REGION, [found(1)])
         child.communicate("go\n", timeout=10)
     if Path("/proc/locks").exists():
         assert caught.value.facts["pid"] in {child.pid, None}  # some sandboxes list no locks
-    assert registry.add_triggers(REGION, [found(1)]) == 1
+    assert registry.triggers.add(REGION, [found(1)]) == 1
     registry.close()
 
 
@@ -459,10 +459,10 @@ def test_a_locked_registry_is_readable_and_names_the_process_that_holds_it(
 @pytest.mark.seed("V162")
 def test_the_file_is_for_its_owner_alone_and_writes_are_durable(tmp_path: Path) -> None:
     registry = Registry(f"sqlite:///{tmp_path}/home/registry.db")
-    registry.add_triggers(REGION, [found(1)])
+    registry.triggers.add(REGION, [found(1)])
     for file in (tmp_path / "home").iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
-    with registry.reading() as connection:
+    with registry.database.reading() as connection:
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         assert connection.execute(text("PRAGMA synchronous")).scalar() == 2  # FULL
     registry.close()
@@ -493,6 +493,6 @@ def test_importing_the_registry_loads_no_framework_and_no_models() -> None:
 
 def test_ten_thousand_inputs_are_added_at_once(tmp_path: Path) -> None:
     registry = Registry(f"sqlite:///{tmp_path}/registry.db")
-    assert registry.add_triggers(REGION, [found(number) for number in range(10_000)]) == 10_000
-    assert len(registry.known(REGION)) == 10_000
+    assert registry.triggers.add(REGION, [found(number) for number in range(10_000)]) == 10_000
+    assert len(registry.triggers.known(REGION)) == 10_000
     registry.close()

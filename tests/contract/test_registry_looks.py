@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import text
 
 from drainmark.jobs.errors import StoreUnavailable
+from drainmark.jobs.protocol.records.triggers import NewTrigger
 from drainmark.resources.registry.lease import Lease
-from drainmark.resources.registry.models import NewTrigger
 from drainmark.resources.registry.owners import describe
 from drainmark.resources.registry.queries import REVISIONS, SqliteLooks
 from drainmark.resources.registry.registry import Registry
@@ -35,12 +35,12 @@ def registry(file: Path) -> Iterator[Registry]:
     found = [
         NewTrigger(uri=f"file:///in/{n}", identity={"size": n}, identity_key=f"{n}", size_bytes=n) for n in range(10)
     ]
-    made.add_triggers(REGION, found)
-    made.add_triggers(f"{REGION}#queue", found[:1])
-    made.set_epoch(REGION, 3)
-    made.mark_committed(REGION, 3, [(trigger.id, trigger.id) for trigger in made.pending(REGION, 6)])
-    made.record_error(REGION, 3, {"message": "naïve"})
-    made.set_state(REGION, 3, "DRAINING")
+    made.triggers.add(REGION, found)
+    made.triggers.add(f"{REGION}#queue", found[:1])
+    made.progress.set_epoch(REGION, 3)
+    made.triggers.settle(REGION, 3, [(trigger.order_index, trigger.id) for trigger in made.triggers.pending(REGION, 6)])
+    made.progress.record_error(REGION, 3, {"message": "naïve"})
+    made.progress.set_state(REGION, 3, "DRAINING")
     made.save_cursor(REGION, "scan", "here")
     yield made
     made.close()
@@ -78,7 +78,7 @@ def test_a_look_sees_the_owner(registry: Registry, file: Path) -> None:
 
 def test_a_look_waits_for_no_writer_and_sees_only_what_is_committed(registry: Registry, file: Path) -> None:
     looks = SqliteLooks(file)
-    with registry.writing() as connection:
+    with registry.database.writing() as connection:
         connection.execute(text("DELETE FROM drainmark_trigger"))
         assert looks.pending_count(REGION) == 4
 

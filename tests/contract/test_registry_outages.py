@@ -13,8 +13,8 @@ from postgres import PostgresServer, why_not
 from sqlalchemy import make_url, text
 
 from drainmark.jobs.errors import Owned, Retry, StoreUnavailable
+from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, TriggerStatus
 from drainmark.resources.registry.lease import Lease, describe
-from drainmark.resources.registry.models import NewTrigger, RebuiltTrigger, TriggerStatus
 from drainmark.resources.registry.registry import Registry
 
 REGION = "app/start"
@@ -37,8 +37,8 @@ def server() -> Iterator[PostgresServer]:
 def registry(server: PostgresServer) -> Iterator[Registry]:
     """A registry whose region is at epoch 1 and has three inputs pending."""
     opened = Registry(server.new_database())
-    opened.add_triggers(REGION, [found(number) for number in (1, 2, 3)])
-    opened.set_epoch(REGION, 1)
+    opened.triggers.add(REGION, [found(number) for number in (1, 2, 3)])
+    opened.progress.set_epoch(REGION, 1)
     yield opened
     opened.close()
 
@@ -52,16 +52,16 @@ def found(number: int) -> NewTrigger:
 def test_what_was_written_is_there_after_a_restart_and_nobody_has_to_open_anew(
     registry: Registry, server: PostgresServer, mode: str
 ) -> None:
-    assert registry.take_ids(REGION, 1, 2) == 1
+    assert registry.progress.take_ids(REGION, 1, 2) == 1
     server.restart(mode)
     assert registry.pending_count(REGION) == 3
-    assert registry.take_ids(REGION, 1, 1) == 3
+    assert registry.progress.take_ids(REGION, 1, 1) == 3
 
 
 @pytest.mark.seed("R2")
 def test_a_transaction_that_is_cut_is_an_outage_and_left_nothing(registry: Registry, server: PostgresServer) -> None:
     def write() -> None:
-        with registry.writing() as connection:
+        with registry.database.writing() as connection:
             connection.execute(text("UPDATE drainmark_region SET next_id = 99"))
             server.restart()
             connection.execute(text("UPDATE drainmark_region SET next_id = 100"))
@@ -79,7 +79,7 @@ def test_a_server_that_is_away_is_waited_for_and_a_lease_survives_it(
     lease = Lease.acquire(registry, REGION, "run", heartbeat_seconds=0.1)
     server.stop()
     try:
-        for ask in (lambda: registry.pending_count(REGION), lambda: registry.take_ids(REGION, 1, 1)):
+        for ask in (lambda: registry.pending_count(REGION), lambda: registry.progress.take_ids(REGION, 1, 1)):
             with pytest.raises(StoreUnavailable):
                 ask()
         threading.Event().wait(0.3)  # heartbeats fail meanwhile
@@ -134,12 +134,12 @@ def test_a_lease_that_was_taken_without_an_answer_is_free_for_the_same_process(
 @pytest.mark.seed("R2")
 def test_a_standby_is_an_outage_not_a_bug(registry: Registry) -> None:
     """What a connection meets that outlived a failover: its server takes no writes any more."""
-    with registry.reading() as connection:
+    with registry.database.reading() as connection:
         raw = connection.connection.driver_connection
         assert raw is not None
         raw.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
     with pytest.raises(StoreUnavailable):
-        registry.take_ids(REGION, 1, 1)
+        registry.progress.take_ids(REGION, 1, 1)
 
 
 @pytest.mark.seed("R2")
@@ -147,7 +147,7 @@ def test_of_several_hosts_the_one_that_answers_is_used(server: PostgresServer) -
     url = make_url(server.new_database())
     several = url.set(query={"host": [str(server.folder / "gone"), str(server.folder)]})
     registry = Registry(several.render_as_string())
-    assert registry.add_triggers(REGION, [found(1)]) == 1
+    assert registry.triggers.add(REGION, [found(1)]) == 1
     registry.close()
 
 
@@ -158,7 +158,7 @@ class LostReply:
     """From the nth commit in this block on, the connection breaks right after the server has committed."""
 
     def __init__(self, registry: Registry, monkeypatch: pytest.MonkeyPatch, *, after: int = 1) -> None:
-        self.dialect, self.patch, self.left = registry._engine.dialect, monkeypatch, after
+        self.dialect, self.patch, self.left = registry.database.engine.dialect, monkeypatch, after
 
     def __enter__(self) -> None:
         commit = self.dialect.do_commit
@@ -188,17 +188,16 @@ def rebuilt() -> list[RebuiltTrigger]:
 
 
 WRITES: dict[str, Callable[[Registry], Any]] = {
-    "add_triggers": lambda registry: registry.add_triggers(REGION, [found(3), found(4)]),
-    "settle": lambda registry: registry.settle(REGION, 1, [(1, 1), (2, 2)]),
-    "mark_committed": lambda registry: registry.mark_committed(REGION, 1, [(1, 1)]),
-    "mark_skipped": lambda registry: registry.mark_skipped(REGION, 1, 1, 1, "why"),
-    "mark": lambda registry: registry.mark(REGION, 1, [1], TriggerStatus.REFUSED, "why"),
-    "requeue_above": lambda registry: registry.requeue_above(REGION, 1, 0),
-    "set_next_id": lambda registry: registry.set_next_id(REGION, 1, 50),
-    "set_state": lambda registry: registry.set_state(REGION, 1, "DRAINING"),
-    "request_halt": lambda registry: registry.request_halt(REGION, "why"),
-    "clear_halt_request": lambda registry: registry.clear_halt_request(REGION, 1),
-    "set_probed": lambda registry: registry.set_probed(REGION, {"words": "a"}),
+    "add_triggers": lambda registry: registry.triggers.add(REGION, [found(3), found(4)]),
+    "settle": lambda registry: registry.triggers.settle(REGION, 1, [(1, 1), (2, 2)]),
+    "mark_skipped": lambda registry: registry.triggers.mark_skipped(REGION, 1, 1, 1, "why"),
+    "mark": lambda registry: registry.triggers.mark(REGION, 1, [1], TriggerStatus.REFUSED, "why"),
+    "requeue_above": lambda registry: registry.triggers.requeue_above(REGION, 1, 0),
+    "set_next_id": lambda registry: registry.progress.set_next_id(REGION, 1, 50),
+    "set_state": lambda registry: registry.progress.set_state(REGION, 1, "DRAINING"),
+    "request_halt": lambda registry: registry.progress.request_halt(REGION, "why"),
+    "clear_halt_request": lambda registry: registry.progress.clear_halt_request(REGION, 1),
+    "set_probed": lambda registry: registry.progress.set_probed(REGION, {"words": "a"}),
     "save_cursor": lambda registry: registry.save_cursor(REGION, "lines", "{}"),
     "rebuild": lambda registry: registry.rebuild(REGION, epoch=1, next_id=2, triggers=rebuilt()),
 }
@@ -208,7 +207,7 @@ def contents(registry: Registry) -> Any:
     rows = registry.by_order(REGION, list(range(1, 20)))
     triggers = [(row.uri, row.order_index, row.status, row.sequence_id, row.reason) for row in rows]
     cursor = registry.load_cursor(REGION, "lines")
-    return (registry.region_info(REGION), triggers, registry.get_probed(REGION), cursor)
+    return (registry.region_info(REGION), triggers, registry.progress.get_probed(REGION), cursor)
 
 
 @pytest.mark.seed("R2")
@@ -228,8 +227,8 @@ def test_ids_whose_answer_was_lost_are_gone_and_never_given_again(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LostReply(registry, monkeypatch), pytest.raises(StoreUnavailable):
-        registry.take_ids(REGION, 1, 3)
-    assert registry.take_ids(REGION, 1, 1) == 4
+        registry.progress.take_ids(REGION, 1, 3)
+    assert registry.progress.take_ids(REGION, 1, 1) == 4
 
 
 @pytest.mark.seed("R2", "H26")
@@ -237,8 +236,8 @@ def test_an_epoch_whose_answer_was_lost_is_left_for_a_higher_one(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LostReply(registry, monkeypatch), pytest.raises(StoreUnavailable):
-        registry.set_epoch(REGION, 2)
-    registry.set_epoch(REGION, registry.region_info(REGION).epoch + 1)
+        registry.progress.set_epoch(REGION, 2)
+    registry.progress.set_epoch(REGION, registry.region_info(REGION).epoch + 1)
     assert registry.region_info(REGION).epoch == 3
 
 

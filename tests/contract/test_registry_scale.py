@@ -11,26 +11,24 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, TextClause, text
 
+from drainmark.jobs.protocol.records.triggers import NewTrigger, TriggerStatus
 from drainmark.jobs.runtime.scan.index import ScanNote
-from drainmark.resources.registry import models
-from drainmark.resources.registry import queries as looks
-from drainmark.resources.registry import scan_queries as scans
-from drainmark.resources.registry.models import NewTrigger
 from drainmark.resources.registry.registry import Registry
+from drainmark.resources.registry.scan_queries import RegistryScans
+from drainmark.resources.registry.statements import statement, text_of
 
 REGION = "app/start"
 VALUES: dict[str, Any] = {
     "region": REGION, "uri": "file:///in/7", "uris": ["file:///in/7"], "order_index": 7, "id": 7,
     "sequence_id": 2990, "status": "superseded", "reason": "why", "limit": 5, "last": 2990, "epoch": 1, "count": 1,
-    "after": 0, "ids": [7],
+    "after": 0, "ids": [7], "orders": [7],
 }  # fmt: skip
-QUERIES = {
-    "add_triggers": models.LAST_ORDER, "added": models.COUNT_ABOVE, "by_uri": models.BY_URI,
-    "by_order": text(looks.BY_ORDER.format("7")), "pending": models.PENDING, "pending_count": text(looks.PENDING_COUNT),
-    "mark_committed": models.COMMITTED, "settle": models.SETTLED, "mark_skipped": models.SKIPPED, "mark": models.MARK,
-    "requeue_above": models.REQUEUE, "take_pending": models.TAKE_PENDING, "take_ids": models.TAKE,
-    "region_info": text(looks.REGION), "passed of a scan": scans._PASSED,
-}  # fmt: skip
+QUERIES = (
+    "triggers/last_place", "triggers/count_above", "triggers/by_uri", "triggers/by_order", "triggers/pending",
+    "triggers/pending_count", "triggers/settle", "triggers/skip", "triggers/mark",
+    "triggers/requeue", "triggers/take_pending", "triggers/passed", "regions/take_ids", "regions/one",
+)  # fmt: skip
+LISTS = {"triggers/by_order": ("orders",), "triggers/take_pending": ("ids",)}
 
 
 @pytest.fixture
@@ -40,8 +38,8 @@ def registry(url: str) -> Iterator[Registry]:
     found = [
         NewTrigger(uri=f"file:///in/{number}", identity={}, identity_key="{}", size_bytes=1) for number in range(3000)
     ]
-    made.add_triggers(REGION, found)
-    with made.writing() as connection:
+    made.triggers.add(REGION, found)
+    with made.database.writing() as connection:
         connection.execute(text("UPDATE drainmark_trigger SET status = 'committed', sequence_id = order_index"))
         for status, orders in (("pending", "10, 2999"), ("superseded", "11, 12")):
             connection.execute(
@@ -50,8 +48,8 @@ def registry(url: str) -> Iterator[Registry]:
                     f" WHERE order_index IN ({orders})"
                 )
             )
-    if made._engine.dialect.name == "postgresql":
-        with made.writing() as connection:
+    if made.database.dialect == "postgresql":
+        with made.database.writing() as connection:
             connection.execute(text("ANALYZE"))
     yield made
     made.close()
@@ -67,24 +65,24 @@ def plan(connection: Connection, statement: TextClause) -> str:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_no_query_reads_all_that_is_known(registry: Registry, name: str) -> None:
-    with registry.writing() as connection:
-        found = plan(connection, QUERIES[name])
+    with registry.database.writing() as connection:
+        found = plan(connection, statement(name, *LISTS.get(name, ())))
     reads_all = re.search(r"\bSCAN (drainmark_trigger|passed|later)\b|Seq Scan on drainmark_trigger", found)
     assert not reads_all, found
-    if name in {"pending", "pending_count"}:
+    if name in {"triggers/pending", "triggers/pending_count"}:
         assert "drainmark_trigger_pending" in found
-    if name == "requeue_above":
+    if name == "triggers/requeue":
         assert "drainmark_trigger_sequence" in found
 
 
 def test_a_scan_asks_by_uri_however_many_it_asks_for(registry: Registry) -> None:
     """SQLite estimates a long list dearer than the whole region; the plan must not depend on that."""
-    with registry.writing() as connection:
+    with registry.database.writing() as connection:
         name = connection.dialect.name
         uris = [f"file:///in/{number}" for number in range(500)]
         explain = "EXPLAIN QUERY PLAN" if name == "sqlite" else "EXPLAIN"
         values = {"region": REGION, "uris": json.dumps(uris) if name == "sqlite" else uris[:5]}
-        rows = connection.execute(text(f"{explain} {scans._KNOWN[name].text}"), values)
+        rows = connection.execute(text(f"{explain} {text_of('triggers/asked.' + name)}"), values)
         found = "\n".join(str(tuple(row)) for row in rows)
     assert ("region=? AND uri=?" if name == "sqlite" else "drainmark_trigger_identity") in found
 
@@ -92,18 +90,18 @@ def test_a_scan_asks_by_uri_however_many_it_asks_for(registry: Registry) -> None
 def test_a_scan_that_found_nothing_writes_nothing(registry: Registry) -> None:
     """No transaction that takes the write lock, and no growth of the log."""
     begun: list[str] = []
-    writing = registry.writing
-    registry.writing = lambda: begun.append("write") or writing()  # type: ignore[method-assign,func-returns-value]
-    assert registry.add_triggers(REGION, []) == 0
+    writing = registry.database.writing
+    registry.database.writing = lambda: begun.append("write") or writing()  # type: ignore[method-assign,func-returns-value]
+    assert registry.triggers.add(REGION, []) == 0
     assert begun == []
-    assert registry.add_triggers("new/region", []) == 0
+    assert registry.triggers.add("new/region", []) == 0
     assert "new/region" in registry.regions()
 
 
 def test_a_scan_asks_for_single_uris_and_gets_the_newest(registry: Registry) -> None:
     newer = NewTrigger(uri="file:///in/7", identity={}, identity_key='{"size":2}', size_bytes=2)
-    registry.add_triggers(REGION, [newer])
-    memory = scans.RegistryScans(registry, REGION)
+    registry.triggers.add(REGION, [newer])
+    memory = RegistryScans(registry, REGION)
     asked = [f"file:///in/{number}" for number in range(5, 1200)]
     found = memory.known([*asked, "file:///in/unknown"])
     assert sorted(found) == sorted(asked)
@@ -111,12 +109,12 @@ def test_a_scan_asks_for_single_uris_and_gets_the_newest(registry: Registry) -> 
     assert found["file:///in/7"] == '{"size":2}'
     everything = [*(f"file:///in/{number}" for number in range(3000)), newer.uri]
     assert sorted(memory.hashes()) == sorted(map(hash, everything))
-    assert memory.passed([models.TriggerStatus.SUPERSEDED], 1) == ["file:///in/11"]
+    assert memory.passed([TriggerStatus.SUPERSEDED], 1) == ["file:///in/11"]
 
 
 def test_a_scan_keeps_what_it_remembers_only_under_the_token_that_is_kept(registry: Registry) -> None:
     """Note and stamps together, or neither; a rebuilt region forgets both."""
-    memory = scans.RegistryScans(registry, REGION)
+    memory = RegistryScans(registry, REGION)
     mine, other = ScanNote(source="a"), ScanNote(source="b")
     memory.keep(mine.token, mine.to_text(), {"/in": "[1]"})
     assert (memory.load_note(), memory.directories()) == (None, {})

@@ -211,7 +211,7 @@ def test_its_registry_is_rebuilt(home: Unpacked, capsys: pytest.CaptureFixture[s
     place = Workplace(home.place.settings)
     repaired = doctor.repair(place, applications=[home.opened.reference])
     assert {entry["region"] for entry in repaired} == set(SINKS)
-    (skipped,) = place.registry.by_uri(ORDERS, str(home.root / "orders" / f"{SKIPPED:03d}.csv"))
+    (skipped,) = place.registry.triggers.by_uri(ORDERS, str(home.root / "orders" / f"{SKIPPED:03d}.csv"))
     assert skipped.status is TriggerStatus.SKIPPED
     place.registry.close()
     for region, then in home.expected["history"].items():

@@ -90,7 +90,7 @@ def test_a_moved_file_and_a_copied_project_go_on(
 
 def forget_root(project: Path) -> None:
     registry = Registry(load_settings().registry_url)
-    with registry.writing() as connection:
+    with registry.database.writing() as connection:
         connection.exec_driver_sql(f"DELETE FROM drainmark_cursor WHERE source = '{PROJECT}'")  # noqa: S608
     registry.close()
 

@@ -520,7 +520,7 @@ def test_a_request_to_halt_waits_for_what_is_pending(workplace: Workplace, inbox
     gate = journal.waits["counts", 1] = threading.Event()
     driven = started(workplace, application, max_group=1)
     journal.await_line("processed", "counts", 1)
-    workplace.registry.request_halt(REGION, "enough")
+    workplace.registry.progress.request_halt(REGION, "enough")
     gate.set()
     driven.join()
     assert isinstance(driven.error, Halted)
@@ -541,7 +541,7 @@ def test_a_request_to_halt_outlives_what_fails_beside_it(
 
     application = opened(inbox, journal, {"counts": True})
     assert finished(workplace, application).error is None
-    workplace.registry.request_halt(REGION, "enough")
+    workplace.registry.progress.request_halt(REGION, "enough")
     arm(f"{FailPoint.NOTE_BEFORE.value}:raise")
     try:
         failed = finished(workplace, application)
@@ -550,7 +550,7 @@ def test_a_request_to_halt_outlives_what_fails_beside_it(
     assert isinstance(failed.error, InjectedFailure)
     assert workplace.history(REGION).halt is None
     with monkeypatch.context() as patch:
-        patch.setattr(type(workplace.registry), "clear_halt_request", fails)
+        patch.setattr(type(workplace.registry.progress), "clear_halt_request", fails)
         assert isinstance(finished(workplace, application).error, Halted)
     history = workplace.history(REGION)
     assert history.halt is not None

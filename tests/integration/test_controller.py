@@ -207,7 +207,7 @@ def halted_by_an_operator(scene: Scene) -> Parts:
     found.append((scene.verb(lambda: rewind(place, 1)), back))
     found.append((scene.verb(lambda: rewind(place, 0)), [*CLAIM, (S, E.REWIND_ASKED), (R, E.RESET_DONE)]))
     found.append((scene.verb(lambda: interventions.resume(place, REGION, "anew")), [*CLAIM, (S, E.RESUMED)]))
-    place.registry.request_halt(REGION, "asked while a run is there")
+    place.registry.progress.request_halt(REGION, "asked while a run is there")
     return [*found, (scene.run(0), [*CLAIM, (S, E.HALT_ASKED)])]
 
 

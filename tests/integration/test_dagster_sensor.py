@@ -135,8 +135,10 @@ def test_a_tick_that_watches_requests_a_run_for_what_is_pending_only(
     path = drop(tmp_path, "0.csv", "a,1\n")
     assert ticker().run_requests
     ticker.cursor = None
-    place.registry.set_epoch(REGION, 1)
-    place.registry.mark_committed(REGION, 1, [(trigger.id, 1) for trigger in place.registry.pending(REGION, 2)])
+    place.registry.progress.set_epoch(REGION, 1)
+    place.registry.triggers.settle(
+        REGION, 1, [(trigger.order_index, 1) for trigger in place.registry.triggers.pending(REGION, 2)]
+    )
     path.write_text("another,2\n")
     looks = []
     look = FolderWatch.look
@@ -299,7 +301,7 @@ def test_what_is_in_flight_is_reason_enough(ticker: Ticker, place: Workplace, tm
     ticker()
     owner = region_owner(place, REGION)
     owner.claim(code=Code(operators={"numbers": "x"}, stages={"rows": (), "numbers": ("numbers",)}))
-    (trigger,) = place.registry.pending(REGION, 2)
+    (trigger,) = place.registry.triggers.pending(REGION, 2)
     commit_in_flight(owner, trigger, "rows->numbers", numbers=0)
     owner.release(Outcome.CLEAN)
     assert not place.registry.pending_count(REGION)
@@ -316,9 +318,9 @@ def test_a_changed_file_is_said(ticker: Ticker, place: Workplace, tmp_path: Path
     ticker()
     owner = region_owner(place, REGION)
     owner.claim()
-    trigger = place.registry.pending(REGION, 1)[0]
+    trigger = place.registry.triggers.pending(REGION, 1)[0]
     number = owner.skip(trigger, "for the test")
-    place.registry.mark_committed(REGION, owner.epoch, [(trigger.id, number)])
+    place.registry.triggers.settle(REGION, owner.epoch, [(trigger.order_index, number)])
     owner.release(Outcome.CLEAN)
     path.write_text("a,12345\n")
     reason = ticker.reason()
@@ -337,7 +339,7 @@ def test_a_lost_registry_is_said(place: Workplace, instance: dg.DagsterInstance,
     ticker()
     owner = region_owner(place, REGION)
     owner.claim()
-    owner.skip(place.registry.pending(REGION, 1)[0], "for the test")
+    owner.skip(place.registry.triggers.pending(REGION, 1)[0], "for the test")
     owner.release(Outcome.CLEAN)
     place.registry.close()
     for path in (tmp_path / "home").glob("registry.db*"):

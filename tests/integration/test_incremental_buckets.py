@@ -144,9 +144,9 @@ def test_a_round_finds_keys_that_sort_before_known_ones_and_objects_put_over_oth
 
 
 def test_what_halts_is_said_by_every_scan(large: Scene) -> None:
-    large.registry.set_epoch(REGION, 1)
-    (trigger,) = large.registry.by_uri(REGION, f"{large.uri}/d/01.txt")
-    large.registry.mark_committed(REGION, 1, [(trigger.id, 1)])
+    large.registry.progress.set_epoch(REGION, 1)
+    (trigger,) = large.registry.triggers.by_uri(REGION, f"{large.uri}/d/01.txt")
+    large.registry.triggers.settle(REGION, 1, [(trigger.order_index, 1)])
     large.put("d/01.txt", text="another")
     large.start(replace(ROUNDS, rest_seconds=3600.0))
     RegistryScans(large.registry, REGION).keep(large.note.token, replace(large.note, began=0.0).to_text())
@@ -157,11 +157,13 @@ def test_what_halts_is_said_by_every_scan(large: Scene) -> None:
 
 def test_an_object_that_was_superseded_is_found_anew_at_once(large: Scene) -> None:
     uri = f"{large.uri}/d/01.txt"
-    large.registry.set_epoch(REGION, 1)
-    large.registry.mark(REGION, 1, [large.registry.by_uri(REGION, uri)[0].id], TriggerStatus.SUPERSEDED, "changed")
+    large.registry.progress.set_epoch(REGION, 1)
+    large.registry.triggers.mark(
+        REGION, 1, [large.registry.triggers.by_uri(REGION, uri)[0].id], TriggerStatus.SUPERSEDED, "changed"
+    )
     large.put("d/01.txt", text="another")
     large.scan()
-    assert [trigger.status for trigger in large.registry.by_uri(REGION, uri)] == [
+    assert [trigger.status for trigger in large.registry.triggers.by_uri(REGION, uri)] == [
         TriggerStatus.SUPERSEDED, TriggerStatus.PENDING,
     ]  # fmt: skip
 
@@ -187,7 +189,7 @@ def test_a_first_look_that_fails_goes_on_where_it_was(
         assert scene.registry.pending_count(REGION) == (100 if order == "name" else 0)
         proxy.choose = lambda method, path, before: None
         assert scene.scan(order=order).new_count == (10 if order == "name" else 110)
-    taken = [trigger.uri for trigger in scene.registry.pending(REGION, 9999)]
+    taken = [trigger.uri for trigger in scene.registry.triggers.pending(REGION, 9999)]
     assert (taken if order == "name" else sorted(taken)) == [f"{scene.uri}/{name}" for name in names]
 
 

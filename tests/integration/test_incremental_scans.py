@@ -21,6 +21,7 @@ from drainmark.orchestration.discovery.pending_triggers import record_scan
 from drainmark.resources.inputs.inputs import Inputs
 from drainmark.resources.registry.registry import Registry
 from drainmark.resources.registry.scan_queries import RegistryScans
+from drainmark.resources.registry.triggers import Triggers
 from drainmark.resources.storage.object_store import ObjectStore
 
 REGION = "app/lines"
@@ -61,12 +62,12 @@ class Scene:
         return [str(Path(trigger.uri).relative_to(self.folder)) for trigger in found.new]
 
     def triggers(self, name: str) -> list[Trigger]:
-        return self.registry.by_uri(REGION, str(self.folder / name))
+        return self.registry.triggers.by_uri(REGION, str(self.folder / name))
 
     def commit(self, name: str) -> None:
-        self.registry.set_epoch(REGION, self.registry.region_info(REGION).epoch + 1)
+        self.registry.progress.set_epoch(REGION, self.registry.region_info(REGION).epoch + 1)
         (trigger,) = self.triggers(name)
-        self.registry.mark_committed(REGION, self.registry.region_info(REGION).epoch, [(trigger.id, 1)])
+        self.registry.triggers.settle(REGION, self.registry.region_info(REGION).epoch, [(trigger.order_index, 1)])
 
     def no_round(self) -> None:
         """Let no round begin though the clock is set back."""
@@ -119,7 +120,7 @@ def test_a_scan_does_not_read_all_that_the_region_knows(scene: Scene, monkeypatc
     def refuse(*_: object) -> None:
         raise AssertionError("all known inputs were read")
 
-    monkeypatch.setattr(Registry, "known", refuse)
+    monkeypatch.setattr(Triggers, "known", refuse)
     monkeypatch.setattr(RegistryScans, "hashes", refuse)
     for number in range(30):
         scene.write(f"{number:02d}.txt")
@@ -205,8 +206,8 @@ def test_a_growing_file_is_taken_when_it_has_settled_though_its_directory_tells_
 
 def test_a_file_that_was_superseded_is_found_anew_at_once(large: Scene) -> None:
     """It changed before it was read, in place: the run noticed, and no directory tells (I2)."""
-    large.registry.set_epoch(REGION, 1)
-    large.registry.mark(REGION, 1, [large.triggers("a/00.txt")[0].id], TriggerStatus.SUPERSEDED, "changed")
+    large.registry.progress.set_epoch(REGION, 1)
+    large.registry.triggers.mark(REGION, 1, [large.triggers("a/00.txt")[0].id], TriggerStatus.SUPERSEDED, "changed")
     large.write("a/00.txt", "changed")
     large.scan()
     assert [trigger.status for trigger in large.triggers("a/00.txt")] == [
@@ -223,7 +224,7 @@ def test_the_files_of_a_first_scan_are_in_order_however_many_they_are(
     for name in names:
         scene.write(name)
     assert scene.names(scene.scan()) == sorted(names)
-    assert [trigger.uri for trigger in scene.registry.pending(REGION, 200)] == [
+    assert [trigger.uri for trigger in scene.registry.triggers.pending(REGION, 200)] == [
         str(scene.folder / name) for name in sorted(names)
     ]
 
@@ -236,7 +237,7 @@ def backdated(large: Scene) -> str:
     known = RegistryScans(large.registry, REGION)
     large.write("a/new.txt", age=1e8)
     large.scan()
-    with large.registry.writing() as connection:
+    with large.registry.database.writing() as connection:
         connection.exec_driver_sql("DELETE FROM drainmark_trigger WHERE uri LIKE '%new.txt'")
     assert str(large.folder / "a") in known.directories()
     return "a/new.txt"
@@ -322,7 +323,7 @@ def test_what_was_not_recorded_is_found_again(large: Scene, monkeypatch: pytest.
     """A scan that breaks off between finding and recording has seen nothing."""
     large.write("a/new.txt")
     with monkeypatch.context() as patch:
-        patch.setattr(Registry, "add_triggers", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
+        patch.setattr(Triggers, "add", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
         with pytest.raises(RuntimeError):
             large.scan()
     assert large.names(large.scan()) == ["a/new.txt"]

@@ -153,7 +153,7 @@ def test_a_new_file_is_more(lingering: Lingering, place: Workplace, tmp_path: Pa
 
 
 def test_an_interruption_and_a_request_to_halt_are_for_the_run_to_obey(lingering: Lingering, place: Workplace) -> None:
-    place.registry.request_halt(REGION, "enough")
+    place.registry.progress.request_halt(REGION, "enough")
     assert lingering.has_more()
     lingering.interrupted.set()
     assert lingering.has_more()

@@ -64,7 +64,7 @@ def scanned(registry: Registry, folder: Path, whole: int = 100, **source: Any) -
     scan = dm.DirectoryScan(path=str(folder), recursive=True, settle=0, **source)
     inputs = Inputs(ObjectStore(), spool_bytes=1, limits=ScanLimits(whole=whole))
     found = record_scan(registry, REGION, inputs, str(folder), scan, now=time.time() + 100)
-    pending = registry.pending(REGION, limit=99)
+    pending = registry.triggers.pending(REGION, limit=99)
     names = {os.path.relpath(trigger.uri, folder) for trigger in pending}
     return names, {os.path.relpath(uri, folder): why for uri, why in found.refused}
 
@@ -100,7 +100,7 @@ def test_a_link_that_takes_a_files_place_before_it_is_read_is_not_read(
     (inbox / "deep" / "pgpass.txt").write_text(CONTENT)  # of the same size
     os.utime(inbox / "deep" / "pgpass.txt", ns=((inbox.parent / "secrets" / "pgpass.txt").stat().st_mtime_ns,) * 2)
     scanned(registry, inbox)
-    (trigger,) = (each for each in registry.pending(REGION, limit=9) if each.uri.endswith("deep/pgpass.txt"))
+    (trigger,) = (each for each in registry.triggers.pending(REGION, limit=9) if each.uri.endswith("deep/pgpass.txt"))
     assert trigger.status is TriggerStatus.PENDING
     inputs = Inputs(ObjectStore(), spool_bytes=1)
     inputs.place([(trigger, tmp_path / "before")])

@@ -334,7 +334,7 @@ def test_a_slow_state_counts_the_ticks_that_it_made_pass(run_app: RunApp) -> Non
     place, region = result.workplace, result.region
     counted = as_json(region.name, region_metrics(place, region.name))
     assert counted["drainmark_dropped_ticks_total"] == second["dropped_ticks"]
-    newest = place.registry.newest(region.name)
+    newest = place.registry.triggers.newest(region.name)
     assert newest is not None
     limit, _ = pace(place, region, place.history(region.name), newest.identity)
     assert limit is not None

@@ -69,7 +69,7 @@ class Bench:
 
     def probed(self, declare: Declare, read: Declare = lambda scanned: scanned) -> tuple[str, ...]:
         blueprint, outside = self.analysed(declare, read)
-        return probe(blueprint, outside, self.workplace.registry.pending("probed/events", 2))
+        return probe(blueprint, outside, self.workplace.registry.triggers.pending("probed/events", 2))
 
     def probe_if_changed(self, declare: Declare) -> bool:
         blueprint, outside = self.analysed(declare)
@@ -197,7 +197,7 @@ def test_what_shows_nothing_is_not_noted(files: tuple[str, ...], workplace: Work
     bench = Bench(workplace, tmp_path)
     bench.files(*files)
     assert not bench.probe_if_changed(lambda events: dm.functor(upper, inputs=[events]))
-    assert workplace.registry.get_probed("probed/events") == {}
+    assert workplace.registry.progress.get_probed("probed/events") == {}
 
 
 def test_a_function_is_tried_at_first_use_and_again_only_when_it_changed(
@@ -211,7 +211,7 @@ def test_a_function_is_tried_at_first_use_and_again_only_when_it_changed(
 
     assert bench.probe_if_changed(declare)
     blueprint, outside = bench.analysed(declare)
-    probed = bench.workplace.registry.get_probed("probed/events")
+    probed = bench.workplace.registry.progress.get_probed("probed/events")
     assert changed_functions(blueprint, probed, outside.statement) == ()
     monkeypatch.setattr("drainmark.jobs.runtime.probe.row_wise_probe.probe", lambda *_: pytest.fail("nothing changed"))
     assert not bench.probe_if_changed(declare)
@@ -264,7 +264,7 @@ def test_a_handler_is_tried_with_a_state_that_is_thrown_away(bench: Bench) -> No
     (tried,) = Totals.made
     assert tried.ids == [1, 2]
     assert tried.n == 5
-    assert "totals" in bench.workplace.registry.get_probed("probed/events")
+    assert "totals" in bench.workplace.registry.progress.get_probed("probed/events")
     run_once(bench.workplace, bench.opened(numbered_by(Totals)))
     assert len(Totals.made) == 2
     assert Totals.made[1].ids == [1, 2]
@@ -274,7 +274,7 @@ def test_a_handler_is_tried_with_a_state_that_is_thrown_away(bench: Bench) -> No
 def test_a_handler_that_does_not_read_what_it_wrote_is_told_before_the_claim(bench: Bench) -> None:
     with pytest.raises(CheckpointUnreadable):
         bench.probe_if_changed(numbered_by(Forgetful))
-    assert bench.workplace.registry.get_probed("probed/events") == {}
+    assert bench.workplace.registry.progress.get_probed("probed/events") == {}
 
 
 def test_what_follows_a_handler_is_judged_on_the_rows_that_it_gives(bench: Bench) -> None:
@@ -297,5 +297,5 @@ def test_a_parallel_map_is_called_with_a_few_rows_of_each_file(workplace: Workpl
         return {"n": row["n"] * 2}
 
     assert bench.probe_if_changed(lambda events: dm.parallel_map(doubled, output="n bigint", inputs=[events]))
-    assert "doubled" in workplace.registry.get_probed("probed/events")
+    assert "doubled" in workplace.registry.progress.get_probed("probed/events")
     assert sorted(calls) == sorted([*range(SAMPLE_CALLS)] * 4), "of each file, together and apart"

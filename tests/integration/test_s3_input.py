@@ -106,7 +106,7 @@ def word_count(bucket: Bucket, **scan: Any) -> Opened:
 
 
 def statuses(place: Workplace, uri: str) -> list[TriggerStatus]:
-    return [trigger.status for trigger in place.registry.by_uri(REGION, uri)]
+    return [trigger.status for trigger in place.registry.triggers.by_uri(REGION, uri)]
 
 
 def counted(place: Workplace) -> dict[str, int]:
@@ -300,7 +300,7 @@ def test_a_bucket_that_keeps_versions_replays_what_was_overwritten(
     reset(home, plan)
     run_once(home, application, scan=False)
     assert counted(home) == {"one": 1, "two": 1}
-    (trigger,) = home.registry.by_uri(REGION, first)
+    (trigger,) = home.registry.triggers.by_uri(REGION, first)
     bucket.store.connection.client.delete_object(
         Bucket=bucket.name, Key="in/a.txt", VersionId=trigger.identity[VERSION]
     )
@@ -405,7 +405,7 @@ owner = region_owner(home, "word_count/lines")
 owner.claim()
 inbox = home.store("word_count/lines").inbox(owner.epoch, "attempt")
 inbox.mkdir(parents=True)
-wanted = home.registry.pending("word_count/lines", 2)
+wanted = home.registry.triggers.pending("word_count/lines", 2)
 home.inputs.place([(trigger, inbox / str(number)) for number, trigger in enumerate(wanted)])
 """
 

@@ -81,7 +81,7 @@ def test_only_what_was_scanned_is_left_in_place(s3_server: str, settings: Settin
         bucket.put(name, name)
     home = Workplace(settings.model_copy(update={"s3_endpoint_url": s3_server}))
     scan_region(home, word_count(bucket).region())
-    triggers = home.registry.pending(REGION, 10)
+    triggers = home.registry.triggers.pending(REGION, 10)
     home.registry.close()
     bucket.put("changed.txt", "other")
     bucket.delete("gone.txt")

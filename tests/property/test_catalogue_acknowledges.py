@@ -208,7 +208,7 @@ def test_nothing_is_acknowledged_before_it_is_committed(run_app: RunApp, tmp_pat
     assert (result.status["committed_sequence_id"], result.status["pending_triggers"]) == (0, len(FILES))
     assert list(visible_too_early(place, region)) == []
 
-    uris = [trigger.uri for trigger in place.registry.pending(region, len(FILES))]
+    uris = [trigger.uri for trigger in place.registry.triggers.pending(region, len(FILES))]
     result.run()
     assert names_in(done) == sorted(FILES)
     assert [

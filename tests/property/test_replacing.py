@@ -114,11 +114,11 @@ def test_the_scan_takes_a_file_that_waits_or_was_replaced_for_what_it_is(fed: Ha
     fed.add("a")
     fed.drain()
     registry = fed.workplace.registry
-    before = registry.known(fed.region)
+    before = registry.triggers.known(fed.region)
     again(fed)
-    assert registry.known(fed.region) == before, "else the next scan would call it changed and halt"
+    assert registry.triggers.known(fed.region) == before, "else the next scan would call it changed and halt"
     fed.drain()
-    assert registry.known(fed.region) == before
+    assert registry.triggers.known(fed.region) == before
     fed.add("a")
     assert registry.pending_count(fed.region) == 0
 
@@ -206,11 +206,11 @@ def test_the_registry_is_rebuilt_with_what_replaces(fed: HandFed) -> None:
     fed.drain()
     interventions.reset(fed.workplace, interventions.plan_reset(fed.workplace, fed.region, interventions.Target(to=3)))
     registry = fed.workplace.registry
-    before = [registry.by_uri(fed.region, str(fed.inbox / name)) for name in "ab"]
+    before = [registry.triggers.by_uri(fed.region, str(fed.inbox / name)) for name in "ab"]
 
     doctor.repair(fed.workplace)
 
-    after = [registry.by_uri(fed.region, str(fed.inbox / name)) for name in "ab"]
+    after = [registry.triggers.by_uri(fed.region, str(fed.inbox / name)) for name in "ab"]
     facts = lambda found: [[(t.identity_key, t.order_index, t.status, t.sequence_id) for t in each] for each in found]  # noqa: E731
     assert facts(after) == facts(before)
     fed.drain()
@@ -339,7 +339,7 @@ def test_a_rewind_behind_a_skip_takes_it_back_and_one_after_it_keeps_it(fed: Han
     assert fed.values() == fed.values("copied") == [(1, "a1"), (3, "c1"), (4, "d1")]
 
     def waiting() -> list[str]:
-        return [Path(trigger.uri).name for trigger in fed.workplace.registry.pending(fed.region, 9)]
+        return [Path(trigger.uri).name for trigger in fed.workplace.registry.triggers.pending(fed.region, 9)]
 
     rewind(fed, 3)
     assert (waiting(), fed.values()) == (["d"], [(1, "a1"), (3, "c1")])
@@ -417,7 +417,7 @@ def _write(fed: HandFed, chance: random.Random) -> None:
 def _skip(fed: HandFed, chance: random.Random) -> None:
     """Write a file more and skip it, or another one that waits."""
     _write(fed, chance)
-    waiting = {trigger.uri for trigger in fed.workplace.registry.pending(fed.region, 99)}
+    waiting = {trigger.uri for trigger in fed.workplace.registry.triggers.pending(fed.region, 99)}
     if waiting:
         interventions.skip(fed.workplace, fed.region, chance.choice(sorted(waiting)), "not wanted")
 

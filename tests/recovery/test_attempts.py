@@ -144,7 +144,7 @@ def test_a_mended_file_is_taken_and_the_old_one_is_superseded(build: MakeScene) 
     scene.assert_ids_never_reused()
     uris = [row.trigger_uri for row in scene.history.states.values()]
     assert sorted(map(str, uris)) == sorted(map(str, scene.files)), "each file once"
-    seen = scene.place.registry.by_uri(scene.region, str(poison))
+    seen = scene.place.registry.triggers.by_uri(scene.region, str(poison))
     assert [trigger.status.value for trigger in seen] == ["superseded", "committed"]
 
 

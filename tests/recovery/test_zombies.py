@@ -26,7 +26,7 @@ def snapshot(scene: Scene) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "rows": scene.checkpoint_rows(),
         "region": registry.region_info(scene.region),
-        "triggers": [registry.by_uri(scene.region, str(path)) for path in scene.files],
+        "triggers": [registry.triggers.by_uri(scene.region, str(path)) for path in scene.files],
     }
     for table in scene.history.tables:
         opened = scene.place.store(scene.region).open(table)

@@ -155,7 +155,7 @@ def test_stages_channels_and_dropped_intervals_are_told(fed: HandFed) -> None:
 def test_losses_that_were_accepted_are_counted(fed: HandFed) -> None:
     lost = {SLICES: {"files": {"from": None, "to": {"n": 2}, "bytes": 0, "lost": [[0, 0, 2]]}}}
     uri = str(fed.write("d", []))
-    fed.workplace.registry.add_triggers(
+    fed.workplace.registry.triggers.add(
         fed.region, [NewTrigger(uri=uri, identity=lost, identity_key="lost", size_bytes=0)]
     )
     fed.drain()

@@ -160,8 +160,8 @@ def superseded(scene: HandFed, name: str, values: list[str]) -> None:
     """Have a run find that a pending file is another one now, and the next scan take what is there."""
     registry = scene.workplace.registry
     with scene.owning() as owner:
-        (trigger,) = registry.pending(scene.region, 1)
-        registry.mark(scene.region, owner.epoch, [trigger.id], TriggerStatus.SUPERSEDED, "it changed")
+        (trigger,) = registry.triggers.pending(scene.region, 1)
+        registry.triggers.mark(scene.region, owner.epoch, [trigger.id], TriggerStatus.SUPERSEDED, "it changed")
     scene.write(name, values)
     scene.add(name)
 
@@ -188,9 +188,9 @@ def test_what_is_refused_in_the_place_of_a_superseded_file_is_what_is_there(fed:
     fed.add("four.csv")
     superseded(fed, "four.csv", ["d", "e"])
     with fed.owning() as owner:
-        (trigger,) = fed.workplace.registry.pending(fed.region, 1)
+        (trigger,) = fed.workplace.registry.triggers.pending(fed.region, 1)
         owner.refuse(trigger.uri, full_identity(trigger), "no CSV")
-        fed.workplace.registry.mark(fed.region, owner.epoch, [trigger.id], TriggerStatus.REFUSED, "no CSV")
+        fed.workplace.registry.triggers.mark(fed.region, owner.epoch, [trigger.id], TriggerStatus.REFUSED, "no CSV")
     found = Tracer.of(fed.workplace, fed.region).file("four.csv")
     assert [entry["status"] for entry in found["ids"]] == ["superseded", "refused"]
     assert (found["status"], found["reason"]) == ("refused", "no CSV")

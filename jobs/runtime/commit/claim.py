@@ -37,10 +37,10 @@ def fence(ledger: Ledger, tables: Sequence[RegionTable], code: Code) -> Sequence
     store.checkpoint.claim(row)
     # Read again: until this very commit an older owner that was stopped could still commit a group (H2, H3).
     ledger.history = store.checkpoint.history()
-    registry.set_epoch(region, ledger.epoch)
-    registry.set_next_id(region, ledger.epoch, ledger.history.next_id)
+    registry.progress.set_epoch(region, ledger.epoch)
+    registry.progress.set_next_id(region, ledger.epoch, ledger.history.next_id)
     if info.last_error and not ledger.history.attempts:  # all went well since
-        registry.clear_error(region, ledger.epoch)
+        registry.progress.clear_error(region, ledger.epoch)
     ledger.controller.tell()
     if code.operators:
         require_takeover(ledger.history, region, code)

@@ -71,7 +71,7 @@ class Controller:
             return
         try:
             with suppress(StoreUnavailable):
-                self.registry.set_state(self.region, self.epoch, self.state.value)
+                self.registry.progress.set_state(self.region, self.epoch, self.state.value)
                 self._told = self.state
         except Fenced:
             return  # the next commit finds out

@@ -78,13 +78,13 @@ class GroupCommits:
             state = ledger.history.states.get(number)
             if state is not None and state.trigger_order is not None:
                 settled.append((state.trigger_order, number))
-        ledger.outside.registry.settle(ledger.region, ledger.epoch, settled)
+        ledger.outside.registry.triggers.settle(ledger.region, ledger.epoch, settled)
         ledger.done(row)
 
     def skip(self, trigger: Trigger, reason: str) -> int:
         """Commit an empty state for a trigger that cannot be processed; returns its id."""
         ledger = self.ledger
-        number = ledger.outside.registry.take_ids(ledger.region, ledger.epoch, 1)
+        number = ledger.outside.registry.progress.take_ids(ledger.region, ledger.epoch, 1)
         row = ledger.row(
             RowKind.SKIP, number, group_first=number, group_last=number, rows_in=0, reason=reason,
             **trigger_columns(trigger),
@@ -99,5 +99,5 @@ class GroupCommits:
         if row.sequence_id in ledger.history.states and order is not None:
             for trigger in registry.by_order(ledger.region, [order]):
                 reason = str(row.detail.get("reason", ""))
-                registry.mark_skipped(ledger.region, ledger.epoch, trigger.id, row.sequence_id, reason)
+                registry.triggers.mark_skipped(ledger.region, ledger.epoch, trigger.id, row.sequence_id, reason)
         ledger.done(row)

@@ -51,7 +51,7 @@ class RewindCommits:
         """
         ledger = self.ledger
         wanted = reach_of(ledger.outside.store, ledger.history, to, horizon)
-        number = ledger.outside.registry.take_ids(ledger.region, ledger.epoch, 1)
+        number = ledger.outside.registry.progress.take_ids(ledger.region, ledger.epoch, 1)
         row = ledger.row(RowKind.REWIND, number, **wanted.to_detail())
         ledger.append([*ledger.open_note(), row], number)
         ledger.moved(Event.REWIND_ASKED)
@@ -68,7 +68,7 @@ class RewindCommits:
         for step in rewind.steps:
             if isinstance(step, TriggersReturn):
                 ledger.versions.update(versions)
-                pending = ledger.outside.registry.requeue_above(ledger.region, ledger.epoch, step.to)
+                pending = ledger.outside.registry.triggers.requeue_above(ledger.region, ledger.epoch, step.to)
             elif step.table.name not in versions and not (step.is_former and not store.is_own(step.table)):
                 versions[step.table.name] = take_back(store, step, row, ledger.epoch).delta_version
         ledger.done(row)

@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from drainmark.jobs.errors import NotRowWise, OperatorFailed
 from drainmark.jobs.formats.far_times import python_rows
@@ -31,7 +31,7 @@ from drainmark.jobs.operators.sources.source import Source
 from drainmark.jobs.operators.sources.source_rows import empty_rows
 from drainmark.jobs.operators.sql import SqlOperator
 from drainmark.jobs.protocol.records.triggers import FILE, Trigger, kind_of
-from drainmark.jobs.runtime.adapters import Outside
+from drainmark.jobs.runtime.adapters import Outside, RegionRegistry
 from drainmark.jobs.runtime.analysis.physical_plan import Blueprint, read_lookup, seen_downstream
 from drainmark.jobs.runtime.input.group_input import Taking
 from drainmark.jobs.runtime.input.inbox import Assigned, Group, Inbox, paths_by_id
@@ -55,21 +55,13 @@ _ROW_WISE = (Functor, ParallelMap, Source, SqlOperator)
 _LOOK_AHEAD = 64
 
 
-class ProbedRegistry(Protocol):
-    """Where it is noted what passed."""
-
-    def pending(self, region: str, limit: int, max_bytes: int | None = None) -> Sequence[Trigger]: ...
-    def get_probed(self, region: str) -> Mapping[str, str]: ...
-    def set_probed(self, region: str, fingerprints: Mapping[str, str]) -> None: ...
-
-
 def changed_functions(
     blueprint: Blueprint, probed: Mapping[str, str], statement: Callable[[str], str] | None = None
 ) -> tuple[Operator, ...]:
     """Return the operators to be tried: what will see several triggers at once, and handlers, if it did not pass yet.
 
     Args:
-        probed: operator -> fingerprint of what passed (`Registry.get_probed`).
+        probed: operator -> fingerprint of what passed (`RegionProgress.get_probed`).
         statement: text of a SQL operator; with it, a changed statement counts as a change.
     """
     return tuple(
@@ -88,7 +80,7 @@ def fingerprint_of(blueprint: Blueprint, operator: Operator, statement: Callable
     return f"{known}-{hashlib.sha256(statement(operator.statement).encode()).hexdigest()[:16]}"
 
 
-def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: ProbedRegistry, region_name: str) -> bool:
+def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: RegionRegistry, region_name: str) -> bool:
     """Probe what changed on the two oldest pending triggers (of each output of the source) and note what passed.
 
     With nothing changed it reads the registry once and starts no Spark job; with fewer than two triggers pending, or
@@ -101,15 +93,15 @@ def probe_if_changed(run: RegionRun | Blueprint, outside: Outside, registry: Pro
         NotRowWise: see `probe`; nothing is noted.
     """
     blueprint = run if isinstance(run, Blueprint) else run.blueprint
-    changed = changed_functions(blueprint, registry.get_probed(region_name), outside.statement)
+    changed = changed_functions(blueprint, registry.progress.get_probed(region_name), outside.statement)
     passed: dict[str, str] = {}
-    for pair in _pairs(registry.pending(region_name, _LOOK_AHEAD)) if changed else ():
+    for pair in _pairs(registry.triggers.pending(region_name, _LOOK_AHEAD)) if changed else ():
         left = [operator for operator in changed if operator.name not in passed]
         with contextlib.suppress(OperatorFailed):  # the run that takes the file counts the attempt and finds the poison
             for name in probe(blueprint, outside, pair, left) if left else ():
                 passed[name] = fingerprint_of(blueprint, blueprint.region.operator(name), outside.statement)
     if passed:
-        registry.set_probed(region_name, passed)
+        registry.progress.set_probed(region_name, passed)
     return bool(passed)
 
 

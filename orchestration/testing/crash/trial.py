@@ -100,7 +100,7 @@ class Trial:
         with self._opened(begun) as place:
             scan(place, self.scene.opened, self.region)
             files = place.registry.pending_count(self.region.name)
-            self.uris = [trigger.uri for trigger in place.registry.pending(self.region.name, files)]
+            self.uris = [trigger.uri for trigger in place.registry.triggers.pending(self.region.name, files)]
             if files < 2:
                 msg = f"{files} triggers: nothing can go wrong between two"
                 raise UsageError(msg, remedy="give files, or what other sources read, for two at least")

@@ -276,7 +276,7 @@ def test_the_files_of_a_slice_that_waits_are_cut_anew_with_what_is_lost(
 
     (inbox / "1.csv").write_text("1\n")
     first = cut_now()
-    with place.registry.writing() as connection:  # as a run leaves it
+    with place.registry.database.writing() as connection:  # as a run leaves it
         connection.exec_driver_sql("UPDATE drainmark_trigger SET status = 'committed' WHERE region = 'beside/orders'")
     (inbox / "2.csv").write_text("2\n")
     model.logs[0].append(3)

@@ -1,0 +1,67 @@
+"""Transactions of the registry's database, and the guard that every write of a run passes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from drainmark.jobs.errors import Fenced
+from drainmark.jobs.failpoints import whole
+from drainmark.resources.registry.engines import answering
+from drainmark.resources.registry.statements import statement
+
+
+class Database:
+    """Transactions on an engine; threads may share one, forks may not.
+
+    Raises:
+        StoreUnavailable: no answer, or locked by another process for 30 s (any method may raise it).
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.dialect = engine.dialect.name
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Open a transaction that holds SQLite's write lock from its start."""
+        with whole(), answering(self.engine), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Open a transaction that sees one state and waits for no writer."""
+        with answering(self.engine), self.engine.connect() as connection:
+            connection.execution_options(drainmark_reads=True)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def guarded(self, region: str, epoch: int) -> Iterator[Connection]:
+        """Open a write of a run.
+
+        Raises:
+            Fenced: the region has another epoch; nothing is written.
+        """
+        with self.writing() as connection:
+            if not connection.execute(statement("regions/guard"), {"region": region, "epoch": epoch}).rowcount:
+                raise Fenced(f"epoch {epoch} of region {region} is over", region=region, epoch=epoch)
+            yield connection
+
+    def change(self, name: str, region: str, epoch: int, **values: Any) -> int:
+        """Run one statement as a write of a run; return how many rows it changed."""
+        with self.guarded(region, epoch) as connection:
+            return connection.execute(statement(name), {"region": region, **values}).rowcount
+
+    def rows(self, name: str, **values: Any) -> list[Mapping[Any, Any]]:
+        """Return what a question finds, in a transaction of its own; a parameter may be a list of values."""
+        lists = [parameter for parameter, value in values.items() if isinstance(value, list)]
+        with self.reading() as connection:
+            return [row._mapping for row in connection.execute(statement(name, *lists), values)]
+
+    def now(self, connection: Connection) -> float:
+        """Return the database's time, seconds since 1970 UTC."""
+        return float(connection.execute(statement(f"registry/clock.{self.dialect}")).scalar_one())

@@ -1,0 +1,184 @@
+"""The inputs of all regions, each region's in one order: found, pending, committed or put aside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from drainmark.jobs.protocol.records.triggers import NewTrigger, RebuiltTrigger, Trigger, TriggerStatus, file_key
+from drainmark.resources.registry.database import Database
+from drainmark.resources.registry.queries import trigger_of
+from drainmark.resources.registry.statements import statement
+
+_ROWS_AT_ONCE = 5000
+
+
+class Triggers:
+    """Inputs of regions, one short transaction a method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, region: str, triggers: Sequence[NewTrigger], *, after: int | None = None) -> int:
+        """Append inputs to the region's order, in the order given; return how many were new.
+
+        An identity (uri, identity_key) that is known already, whatever its status, is ignored.
+
+        Args:
+            after: the last place in the order that whoever found them knew: where another came meanwhile, nothing is
+                added. Slices are cut one behind the other, so of two who cut the same one only one may add it.
+        """
+        if not triggers and self._database.rows("regions/one", region=region):
+            return 0  # a scan that found nothing new writes nothing
+        with self._database.writing() as connection:
+            connection.execute(statement("regions/add"), {"region": region})
+            connection.execute(statement("regions/lock"), {"region": region})
+            last = connection.execute(statement("triggers/last_place"), {"region": region}).scalar_one()
+            if after is not None and last != after:
+                return 0
+            insert(
+                connection,
+                region,
+                (_placed(trigger, place) for place, trigger in enumerate(triggers, start=last + 1)),
+                self._database.now(connection),
+            )
+            found = connection.execute(statement("triggers/count_above"), {"region": region, "last": last})
+            return int(found.scalar_one())
+
+    def known(self, region: str) -> dict[str, str]:
+        """Return uri -> file key of the newest input at each uri, whatever its status.
+
+        All of them, so not for what happens often: a scan asks `scan_queries` for those that it meets.
+        """
+        rows = self._database.rows("triggers/known", region=region)
+        return {row["uri"]: file_key(row["identity_key"]) for row in rows}
+
+    def by_uri(self, region: str, uri: str) -> list[Trigger]:
+        """Return all inputs ever seen at a uri, oldest first."""
+        return [trigger_of(row) for row in self._database.rows("triggers/by_uri", region=region, uri=uri)]
+
+    def newest(self, region: str) -> Trigger | None:
+        """Return the last input in the region's order, whatever its status."""
+        rows = self._database.rows("triggers/newest", region=region)
+        return trigger_of(rows[0]) if rows else None
+
+    def take_queued(self, queue: str, upto: int, number: int) -> None:
+        """Note that the inputs of a queue up to a place belong to a slice; again is harmless. No run's write."""
+        with self._database.writing() as connection:
+            values = {"region": queue, "upto": upto, "number": number}
+            connection.execute(statement("triggers/take_queued"), values)
+
+    def give_back_queued(self, queue: str, after: int) -> None:
+        """Note that the inputs of a queue behind a place belong to no slice any more; again is harmless."""
+        with self._database.writing() as connection:
+            connection.execute(statement("triggers/give_back_queued"), {"region": queue, "after": after})
+
+    def pending(self, region: str, limit: int, max_bytes: int | None = None, *, after: int = 0) -> list[Trigger]:
+        """Return the next inputs in order: at most `limit`, at most `max_bytes` together, but one in any case.
+
+        Args:
+            after: place in the order of the last input that is under way already; it and those before it are pending
+                until their group is committed.
+        """
+        with self._database.reading() as connection:
+            return _bounded(_pending(connection, region, limit, after), max_bytes)
+
+    def take_pending(
+        self, region: str, epoch: int, limit: int, max_bytes: int | None = None, *, sequence_id: int
+    ) -> list[Trigger]:
+        """Note the next inputs as committed for an id and return them: of several who ask, each gets others.
+
+        Where the answer is lost, they are taken all the same.
+        """
+        with self._database.guarded(region, epoch) as connection:
+            found = _bounded(_pending(connection, region, limit, 0), max_bytes)
+            taken: set[int] = set()
+            for first in range(0, len(found), _ROWS_AT_ONCE):
+                ids = [trigger.id for trigger in found[first : first + _ROWS_AT_ONCE]]
+                values = {"region": region, "sequence_id": sequence_id, "ids": ids}
+                taken.update(connection.execute(statement("triggers/take_pending", "ids"), values).scalars())
+        return [trigger for trigger in found if trigger.id in taken]
+
+    def settle(self, region: str, epoch: int, states: Sequence[tuple[int, int]]) -> None:
+        """Note (order index, sequence id) pairs as committed, as checkpoint rows tell them; repeating is harmless."""
+        rows = [{"region": region, "order_index": order, "sequence_id": number} for order, number in states]
+        self._change_all("triggers/settle", region, epoch, rows)
+
+    def mark_skipped(self, region: str, epoch: int, trigger_id: int, sequence_id: int, reason: str) -> None:
+        """Note an input that an empty state stands for."""
+        values = {"id": trigger_id, "sequence_id": sequence_id, "reason": reason}
+        self._database.change("triggers/skip", region, epoch, **values)
+
+    def mark(
+        self, region: str, epoch: int, trigger_ids: Sequence[int], status: TriggerStatus, reason: str | None
+    ) -> None:
+        """Give inputs a status that no new sequence id goes with; pending ones lose theirs."""
+        if status in {TriggerStatus.COMMITTED, TriggerStatus.SKIPPED}:
+            msg = f"{status} needs a sequence id: use settle or mark_skipped"
+            raise ValueError(msg)
+        rows = [{"region": region, "id": id_, "status": status.value, "reason": reason} for id_ in trigger_ids]
+        self._change_all("triggers/mark", region, epoch, rows)
+
+    def requeue_above(self, region: str, epoch: int, sequence_id: int) -> int:
+        """Make committed and skipped inputs above an id pending again, in their old order; return how many."""
+        return self._database.change("triggers/requeue", region, epoch, sequence_id=sequence_id)
+
+    def _change_all(self, name: str, region: str, epoch: int, rows: Sequence[dict[str, Any]]) -> None:
+        with self._database.guarded(region, epoch) as connection:
+            if rows:
+                connection.execute(statement(name), rows)
+
+
+def insert(connection: Connection, region: str, triggers: Iterable[RebuiltTrigger], discovered_at: float) -> None:
+    """Write inputs at their places; those whose identity is known already are left out."""
+    rows = [_columns_of(region, trigger, discovered_at) for trigger in triggers]
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        connection.execute(statement("triggers/add"), rows[first : first + _ROWS_AT_ONCE])
+
+
+def _pending(connection: Connection, region: str, limit: int, after: int) -> list[Trigger]:
+    values = {"region": region, "limit": limit, "after": after}
+    return [trigger_of(row._mapping) for row in connection.execute(statement("triggers/pending"), values)]
+
+
+def _bounded(triggers: list[Trigger], max_bytes: int | None) -> list[Trigger]:
+    """Return as many as have so many bytes together, one in any case."""
+    total = 0
+    for place, trigger in enumerate(triggers):
+        total += trigger.size_bytes
+        if max_bytes is not None and total > max_bytes and place:
+            return triggers[:place]
+    return triggers
+
+
+def _columns_of(region: str, trigger: RebuiltTrigger, discovered_at: float) -> dict[str, Any]:
+    return {
+        "region": region,
+        "output": trigger.output,
+        "uri": trigger.uri,
+        "identity": json.dumps(dict(trigger.identity), sort_keys=True),
+        "identity_key": trigger.identity_key,
+        "order_index": trigger.order_index,
+        "size_bytes": trigger.size_bytes,
+        "status": trigger.status.value,
+        "sequence_id": trigger.sequence_id,
+        "discovered_at": discovered_at,
+        "origin": trigger.origin,
+        "reason": trigger.reason,
+    }
+
+
+def _placed(trigger: NewTrigger, order_index: int) -> RebuiltTrigger:
+    return RebuiltTrigger(
+        uri=trigger.uri,
+        identity=trigger.identity,
+        identity_key=trigger.identity_key,
+        size_bytes=trigger.size_bytes,
+        output=trigger.output,
+        origin=trigger.origin,
+        order_index=order_index,
+        status=TriggerStatus.PENDING,
+    )

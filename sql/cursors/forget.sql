@@ -1,0 +1,2 @@
+DELETE FROM drainmark_cursor
+WHERE region = :region

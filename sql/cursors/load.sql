@@ -1,0 +1,3 @@
+SELECT cursor
+FROM drainmark_cursor
+WHERE region = :region AND source = :source

@@ -1,0 +1,3 @@
+SELECT uri, stamp
+FROM drainmark_directory
+WHERE region = :region

@@ -1,0 +1,2 @@
+DELETE FROM drainmark_directory
+WHERE region = :region AND uri = :uri

@@ -1,0 +1,3 @@
+SELECT *
+FROM drainmark_lease
+WHERE region = :region

@@ -1,0 +1,3 @@
+UPDATE drainmark_lease
+SET epoch = :epoch
+WHERE region = :region AND token = :token

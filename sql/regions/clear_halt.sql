@@ -1,0 +1,3 @@
+UPDATE drainmark_region
+SET halt_requested = NULL
+WHERE region = :region

@@ -1,0 +1,3 @@
+SELECT *
+FROM drainmark_region
+WHERE region = :region

@@ -1,0 +1,3 @@
+SELECT probed
+FROM drainmark_region
+WHERE region = :region

@@ -1,0 +1,3 @@
+UPDATE drainmark_region
+SET epoch = :epoch
+WHERE region = :region AND epoch < :epoch

@@ -1,0 +1,3 @@
+UPDATE drainmark_region
+SET probed = :probed
+WHERE region = :region

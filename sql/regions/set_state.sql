@@ -1,0 +1,3 @@
+UPDATE drainmark_region
+SET state = :state
+WHERE region = :region

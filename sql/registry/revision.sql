@@ -1,0 +1,2 @@
+SELECT version_num
+FROM drainmark_version

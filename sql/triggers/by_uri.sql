@@ -1,0 +1,4 @@
+SELECT *
+FROM drainmark_trigger
+WHERE region = :region AND uri = :uri
+ORDER BY order_index

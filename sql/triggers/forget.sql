@@ -1,0 +1,2 @@
+DELETE FROM drainmark_trigger
+WHERE region = :region

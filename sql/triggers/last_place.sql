@@ -1,0 +1,3 @@
+SELECT coalesce(max(order_index), 0)
+FROM drainmark_trigger
+WHERE region = :region

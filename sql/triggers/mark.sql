@@ -1,0 +1,6 @@
+UPDATE drainmark_trigger
+SET
+    status = :status,
+    reason = :reason,
+    sequence_id = CASE WHEN :status = 'pending' THEN NULL ELSE sequence_id END
+WHERE region = :region AND id = :id

@@ -1,0 +1,3 @@
+SELECT uri
+FROM drainmark_trigger
+WHERE region = :region
